@@ -99,6 +99,8 @@ def add(
             stated = {key: text for key, text in statements.items() if text is not None}
             draft = replace(draft, fields={**draft.fields, **stated})
             published = registry.add(draft, new_version)
+    for warning in draft.warnings:
+        session.warn(f"warning: {warning}")
     proofs = [] if parent is None else _prove(session, registry, published)
     more: dict[str, Any] = {} if parent is None else {"proofs": proofs}
     report_published(session, published, remarks=_proof_lines(proofs), **more)
@@ -156,6 +158,8 @@ def import_(
     with registry.workspace() as links, registry.workspace() as workspace:
         draft, differences = adopt_source(source, links, workspace, name=name, progress=progress)
         published = registry.add(draft, new_version)
+    for warning in draft.warnings:
+        session.warn(f"warning: {warning}")
     documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
     proofs = _prove(session, registry, published)
     rows = [(item["path"], shortened(item["claimed"]), shortened(item["found"])) for item in documents]

@@ -228,6 +228,8 @@ def _apply(
 ) -> tuple[Step, tuple[str, ...], bool]:
     """Run the pass of a step; return its record, its file names, and False if a second run may give other bytes.
 
+    A graph loses what an exporter wrote about its source.
+
     Raises InputError, naming the step, if its pass does not take this kind of input, and the errors of the pass.
 
     Args:
@@ -262,7 +264,7 @@ def _apply(
     model = load_onnx(subject)
     external = external_files(model, subject)
     copy = target if takes == "original" else target.with_suffix(".onnx")
-    if takes == "file" and model_file.scrub_metadata(model, subject.parent):
+    if model_file.scrub_metadata(model, subject.parent):
         copy.write_bytes(model.SerializeToString(deterministic=True))
     else:
         link_or_copy(subject, copy)

@@ -78,7 +78,14 @@ def adopt(survey: Survey, intake: Intake) -> Adopted:
     companions = tuple(map(intake.take, survey.companions))
     artifacts = tuple(_artifact(model, intake) for model in survey.models)
     draft = Draft(
-        intake.name, intake.workspace, artifacts, companions, {}, intake.file_states, survey.document
+        intake.name,
+        intake.workspace,
+        artifacts,
+        companions,
+        {},
+        intake.file_states,
+        survey.document,
+        tuple(intake.warnings),
     )
     if survey.document is not None:
         if intake.scrubbed:

@@ -98,11 +98,12 @@ class Found:
 
 @dataclass
 class Intake:
-    """Fills a workspace. `scrubbed` lists changed fields as `<file>:<field>`; for `file_states` see `Draft`."""
+    """Fills a workspace. `scrubbed` lists changed fields as `<file>:<field>`; for `file_states` and `warnings` see `Draft`."""
 
     workspace: Path
     name: str
     scrubbed: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     file_states: dict[str, FileState] = field(default_factory=dict)
     _states: dict[Path, FileState] = field(default_factory=dict)
     _taken: dict[str, Path] = field(default_factory=dict)

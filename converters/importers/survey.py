@@ -18,6 +18,7 @@ from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_file, read_weights, weight_type
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
 from onnxreg.converters.onnx.tensors import FLOATS
+from onnxreg.converters.passes.tools.model_file import scrub_metadata
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.location import check_inside
@@ -125,6 +126,11 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
             load_session(file, name=file.name)
         except RegError:
             raise error from None
+    if keys := scrub_metadata(model, file.parent):
+        intake.warnings.append(
+            f"{main.path} says how it was made ({keys[0]}), and is registered as it is; without that: "
+            f"reg export {main.path} --name NAME"
+        )
     pairs = [(file.parent / location, (folder / location).as_posix()) for location in facts.external_data]
     return facts, [Found("external-data", *pair) for pair in pairs]
 

@@ -57,8 +57,8 @@ class Draft:
     """A version that has no digests yet.
 
     `root` is the workspace with every file named below. `fields` are the manifest-level keys in their JSON form (task,
-    source, recipe, labels, ...). If files of the workspace are links, `file_states` has the states of their targets before the
-    targets were read. `document` is the manifest of an earlier version, if the files come from one; it is kept unchanged.
+    source, ...). If files of the workspace are links, `file_states` has the states of the targets before they were read.
+    `document` is the manifest of an earlier version that the files come from, unchanged. `warnings` are for the user.
     """
 
     name: str
@@ -68,6 +68,7 @@ class Draft:
     fields: Mapping[str, Any] = field(default_factory=dict)
     file_states: Mapping[str, FileState] = field(default_factory=dict)
     document: bytes | None = None
+    warnings: tuple[str, ...] = ()
 
     def paths(self) -> list[str]:
         """The paths of all files of the version, without duplicates."""

@@ -4,6 +4,7 @@ In memory a model is one `onnx.ModelProto` with every weight inside. On disk it 
 else a file and its weights in `<file>.data` beside it, in order and aligned, so that equal models give equal bytes.
 """
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.onnx.external_data import external_files, tensors
-from onnxreg.converters.onnx.graph_operators import containers
+from onnxreg.converters.onnx.graph_operators import attributes, containers
 from onnxreg.converters.onnx.onnx_graph import graph_inputs, load_onnx
 from onnxreg.converters.onnx.tensors import MAX_SMALL_ELEMENTS, copy_but, tensor_bytes
 from onnxreg.converters.runtime.sessions import load_session
@@ -26,6 +27,9 @@ ALIGNMENT_BYTES = 4096
 
 FIRST_IR_WITH_CONSTANTS = 4
 """In earlier IR versions each initializer must also be an input."""
+
+SOURCE_KEYS = re.compile(r"namespace|pkg\..*")
+"""Metadata in which an exporter describes its source: PyTorch writes classes, lines of code, and paths of files."""
 
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
@@ -134,22 +138,31 @@ def clear_metadata(model: Any) -> None:
                 message.ClearField(field)
 
 
-def scrub_metadata(model: Any, *directories: Path) -> bool:
-    """Shorten absolute paths in doc strings and metadata to the last part, in place. Return True if anything changed."""
-    texts: list[tuple[Any, str]] = []
+def scrub_metadata(model: Any, *directories: Path) -> list[str]:
+    """Remove what an exporter wrote about its source, in place, and shorten absolute paths in other notes to the last part.
+
+    Return the keys of the metadata that changed, and `doc_string` for each doc string.
+    """
+    keys, notes = list[str](), list[tuple[Any, str, str]]()
     for message in _described(model):
-        texts += [(message, "doc_string")] if getattr(message, "doc_string", "") else []
-        texts += [(entry, "value") for entry in getattr(message, "metadata_props", ())]
-    cleaned, changed = scrub([getattr(*text) for text in texts], "", *directories)
-    for (message, field), text in zip(texts, cleaned, strict=True):
-        setattr(message, field, text)
-    return bool(changed)
+        entries = getattr(message, "metadata_props", [])
+        for index in reversed(range(len(entries))):
+            if SOURCE_KEYS.fullmatch(str(entries[index].key)):
+                keys.append(entries.pop(index).key)
+        notes += [(entry, "value", entry.key) for entry in entries]
+        notes += [(message, "doc_string", "doc_string")] if getattr(message, "doc_string", "") else []
+    texts, places = scrub([getattr(message, field) for message, field, _ in notes], "", *directories)
+    for number in map(int, places):
+        message, field, key = notes[number]
+        setattr(message, field, texts[number])
+        keys.append(key)
+    return keys
 
 
 def _described(model: Any) -> Iterator[Any]:
     """Yield the parts of a model that may have a doc string or metadata."""
-    yield model
+    yield from (model, *tensors(model))
     for body in containers(model):
-        yield from (body, *body.node, *body.value_info)
+        yield from (body, *body.node, *attributes(body), *body.value_info)
         if hasattr(body, "initializer"):
-            yield from (*body.initializer, *body.input, *body.output)
+            yield from (*body.input, *body.output)

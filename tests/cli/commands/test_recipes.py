@@ -17,6 +17,7 @@ from support.command_line import Reg
 from support.docs.nets import write_llama, write_mlp
 from support.sampling import sampled
 
+from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.registry import Registry
 from onnxreg.registry.support.environment import cache_directory
 
@@ -361,6 +362,7 @@ EVERY_PASS = """
 task: onnx
 options: {data: rows.npz}
 steps:
+  - {name: original, pass: Original}
   - {name: newer, pass: OnnxOpVersionConversion, params: {target_opset: 21}}
   - {name: safe, pass: MobileSafeRewrite}
   - {name: half, pass: OnnxFloatToFloat16}
@@ -373,6 +375,7 @@ steps:
   - {name: ort, pass: OrtFormat}
 """
 TOLD = "made by /home/jane/train.py, line 3"
+CODE = "return self.secret_weights @ tokens"
 NET = """
 import torch
 
@@ -384,8 +387,8 @@ def build() -> torch.nn.Module:
 
 @pytest.fixture
 def clean(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[], int]:
-    """Assert that no published file names a directory of this machine; how many were looked at."""
-    places = (tmp_path_factory.getbasetemp(), Path(sys.prefix), Path(__file__).parents[3], Path("/home/jane"))
+    """Assert that no published file has a directory of this machine or its code; how many were looked at."""
+    places = (tmp_path_factory.getbasetemp(), sys.prefix, Path(__file__).parents[3], "/home/jane", CODE)
 
     def look() -> int:
         paths = [
@@ -406,12 +409,37 @@ def test_a_graph_with_notes_through_every_pass(reg, place, clean):
         message.doc_string = TOLD
     for message in (model, model.graph, *model.graph.node):
         message.metadata_props.add(key="stack_trace", value=f'File "{Path.cwd()}/net.py", line 1')
+        message.metadata_props.add(key="pkg.torch.onnx.stack_trace", value=CODE)
     onnx.save(model, place / "m.onnx")
     np.savez("rows.npz", x=np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32))
     (place / "all.yaml").write_text(EVERY_PASS)
     assert export(reg, "m.onnx", "all.yaml").status == 0 and clean() > 10
+    assert reg("--registry", "as-it-is", "add", "m.onnx", "--name", "acme/x").ended(
+        0, "warning: m.onnx", "pkg.torch.onnx.stack_trace", "reg export m.onnx"
+    )
+    assert Path("m.onnx").read_bytes() in [
+        path.read_bytes() for path in place.glob("as-it-is/blobs/**/*") if path.is_file()
+    ]
     assert reg("--registry", "other", "pull", "acme/x", "r", "--output", "out").status == 0
     assert onnx.load("out/fixed.onnx").doc_string == "made by train.py, line 3"
+
+
+@pytest.mark.more
+def test_a_graph_with_the_source_code_that_the_dynamo_exporter_copied(reg, place, clean):
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    with quiet():
+        torch.onnx.export(net.eval(), (torch.ones(1, 8),), "net.onnx", dynamo=True, verbose=False)
+    data = Path("net.onnx").read_bytes()
+    assert b"stack_trace" in data and sys.prefix.encode() in data
+    assert reg("--registry", "as-it-is", "add", "net.onnx", "--name", "acme/x").ended(
+        0, "warning", "net.onnx", "pkg.torch", "reg export net.onnx"
+    )
+    assert data in [path.read_bytes() for path in place.glob("as-it-is/blobs/**/*") if path.is_file()]
+    words = ("--registry", "r", "export", "net.onnx", "--quantize", "--name", "acme/x")
+    assert reg(*words).status == 0 and clean() > 3
+    for path in place.glob("r/blobs/**/*"):
+        assert path.is_dir() or b"pkg.torch" not in path.read_bytes()
 
 
 DECODER = "task: text-generation\nsteps:\n  - {name: int4, pass: ModelBuilder, params: {precision: int4}}\n"
