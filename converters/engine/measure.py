@@ -104,6 +104,15 @@ class StepResult:
             dict(zip(golden, arrays[len(feeds) :], strict=True)),
         )
 
+    @property
+    def _parent_runs(self) -> Runs:
+        """The parent's `runs`, computed once for all its children, which a search makes one by one."""
+        shared, line = self.source.sample.shared, str([dict(item.digests) for item in self.ancestors])
+        if line not in shared:
+            shared[line] = self.ancestors[0].runs
+        runs: Runs = shared[line]
+        return runs
+
     @cached_property
     def expected(self) -> Outputs:
         """Expected outputs for the inputs of `runs`: the source's for the sample, else those of the line's first graph."""
@@ -131,8 +140,8 @@ class StepResult:
         elif self.second is not None and self.runs.takes_sample:  # its runs are those of both, in order
             both = [*parent.runs.outputs, *self.second.runs.outputs]
             parents = [{**own, **graph} for own, graph in zip(self.expected, both, strict=True)]
-        elif self.runs.takes_sample and parent.runs.takes_sample:
-            parents = parent.runs.outputs
+        elif self.runs.takes_sample and self._parent_runs.takes_sample:
+            parents = self._parent_runs.outputs
         else:
             parents = run(parent.main, feeds)
         tolerance = None

@@ -61,13 +61,14 @@ class Sample:
 
     `feeds` and `expected` are numpy arrays by name, one mapping for each run. The outputs named in `per_token` have
     batch and sequence as first axes; positions where the input `attention_mask` is 0 do not count. `golden` maps names of
-    cases to small inputs, for tests in other runtimes.
+    cases to small inputs, for tests in other runtimes. `shared` has what graphs give for these inputs, for later steps.
     """
 
     feeds: Sequence[Feed]
     expected: Sequence[Mapping[str, Any]]
     per_token: frozenset[str] = frozenset()
     golden: Mapping[str, Feed] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass
