@@ -20,6 +20,7 @@ from onnxreg.converters.evaluation.evaluators import ModelInput, Run, TaskEvalua
 from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import conversion, model_builder
+from onnxreg.converters.passes.merge_decoders import PAST
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
@@ -143,9 +144,8 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
     """
     session = load_session(path, prepacking=True)
     takes = {item.name: item for item in session.get_inputs()}
-    past = [item for name, item in takes.items() if name.startswith(model_builder.PAST)]
-    own = past[0].shape[-1] if past else 0
-    head_size = own if isinstance(own, int) else model_builder.settings_of(path)[1]
+    past = [item.shape[-1] for name, item in takes.items() if name.startswith(PAST)]
+    head_size = model_builder.settings_of(path)[1] if any(isinstance(size, str) for size in past) else 0
     length = takes[MASK].shape[1] if MASK in takes and len(takes[MASK].shape) == 2 else None
     fixed = length if isinstance(length, int) else None
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from onnxreg.converters.families.family_plan import FamilyPlan
 from onnxreg.converters.passes import conversion
-from onnxreg.converters.tasks import code, torch_weights
+from onnxreg.converters.tasks import code
 from onnxreg.converters.tasks.checkpoint import load_model
 from onnxreg.converters.tasks.heads import IMAGES
-from onnxreg.converters.tasks.image_classification import subject_of
+from onnxreg.converters.tasks.image_classification import load_into, subject_of
 from onnxreg.schema.core.errors import InputError, about
 
 INPUT = "input"
@@ -58,7 +58,7 @@ def load_backbone(plan: FamilyPlan) -> LoadedBackbone:
             assert spec.classes is not None and spec.input is not None
             plan.consent.check(plan.factory, spec.arguments)
             module = code.make(plan.factory, spec.arguments)
-            torch_weights.load_into(module, plan.checkpoint)
+            load_into(module, plan.checkpoint)
             shape, classes, model_type = spec.input, tuple(spec.classes), None
         _check_classes(classes, spec.classes)
         for name, weight in module.named_parameters():

@@ -16,6 +16,7 @@ from onnxreg.converters.onnx.graph_operators import containers
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
+from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
 from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.runtime.sessions import load_session, one_torch_thread
 from onnxreg.converters.source.source_files import GENAI_CONFIG, read_json, scrub_file, weight_files
@@ -23,8 +24,6 @@ from onnxreg.schema.core.errors import ConversionError, InputError, missing_extr
 
 GRAPH = "model.onnx"
 TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
-PAST = "past_key_values"
-"""Prefix of the inputs for keys and values."""
 SAMPLE_TOKENS, SAMPLE_LENGTHS = 6, (4, 12)
 WEIGHTS = {"int4": "int4", "int8": "int8", "fp16": "float16", "fp32": "float32"}
 BITS = {"int4": 4, "int8": 8}
@@ -203,7 +202,7 @@ def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[
         feed = step_inputs(step, session.get_inputs(), head_size, past)
         arrays = samples.outputs(session, feed, "the decoder")
         steps.append(arrays.pop("logits"))
-        past = {name.replace("present", PAST): array for name, array in arrays.items()}
+        past = {f"{PAST}{name.removeprefix(PRESENT)}": array for name, array in arrays.items()}
     expected = torch_run(checkpoint)({"input_ids": tokens})
     outputs = {"logits": np.concatenate(steps, axis=1)}
     distances = samples.compare([expected], [outputs], "the decoder", tolerance)
@@ -223,33 +222,32 @@ def settings_of(path: Path) -> tuple[int, int]:
 
 
 def step_inputs(
-    tokens: Any, inputs: Iterable[Any], head_size: int, past: Mapping[str, Any] | None = None
+    tokens: Any, inputs: Iterable[Any], head_size: int = 0, state: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Make the inputs of a graph for `tokens`, which follow the tokens of `past`.
+    """Make the inputs of a decoder for the next `tokens`, int64 `[rows, tokens]`.
 
     Args:
-        tokens: int64 `[1, tokens]`.
         inputs: inputs of the session, with names and shapes.
-        head_size: numbers of a key or value of one head.
-        past: keys and values by input name; None if there are no earlier tokens.
+        head_size: numbers of a key or value of one head, if the graph does not state them.
+        state: further inputs by name, such as the keys and values of earlier tokens; without these the past is empty.
     """
     import numpy as np
 
-    before = next((array.shape[2] for array in (past or {}).values()), 0)
-    end = before + tokens.shape[1]
+    state, (rows, new) = state or {}, tokens.shape
+    before = next((array.shape[2] for name, array in state.items() if name.startswith(PAST)), 0)
+    end = before + new
     values = {
         "input_ids": tokens,
-        "attention_mask": np.ones((1, end), np.int64),
-        "position_ids": np.arange(before, end)[None],
-        **(past or {}),
+        "attention_mask": np.ones((rows, end), np.int64),
+        "position_ids": np.arange(before, end)[None].repeat(rows, 0),
+        SWITCH: np.array([before > 0]),
+        **state,
     }
-    sizes = {"batch_size": 1, "past_sequence_length": 0, "kv_cache_dim": head_size}
-    return {
-        item.name: values[item.name]
-        if item.name in values
-        else np.zeros([sizes.get(axis, end) if isinstance(axis, str) else axis for axis in item.shape])
-        for item in inputs
-    }
+    for item in inputs:
+        if item.name.startswith(PAST) and item.name not in values:
+            _, *sizes, width = (size if isinstance(size, int) else 0 for size in item.shape)
+            values[item.name] = np.zeros((rows, *sizes, width or head_size))
+    return {item.name: values[item.name] for item in inputs if item.name in values}
 
 
 def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...]:

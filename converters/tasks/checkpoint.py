@@ -26,9 +26,17 @@ from onnxreg.converters.source.source_files import (
 )
 from onnxreg.converters.source.toolchain import refuse_missing, require_memory
 from onnxreg.converters.tasks import adapter, sentence
-from onnxreg.converters.tasks.heads import ENCODER, LOADERS, SEQ2SEQ, VECTORS, head_of, modality_of
-from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, LocatedSource, Modality, TaskHead
-from onnxreg.converters.tasks.torch_weights import some
+from onnxreg.converters.tasks.heads import (
+    ENCODER,
+    LOADERS,
+    SEQ2SEQ,
+    VECTORS,
+    Modality,
+    TaskHead,
+    head_of,
+    modality_of,
+)
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, LocatedSource
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import InputError, why
 from onnxreg.schema.manifest.manifest import Source
@@ -260,7 +268,6 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
     import torch
     import transformers
 
-    require_weights(directory)
     auto = getattr(transformers, f"AutoModel{head.suffix if head.auto is None else head.auto}")
     check_memory(auto, directory, trust_remote_code)
     try:
@@ -299,6 +306,12 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
         if names:
             raise InputError(f"{problem} {some(sorted(names))}", hint)
     return model.eval()
+
+
+def some(names: Sequence[str], most: int = 6) -> str:
+    """Join the first names of a list as text, with the number of further names."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def unloadable(

@@ -5,7 +5,7 @@ Runtime alone, they generate the same tokens as the model.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,17 +15,27 @@ from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.location import locate
-from onnxreg.converters.source.source_files import GENERATION_CONFIG, PROCESSOR, taking_part
+from onnxreg.converters.source.source_files import PROCESSOR, taking_part
 from onnxreg.converters.tasks import heads
 from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, located_source, read_config, require_weights
-from onnxreg.converters.tasks.greedy import DECODER, ENCODER, HIDDEN, MASK, MERGED, NEXT, STAGES, TOKENS
+from onnxreg.converters.tasks.greedy import (
+    DECODER,
+    ENCODER,
+    GENERATORS,
+    HIDDEN,
+    MASK,
+    MERGED,
+    NEXT,
+    STAGES,
+    TOKENS,
+    Generator,
+)
 from onnxreg.converters.tasks.processed import Processor
-from onnxreg.converters.tasks.proof import Proof, answer_of
 from onnxreg.converters.tasks.saved import Graphs, Saved, described, module_of, part_of
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Sample, Task
 from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample_feeds
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.draft import DraftFile
+from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
 STATES = "last_hidden_state"
 BATCH, SOURCE, TARGET, NEW = (
@@ -40,6 +50,10 @@ LENGTHS = (3, 1, 7)
 INPUTS = (*REQUIRED, "position_ids")
 SIZES = ((2, 5, 3), (1, 0, 6), (3, 9, 1))
 """(rows, earlier tokens, new tokens) of each sample of a causal decoder; of several rows, the first begins with padding."""
+STEPS = 20
+"""The number of tokens that a proof generates for each input."""
+TIE = 1e-3
+"""Two logits that differ by at most this share of the largest logit are equal but for rounding."""
 Axes = Mapping[str, Mapping[int, str]]
 
 
@@ -57,9 +71,6 @@ class Seq2Seq(Saved):
             )
             raise InputError(message, heads.OPTIMUM)
         return located
-
-    def beside(self, directory: Path) -> Sequence[str]:
-        return (GENERATION_CONFIG,)
 
     def inputs(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Sequence[Feed], Axes, Graphs]:
         """Make the inputs of the encoder: one row, a batch, and a row of another size if sizes vary.
@@ -92,10 +103,6 @@ class ProcessedSeq2Seq(Seq2Seq):
     """Task of encoder-decoders from sounds or images to text. The encoder's input is the result of the saved processor."""
 
     Options = PassParams
-
-    def beside(self, directory: Path) -> Sequence[str]:
-        """List the tokenizer's settings too: Transformers.js decodes with the class that they name; no text is tokenized."""
-        return (GENERATION_CONFIG, "tokenizer_config.json")
 
     def inputs(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Sequence[Feed], Axes, Graphs]:
         import numpy as np
@@ -209,9 +216,6 @@ class CausalDecoder(Saved):
     exporter = "TransformersExport"
     Options = TextOptions
 
-    def beside(self, directory: Path) -> Sequence[str]:
-        return (GENERATION_CONFIG,)
-
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         import numpy as np
 
@@ -291,3 +295,85 @@ class TextGeneration(Task):
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         fields = described(self.id, source.location, read_config(source.location).get("model_type"))
         return ExportSubject(source.record(name), Sample((), ()), source.location, fields=fields)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The tokens that the model itself generates greedily after the prompt, `[rows, STEPS]`; `feed` has the model's inputs."""
+
+    feed: Feed
+    prompt: Any
+    tokens: Any
+
+
+def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
+    """Let the model generate greedily, without rules such as forced tokens; `start` is the first token of a decoder's answer."""
+    import torch
+    from transformers import GenerationConfig, GenerationMixin
+
+    own, pad = model.generation_config, getattr(model.config, "pad_token_id", None)
+    model.generation_config = GenerationConfig(decoder_start_token_id=start, pad_token_id=pad or 0)
+    inputs = {name: torch.from_numpy(array) for name, array in feed.items()}
+    settings: Any = {"max_new_tokens": STEPS, "do_sample": False, "num_beams": 1, "use_cache": True}
+    try:
+        with silent_transformers(), torch.no_grad():  # a model's own `generate` adds its rules
+            ids = GenerationMixin.generate(model, **inputs, **settings).numpy()
+    finally:
+        model.generation_config = own
+    return Answer(feed, ids[:, :-STEPS], ids[:, -STEPS:])
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Checks if exported graphs give the same answers as the model that they were exported from."""
+
+    answers: Sequence[Answer]
+
+    def __call__(self, draft: Draft) -> Draft:
+        """Run each graph, or set of graphs that generate together; record the share of steps with the model's token.
+
+        Raises ConversionError if graphs of full precision give another token.
+        """
+        family = draft.fields.get("model_family", {"members": []})
+        names = {path: member["name"] for member in family["members"] for path in member["artifacts"]}
+        sets = GENERATORS if names else ((DECODER,),)
+        versions: dict[str, dict[str, DraftArtifact]] = {}
+        for artifact in draft.artifacts:
+            version = versions.setdefault(artifact.precision if names else artifact.path, {})
+            version[names.get(artifact.path, DECODER)] = artifact
+        checks: dict[str, list[dict[str, Any]]] = {}
+        for version in versions.values():
+            for graphs in (graphs for graphs in sets if version.keys() >= {*graphs}):
+                is_exact = version[graphs[0]].precision == "float32"
+                share = self._share({name: draft.root / version[name].path for name in graphs}, is_exact)
+                count = sum(answer.tokens.size for answer in self.answers)
+                check = {"name": "generation", "metric": "token_agreement", "samples": count, "value": share}
+                check |= {"limit": 1.0, "verdict": "pass"} if is_exact else {"verdict": "info"}
+                checks |= {version[name].path: [check] for name in graphs}
+
+        def checked(artifact: DraftArtifact) -> DraftArtifact:
+            entries = [*artifact.fields["checks"], *checks.get(artifact.path, ())]
+            return replace(artifact, fields={**artifact.fields, "checks": entries})
+
+        return replace(draft, artifacts=tuple(map(checked, draft.artifacts)))
+
+    def _share(self, paths: Mapping[str, Path], is_exact: bool) -> float:
+        """Return the share of steps at which the graphs write the model's token; each step begins with the model's earlier tokens."""
+        import numpy as np
+
+        model, equal = Generator(paths), []
+        for answer in self.answers:
+            decode, before = model.decoding(answer.feed), answer.prompt
+            for step in range(answer.tokens.shape[1]):
+                logits, expected = decode(before), answer.tokens[:, step]
+                gap = logits.max(1) - np.take_along_axis(logits, expected[:, None], 1)[:, 0]
+                is_equal = gap <= TIE * np.abs(logits).max()
+                equal.append(is_equal)
+                if is_exact and not is_equal.all():
+                    raise ConversionError(
+                        f"{paths[model.decoder(step)].name} generates another text than the model: token {step + 1} is "
+                        f"{logits.argmax(1)[~is_equal][0]}, not {expected[~is_equal][0]}",
+                        heads.OPTIMUM,
+                    )
+                before = expected[:, None]
+        return float(f"{np.concatenate(equal).mean():.6g}")

@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
-from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
+from onnxreg.converters.passes.merge_decoders import PAST, PRESENT
+from onnxreg.converters.passes.model_builder import step_inputs
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
-from onnxreg.converters.runtime.sessions import load_session, numpy_type
+from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_object
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import InputError
@@ -129,7 +130,6 @@ class Generator:
 
     def decoding(self, feed: Feed) -> Callable[[Any], Any]:
         """Run the encoder, if any. Return a function that takes the next tokens, `[rows, n]`, and gives the logits after them."""
-        import numpy as np
 
         state, count = dict[str, Any](), 0
         if ENCODER in self._paths:
@@ -138,17 +138,8 @@ class Generator:
 
         def decode(tokens: Any) -> Any:
             nonlocal count
-            rows, new = tokens.shape
-            member, count = self.decoder(count), count + new
-            for item in self._sessions[member].get_inputs() if count == new else ():
-                if item.name.startswith(PAST):  # empty, but for axes of a fixed size
-                    shape = [rows, *(size if isinstance(size, int) else 0 for size in item.shape[1:])]
-                    state[item.name] = np.zeros(shape, numpy_type(item.type))
-            alone = {
-                "attention_mask": np.ones((rows, count)),
-                "position_ids": [range(count - new, count)] * rows,
-            }
-            feed = {**state, **alone, TOKENS: tokens, SWITCH: np.array([count > new])}
+            member, count = self.decoder(count), count + tokens.shape[1]
+            feed = step_inputs(tokens, self._sessions[member].get_inputs(), state=state)
             outputs = self._run(member, feed, "logits")
             logits = outputs.pop("logits")[:, -1]
             state.update({f"{PAST}{name.removeprefix(PRESENT)}": array for name, array in outputs.items()})

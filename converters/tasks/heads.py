@@ -1,12 +1,41 @@
 """The kinds of transformers checkpoints, each a `TaskHead`: its classes, how to load them, and their outputs."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from onnxreg.converters.source.source_files import PROCESSOR, TOKENIZER, read_object
-from onnxreg.converters.tasks.task import Modality, TaskHead
+from onnxreg.converters.source.source_files import GENERATION_CONFIG, PROCESSOR, TOKENIZER, read_object
+
+Modality = Literal["text", "image", "audio"]
+
+
+@dataclass(frozen=True)
+class TaskHead:
+    """A kind of checkpoints. Names of its transformers classes end with `suffix`, such as `BertForTokenClassification`.
+
+    `outputs` has the first axes of each output, which are dynamic; `labelled` is True if the last axis counts labels.
+    `aliases` are further names that people may type. `way` says what to do with such a checkpoint if no task exports it.
+    `auto` ends the name of the transformers class that loads a checkpoint; the default is `suffix`. `modality` is the kind
+    of input: `text`, `image` or `audio`. `axes` names the axes of the input, without the batch, that may be dynamic.
+    `has_tokens` is True if texts are read or written. `beside` are files of a checkpoint that are published, if they exist, in
+    place of generated files of the same name.
+    """
+
+    task: str
+    suffix: str | tuple[str, ...] = ()
+    description: str = ""
+    outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    labelled: bool = False
+    aliases: tuple[str, ...] = ()
+    way: str = ""
+    auto: str | None = None
+    modality: Modality = "text"
+    axes: Mapping[int, str] = field(default_factory=dict)
+    has_tokens: bool = True
+    beside: tuple[str, ...] = PROCESSOR
+
 
 PER_ROW = ("batch",)
 PER_TOKEN = ("batch", "sequence")
@@ -15,6 +44,8 @@ ENCODER_ALONE = "export its encoder: --task feature-extraction"
 OPTIMUM = "export it with Optimum, then reg import the directory"
 _elsewhere = partial(TaskHead, way=OPTIMUM)
 WAVE = {1: "sequence"}
+DECODED = (GENERATION_CONFIG, "tokenizer_config.json")
+"""Files beside a model that writes text: Transformers.js decodes with the class that the tokenizer's settings name."""
 # fmt: off
 ENCODER = TaskHead("feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",))
 VECTORS = TaskHead("pooling", "", "an encoder", {"embeddings": PER_ROW}, aliases=(
@@ -65,7 +96,7 @@ SOUND_TOWERS = TaskHead(
 )
 CTC = TaskHead(
     "automatic-speech-recognition", "ForCTC", "a speech recognizer", {"logits": PER_FRAME}, modality="audio", axes=WAVE,
-    aliases=("asr", "speech-recognition"), has_tokens=False,
+    aliases=("asr", "speech-recognition"), has_tokens=False, beside=(*PROCESSOR, *TOKENIZER),
 )
 SOUNDS = TaskHead(
     "audio-classification", ("ForAudioClassification", "ForSequenceClassification"), "an audio classifier",
@@ -76,19 +107,19 @@ AUDIO_FEATURES = TaskHead(
 )
 DECODER = TaskHead(
     "text-generation", ("ForCausalLM", "LMHeadModel"), "a causal language model", auto="ForCausalLM",
-    aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"),
+    aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"), beside=(GENERATION_CONFIG,),
 )
 SEQ2SEQ = TaskHead(
     "text2text-generation", ("ForConditionalGeneration", "MTModel"), "an encoder-decoder of texts", auto="ForSeq2SeqLM",
-    aliases=("seq2seq-lm", "summarization", "text2text-generation-with-past", "translation"),
+    aliases=("seq2seq-lm", "summarization", "text2text-generation-with-past", "translation"), beside=(GENERATION_CONFIG,),
 )
 SPEECH = TaskHead(
     "automatic-speech-recognition", "ForConditionalGeneration", "an encoder-decoder from sound to text", auto="ForSpeechSeq2Seq",
-    modality="audio",
+    modality="audio", beside=DECODED,
 )
 IMAGE_TEXTS = TaskHead(
     "image-to-text", "VisionEncoderDecoderModel", "an encoder-decoder from images to text", auto="ForImageTextToText",
-    modality="image",
+    modality="image", beside=DECODED,
 )
 HEADS = (
     _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),

@@ -1,4 +1,4 @@
-"""The task `image-classification`: a module that a factory makes, with the weights of a checkpoint."""
+"""The task `image-classification`: a module that a factory makes, with weights from a file that cannot run code."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,8 @@ from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import digest_file, scrub
 from onnxreg.converters.source.toolchain import require
-from onnxreg.converters.tasks import code, torch_weights
+from onnxreg.converters.tasks import code
+from onnxreg.converters.tasks.checkpoint import some
 from onnxreg.converters.tasks.code import Factory
 from onnxreg.converters.tasks.saved import module_of
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task
@@ -29,6 +30,12 @@ MAX_BATCH_IMAGES = 32
 """The most images in one run."""
 MAX_GOLDEN_VALUES = 4_500
 """The most values of input and output together in golden vectors; larger images get no golden vectors."""
+WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights")
+"""Usual keys of the weights in checkpoints that also hold other values, such as an epoch and an optimizer."""
+AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", "ema", "swa_state_dict")
+"""Usual keys of averaged weights, which some projects evaluate and publish instead."""
+PREFIXES = ("_orig_mod.", "module.", "model.")
+"""Prefixes that `torch.compile`, `DataParallel` and Lightning add to every name."""
 
 
 class ImageClassificationOptions(PassParams, title="Options"):
@@ -134,7 +141,7 @@ class ImageClassification(Task):
 
         options, (factory, checkpoint) = self.options, source.location
         module = code.make(factory, options.arguments)
-        torch_weights.load_into(module, checkpoint)
+        load_into(module, checkpoint)
         subject = subject_of(module, options.input, options.outputs, options.input_name, options.fixed_batch)
 
         # each image alone, then in batches, to detect a graph that is fixed to one row
@@ -215,8 +222,75 @@ def subject_of(
     return conversion.TorchModel(module_of(run, module=module), {input_name: example}, names, axes)
 
 
+def load_into(module: Any, path: Path) -> None:
+    """Fill a torch module with the weights of a file: safetensors, or tensors that `torch.save` wrote.
+
+    A prefix in `PREFIXES` is removed from the weights' names if all weights have it, but not all names in the module.
+
+    Raises InputError unless the file has exactly the module's tensors, in their shapes; only batch counters may be missing.
+    """
+    expected = module.state_dict()
+    weights = _read(path)
+    for prefix in PREFIXES:
+        are_below = [all(name.startswith(prefix) for name in names) for names in (weights, expected)]
+        if are_below == [True, False]:
+            weights = {name.removeprefix(prefix): tensor for name, tensor in weights.items()}
+    counts = {name: value for name, value in expected.items() if name.endswith("num_batches_tracked")}
+    weights = {**counts, **weights}
+
+    def kind(tensor: Any) -> tuple[object, ...]:
+        dtype = tensor.dtype
+        return dtype.is_floating_point, dtype.is_complex, tensor.layout, tensor.is_quantized, tensor.is_meta
+
+    both = expected.keys() & weights.keys()
+    for problem, names in {
+        "the checkpoint has no values for": expected.keys() - weights.keys(),
+        "the module has no place for": weights.keys() - expected.keys(),
+        "the checkpoint has other shapes than the module for": {
+            name for name in both if expected[name].shape != weights[name].shape
+        },
+        "the checkpoint has other kinds of numbers than the module for": {
+            name for name in both if kind(expected[name]) != kind(weights[name])
+        },
+    }.items():
+        if names:
+            hint = "the factory must make the module that was trained, with the same arguments"
+            raise InputError(f"{path.name} is not of this module: {problem} {some(sorted(names))}", hint)
+    module.load_state_dict(weights)
+
+
 def draw(count: int, shape: Sequence[int]) -> Any:
     """Draw normal values with a fixed seed: float32 `[count, *shape]`."""
     import numpy as np
 
     return np.random.default_rng(samples.SEED).normal(size=(count, *shape)).astype(np.float32)
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    """Read a file's weights, at the top or under a usual key. InputError for other contents, or if it also has averages."""
+    require("safetensors")
+    import torch
+    from safetensors.torch import load_file
+
+    try:
+        if path.suffix == ".safetensors":
+            value: Any = load_file(path)
+        else:
+            value = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        hint = "a pickle can run any code, so only tensors are read: torch.save(module.state_dict(), FILE)"
+        message = f"{path.name} is not a checkpoint of tensors alone, or it is cut short"
+        raise InputError(message, f"copy it again; {hint}") from error
+    weights = value if isinstance(value, Mapping) else {}
+    keys = [key for key in (*WRAPPER_KEYS, *AVERAGED_KEYS) if isinstance(weights.get(key), Mapping)]
+    if averages := [key for key in keys[1:] if key in AVERAGED_KEYS]:
+        message = f"{path.name} holds weights under {keys[0]}, and an average of them under {averages[0]}"
+        save = f"torch.save(torch.load({path.name!r})[{averages[0]!r}], 'weights.pth')"
+        raise InputError(message, f"save the ones to export: {save}")
+    weights = weights[keys[0]] if keys else weights
+    if not weights or not all(
+        isinstance(key, str) and isinstance(tensor, torch.Tensor) for key, tensor in weights.items()
+    ):
+        hint = f"torch.save(module.state_dict(), FILE): at the top, or under {', '.join(WRAPPER_KEYS)}"
+        raise InputError(f"{path.name} holds no tensors by name alone", hint)
+    return weights

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from onnxreg.converters.onnx.quiet import silent_transformers
-from onnxreg.converters.source.source_files import PROCESSOR, TOKENIZER
+from onnxreg.converters.source.source_files import PROCESSOR
 from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, unloadable
-from onnxreg.converters.tasks.heads import CTC, DEPTH, LOADERS
+from onnxreg.converters.tasks.heads import DEPTH, LOADERS, Modality
 from onnxreg.converters.tasks.pixels import preprocessing_of
 from onnxreg.converters.tasks.saved import MAX_GOLDEN_VALUES, Graphs, Saved, part_of
 from onnxreg.converters.tasks.sound import audio_of
-from onnxreg.converters.tasks.task import Modality, Part
+from onnxreg.converters.tasks.task import Part
 from onnxreg.schema.core.errors import InputError, why
 
 PHOTOGRAPHS = ((97, 131), (160, 120), (64, 64), (211, 90))
@@ -32,26 +32,30 @@ class Processed(Saved):
     exporter = "TransformersExport"
     products: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm", "Conv")
 
-    def beside(self, directory: Path) -> Sequence[str]:
-        return (*PROCESSOR, *(TOKENIZER if self.head is CTC else ()))
-
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        processor = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
-        takes_squares = self.head is DEPTH  # they are what such a model is trained on
-        part = processor.part(checkpoint.model, self.head.axes, self.head.outputs, takes_squares)
+        given = checkpoint.directory, self.head.modality, self.trust_remote_code
+        processor = Processor(*given)
+        if processor.varying and self.head is DEPTH:
+            processor = Processor(*given, is_square=True)  # as such a model is trained
+        part = processor.part(checkpoint.model, self.head.axes, self.head.outputs)
         return Graphs({"": part}, fields=processor.contract())
 
 
 class Processor:
     """The image processor or feature extractor of a checkpoint, with its results for generated photographs or sounds.
 
+    `varying` are the axes along which the results vary in size. With `is_square`, all photographs are squares.
+
     Raises InputError if the processor cannot be loaded, or does not run; HostError if a package for it is not installed.
     """
 
-    def __init__(self, directory: Path, modality: Modality, trust_remote_code: bool) -> None:
+    def __init__(
+        self, directory: Path, modality: Modality, trust_remote_code: bool, is_square: bool = False
+    ) -> None:
+        import numpy as np
         import transformers
 
-        self.modality, self.is_square = modality, False
+        self.modality, self.is_square = modality, is_square
         name, kind = LOADERS[modality]
         try:
             with silent_transformers():
@@ -59,57 +63,42 @@ class Processor:
                     directory, local_files_only=True, trust_remote_code=trust_remote_code
                 )
                 self.input = self.processor.model_input_names[0]
-                self.drawn, self.rows = self._draw()
+                options: dict[str, Any] = {}
+                if modality == "audio":
+                    options["sampling_rate"] = rate = self.processor.sampling_rate
+                    if not 0 < rate <= MAX_RATE:
+                        raise ValueError(f"{rate} samples a second")
+                    self.drawn = [draw_sound(rate, seconds) for seconds in SECONDS]
+                else:
+                    self.drawn = draw_photographs(is_square)
+                values = [
+                    self.processor(one, return_tensors="np", **options)[self.input] for one in self.drawn
+                ]
+                self.rows: list[Any] = [np.asarray(value, np.float32) for value in values]
         except Exception as error:
             raise unloadable(f"the {kind} of the checkpoint", directory, error) from error
+        sizes = zip(*(row.shape for row in self.rows), strict=True)
+        self.varying = {at for at, along in enumerate(sizes) if len({*along}) > 1}
 
-    def _draw(self) -> tuple[list[Any], list[Any]]:
-        """Generate samples; return the samples, and the processor's result for each."""
-        import numpy as np
-
-        options: dict[str, Any] = {}
-        if self.modality == "audio":
-            options["sampling_rate"] = rate = self.processor.sampling_rate
-            if not 0 < rate <= MAX_RATE:
-                raise ValueError(f"{rate} samples a second")
-            drawn = [draw_sound(rate, seconds) for seconds in SECONDS]
-        else:
-            drawn = draw_photographs(self.is_square)
-        values = [self.processor(one, return_tensors="np", **options)[self.input] for one in drawn]
-        return drawn, [np.asarray(value, np.float32) for value in values]
-
-    def part(
-        self,
-        model: Any,
-        names: Mapping[int, str],
-        outputs: Mapping[str, Sequence[str]],
-        takes_squares: bool = False,
-    ) -> Part:
+    def part(self, model: Any, names: Mapping[int, str], outputs: Mapping[str, Sequence[str]]) -> Part:
         """Make the model's part. The batches of its sample differ in length and, if the results vary in size, in size.
-
-        With `takes_squares`, images are generated again as squares if the results vary in size.
 
         Raises InputError if sizes vary along an axis that `names` lacks, or if the model does not take the sizes.
         """
         import numpy as np
         import torch
 
-        varying = self._varying()
-        if takes_squares and varying:
-            self.is_square = True
-            self.drawn, self.rows = self._draw()
-            varying = self._varying()
-        if not names.keys() >= varying:
+        if not names.keys() >= self.varying:
             shapes = ", ".join(map(str, sorted({row.shape[1:] for row in self.rows})))
             message = f"the {LOADERS[self.modality][1]} gives numbers of several sizes: {shapes}"
             raise InputError(message, f"state one size in {PROCESSOR[0]}")
         groups = [self.rows[:1], self.rows[1:]]
-        if varying:
+        if self.varying:
             counted = zip(self.rows, (1, 3, 2), strict=False)
             groups = [[row, row[..., ::-1], row / 2][:count] for row, count in counted]
         batches = list(map(np.concatenate, groups))
-        axes = {self.input: {0: "batch", **{at: names[at] for at in sorted(varying)}}}
-        axes |= {key: dict(enumerate(at if varying else at[:1])) for key, at in outputs.items()}
+        axes = {self.input: {0: "batch", **{at: names[at] for at in sorted(self.varying)}}}
+        axes |= {key: dict(enumerate(at if self.varying else at[:1])) for key, at in outputs.items()}
         try:
             with torch.no_grad():
                 model(**{self.input: torch.from_numpy(batches[-1])})
@@ -122,21 +111,13 @@ class Processor:
         golden = {"tiles": {self.input: tiles}} if tiles.size <= MAX_GOLDEN_VALUES else {}
         return replace(part, sample=replace(part.sample, golden=golden))
 
-    def _varying(self) -> set[int]:
-        """Return the axes along which the processor's results for different samples vary in size."""
-        return {
-            at
-            for at, sizes in enumerate(zip(*(row.shape for row in self.rows), strict=True))
-            if len({*sizes}) > 1
-        }
-
     def contract(self) -> dict[str, Any]:
         """Return the manifest's key for the preprocessing, in JSON form; empty if that gives other numbers than the processor."""
         pairs = list(zip(self.drawn, self.rows, strict=True))
         if self.modality == "audio":
             sound = audio_of(self.processor.to_dict(), pairs)
             return {} if sound is None else {"audio_preprocessing": sound.to_json()}
-        if self.is_square or self._varying():
+        if self.is_square or self.varying:
             return {}
         preprocessing = preprocessing_of(self.processor.to_dict(), pairs)
         return {} if preprocessing is None else {"preprocessing": preprocessing.to_json()}

@@ -2,7 +2,7 @@
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.source.source_files import CONFIG, copy_scrubbed, read_license, role_of, scrub
 from onnxreg.converters.source.toolchain import require
+from onnxreg.converters.tasks import sentence
 from onnxreg.converters.tasks.checkpoint import (
     TOKENIZER_FILE,
     LoadedCheckpoint,
     find_checkpoint,
     load_located,
 )
+from onnxreg.converters.tasks.heads import ENCODER
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Sample, Task
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.manifest.draft import Draft, DraftFile
@@ -68,16 +70,14 @@ class Saved(Task):
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         """Make the modules and their samples; write further companions into `directory`."""
 
-    def beside(self, directory: Path) -> Sequence[str]:
-        """List files of a checkpoint to publish, if they exist, in place of generated files of the same name."""
-        return ()
-
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch", "transformers")
         checkpoint = self.checkpoint(source, name)
         graphs = self.graphs(checkpoint, directory)
         files, scrubbed = write_companions(directory, checkpoint, name, graphs)
-        beside = (path for path in self.beside(source.location) if (source.location / path).is_file())
+        beside: Iterable[str] = (path for path in self.head.beside if (source.location / path).is_file())
+        if self.head is ENCODER:
+            beside = sentence.sentence_files(source.location, all_modules=True)
         for path in beside:
             copy_scrubbed(source.location / path, directory / path, name, source.location)
             files.setdefault(path, "other" if "/" in path else role_of(path))

@@ -4,18 +4,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.location import hub_id
 from onnxreg.converters.tasks.code import NO_CONSENT, Consent
+from onnxreg.converters.tasks.heads import TaskHead
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Code
 
-Modality = Literal["text", "image", "audio"]
 SAVE_TOKENIZER = "save the tokenizer beside the model: tokenizer.save_pretrained(DIRECTORY)"
 
 
@@ -102,30 +102,6 @@ class ExportSubject:
     directory: Path = Path()
     parts: Mapping[str, Part] = field(default_factory=dict)
     proof: Callable[[Draft], Draft] | None = None
-
-
-@dataclass(frozen=True)
-class TaskHead:
-    """A kind of checkpoints. Names of its transformers classes end with `suffix`, such as `BertForTokenClassification`.
-
-    `outputs` has the first axes of each output, which are dynamic; `labelled` is True if the last axis counts labels.
-    `aliases` are further names that people may type. `way` says what to do with such a checkpoint if no task exports it.
-    `auto` ends the name of the transformers class that loads a checkpoint; the default is `suffix`. `modality` is the kind
-    of input: `text`, `image` or `audio`. `axes` names the axes of the input, without the batch, that may be dynamic.
-    `has_tokens` is True if texts are read or written.
-    """
-
-    task: str
-    suffix: str | tuple[str, ...] = ()
-    description: str = ""
-    outputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    labelled: bool = False
-    aliases: tuple[str, ...] = ()
-    way: str = ""
-    auto: str | None = None
-    modality: Modality = "text"
-    axes: Mapping[int, str] = field(default_factory=dict)
-    has_tokens: bool = True
 
 
 class Task(ABC):

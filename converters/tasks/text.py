@@ -13,7 +13,6 @@ from pydantic import PositiveInt
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.location import locate
-from onnxreg.converters.source.source_files import PROCESSOR
 from onnxreg.converters.tasks import sentence
 from onnxreg.converters.tasks.checkpoint import (
     TOKENIZER_FILE,
@@ -22,10 +21,10 @@ from onnxreg.converters.tasks.checkpoint import (
     require_processor,
     unloadable,
 )
-from onnxreg.converters.tasks.heads import ENCODER, PER_ROW, PER_TOKEN, TEXTS, TOKENS
+from onnxreg.converters.tasks.heads import PER_ROW, PER_TOKEN, TEXTS, TOKENS, TaskHead
 from onnxreg.converters.tasks.processed import Processor
 from onnxreg.converters.tasks.saved import Graphs, Saved, module_of, part_of
-from onnxreg.converters.tasks.task import LocatedSource, TaskHead
+from onnxreg.converters.tasks.task import LocatedSource
 from onnxreg.schema.core.errors import InputError
 
 REQUIRED = ("input_ids", "attention_mask")
@@ -161,9 +160,6 @@ class TextTask(Saved):
     def pooling(self, directory: Path) -> sentence.SentenceConfig | None:
         """Return the settings that make one vector from token vectors; None for a task without pooling."""
         return None
-
-    def beside(self, directory: Path) -> Sequence[str]:
-        return sentence.sentence_files(directory, all_modules=True) if self.head is ENCODER else PROCESSOR
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         module, tokenizer, length = checkpoint.model, checkpoint.tokenizer, int(self.options.max_seq_length)

@@ -12,9 +12,8 @@ from support.tasks.seq2seq import KINDS, SPEECH, save
 
 from onnxreg.converters import export
 from onnxreg.converters.tasks import heads
-from onnxreg.converters.tasks.generation import ProcessedSeq2Seq, Seq2Seq
+from onnxreg.converters.tasks.generation import Answer, ProcessedSeq2Seq, Proof, Seq2Seq
 from onnxreg.converters.tasks.greedy import ENCODER, MERGED, STAGES, Generator, generate
-from onnxreg.converters.tasks.proof import Answer, Proof
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from onnxreg.converters.tasks import code
-from onnxreg.converters.tasks.torch_weights import load_into
+from onnxreg.converters.tasks.image_classification import load_into
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 
 TRAP = "raise RuntimeError('this code ran')\n"

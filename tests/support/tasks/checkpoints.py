@@ -3,7 +3,7 @@
 from typing import Any
 
 from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, find_checkpoint, load_located
-from onnxreg.converters.tasks.task import TaskHead
+from onnxreg.converters.tasks.heads import TaskHead
 
 
 def load_checkpoint(
