@@ -55,10 +55,10 @@ def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
         sides = sides_of.setdefault(key, {"inputs": {}, "outputs": {}})
         for side, operands in (("inputs", node.inputs), ("outputs", node.outputs)):
             parameters = getattr(schema, side) if schema else ()
-            is_variadic = parameters and parameters[-1].option == type(parameters[-1].option).Variadic
+            has_last = parameters and is_variadic(parameters[-1])
             for index, operand in enumerate(operands):
                 if (element := element_of(operand)) is not None:
-                    position = min(index, len(parameters) - 1) if is_variadic else index
+                    position = min(index, len(parameters) - 1) if has_last else index
                     sides[side].setdefault(position, set()).add(element.cpp)
     result = []
     for (domain, version, name), sides in sorted(sides_of.items()):
@@ -81,6 +81,11 @@ def find_schema(domain: str, name: str, opset: int) -> Any | None:
         return onnx.defs.get_schema(name, opset, "" if domain == DEFAULT_DOMAIN else domain)
     except onnx.defs.SchemaError:
         return None
+
+
+def is_variadic(parameter: Any) -> bool:
+    """Return True if a parameter (`onnx.defs.OpSchema.FormalParameter`) takes any number of operands."""
+    return bool(parameter.option == type(parameter.option).Variadic)
 
 
 def subgraphs(attribute: Any) -> list[Any]:

@@ -180,12 +180,11 @@ def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredVal
     """Compare codes with the parent's values. Doubts are codes that are not the nearest, and scales by no known rule."""
     name, block = child.tensor.name or "", child.block
     axis: Any = child.axis
-    scales, zeros = read_array(child.scale), np.zeros(1)
+    scales = read_array(child.scale)
     if not block:
         spread = [size if at == axis else 1 for at, size in enumerate(dims_of(child.tensor))]
         scales = scales.reshape(1 if axis is None else spread)
-    if child.zero is not None:
-        zeros = read_array(child.zero)
+    zeros = np.zeros(1) if child.zero is None else read_array(child.zero)
     zeros = np.broadcast_to(zeros.reshape(() if zeros.size == 1 else scales.shape), scales.shape)
     limits = _LIMITS.get(type_of(child.tensor), (0, 0))
     if not np.isfinite(scales).all():

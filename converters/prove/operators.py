@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, find_schema
+from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, find_schema, is_variadic
 from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS
 from onnxreg.converters.prove.formula import Formula
 
@@ -68,7 +68,7 @@ def epoch(domain: str, name: str, version: int) -> int:
 def depends_on_output_count(domain: str, name: str, version: int) -> bool:
     """Return True if the number of outputs may change a result: for variadic outputs, training, or an unknown operator."""
     schema, is_training = find_schema(domain, name, version), name == "BatchNormalization" and version < 14
-    return schema is None or is_training or any(map(_is_variadic, schema.outputs))
+    return schema is None or is_training or any(map(is_variadic, schema.outputs))
 
 
 def default_attributes(domain: str, name: str, version: int) -> Mapping[str, Any]:
@@ -125,9 +125,5 @@ def result_types(
 def _parameters(stated: Sequence[Any]) -> Iterator[Any]:
     """Yield the parameters of a schema; repeat the last parameter forever if it is variadic."""
     yield from stated
-    while stated and _is_variadic(stated[-1]):
+    while stated and is_variadic(stated[-1]):
         yield stated[-1]
-
-
-def _is_variadic(parameter: Any) -> bool:
-    return bool(parameter.option == type(parameter.option).Variadic)

@@ -1,6 +1,7 @@
 """Prove from the bytes of two model files that one is the other, rounded. Neither model is run."""
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +35,17 @@ class Matcher:
         self.folded = 0
         self.sizes = 0
         self._shapes = parent, child
-        self._seen: set[Pair] = set()
         self.constants: list[tuple[StoredValue, StoredValue]] = []
 
-    def match(self, parent: Formula, child: Formula) -> None:
-        """Raise UnprovableError, naming the node, unless the child's formula equals the parent's."""
-        waiting: list[Pair] = [(parent, child)]
+    def match(self, pairs: Iterable[Pair]) -> None:
+        """Raise UnprovableError, naming the node, unless each child's formula equals its parent's, which comes first."""
+        waiting, visited = [*pairs][::-1], set[Pair]()
         while waiting:
             pair = waiting.pop()
-            if pair not in self._seen:
-                self._seen.add(pair)
+            if pair not in visited:
+                visited.add(pair)
                 waiting += self._pair(*pair)
-            if len(self._seen) > MAX_PAIRS:
+            if len(visited) > MAX_PAIRS:
                 raise UnprovableError(f"more than {MAX_PAIRS:,} pairs of values would have to be compared")
 
     def _pair(self, one: Operand, other: Operand) -> list[Pair]:
@@ -135,8 +135,7 @@ def _compare(parent_file: Path, child_file: Path) -> tuple[list[str], dict[str, 
     child = read_formulas(child_file, parent.rewriter.shapes)
     _check_contract(parent, child)
     matcher = Matcher(parent.rewriter.shapes, child.rewriter.shapes)
-    for one, other in zip(parent.formulas, child.formulas, strict=True):
-        matcher.match(one, other)
+    matcher.match(zip(parent.formulas, child.formulas, strict=True))
     comparison = compare_constants(matcher.constants)
     doubts = list(comparison.doubts)
     for graph, problem in (

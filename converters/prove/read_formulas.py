@@ -114,7 +114,7 @@ class _Reader:
         counts = []
         for key, item in sorted(node.attributes.items()):
             value = _plain(item)
-            if item.type.name in _STRUCTURES and value is not None:
+            if item.type.name in ("TENSOR", "TENSORS", "GRAPH", "GRAPHS") and value is not None:
                 formulas = list(self._structure(key, value, scope, depth))
                 counts.append((key, len(formulas)))
                 parts += formulas
@@ -153,9 +153,6 @@ def _operand(value: ir.Value, scope: Scope) -> Formula:
     if value not in scope:
         raise UnprovableError(f"nothing computes the value {value.name!r}")
     return scope[value]
-
-
-_STRUCTURES = frozenset({"TENSOR", "TENSORS", "GRAPH", "GRAPHS"})
 
 
 def _plain(attribute: ir.Attr) -> Any:

@@ -201,19 +201,16 @@ def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] 
 def scaled_channels(_: Rewriter, formula: Formula) -> Operand:
     """Move the factors of the first operand's channels into the rows of a stored matrix, if all are powers of two."""
     value, matrix = formula.operands
-    if matrix is None or value is None or not value.is_op("Mul") or value.epoch < 7:
-        return None
-    stored = matrix.constant
-    if stored is None or len(stored.dims) != 2:
+    if not (value and matrix and matrix.constant) or len(matrix.constant.dims) != 2:
         return None
     pair = split(value.operands, lambda one: one.constant is not None)
-    factors = None if pair is None else array_of(pair[0])
-    if pair is None or factors is None or factors.dtype.kind != "f" or factors.shape != stored.dims[:1]:
+    factors = array_of(pair[0]) if pair and value.is_op("Mul") and value.epoch >= 7 else None
+    if not pair or factors is None or factors.dtype.kind != "f" or factors.shape != matrix.constant.dims[:1]:
         return None
     mantissas, exponents = np.frexp(factors)
     if (mantissas != 0.5).any() or np.abs(exponents).max() > MAX_EXPONENT:
         return None
-    scaled = stored.scale_rows(tuple(int(exponent) - 1 for exponent in exponents))
+    scaled = matrix.constant.scale_rows(tuple(int(exponent) - 1 for exponent in exponents))
     return replace(formula, operands=(pair[1], constant(scaled, matrix.node)))
 
 
