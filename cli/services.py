@@ -176,10 +176,8 @@ def measure_version(
             if artifact.path not in files:
                 file = fetched(reader, artifact, version.held, progress)
                 files[artifact.path] = stack.enter_context(file)
-        named = [
-            ((item.path, files[item.path]), (parent.path, files[parent.path])) for item, parent in chosen
-        ]
-        return compare_files(named, manifest.max_sequence_length).document(manifest).encode()
+        named = [(item.path, parent.path) for item, parent in chosen]
+        return compare_files(files, named, manifest.max_sequence_length).document(manifest).encode()
 
 
 def _pairs(

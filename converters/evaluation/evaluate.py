@@ -25,7 +25,6 @@ from onnxreg.converters.evaluation.predict import Runner, artifact_runner, gener
 from onnxreg.converters.evaluation.suite import Suite, relabel
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.greedy import GENERATORS
@@ -337,24 +336,21 @@ class SourceEvaluation:
             tables.append((table, {**facts, **matched, **joint}))
         return tables
 
-    @cached_property
-    def _feeds(self) -> list[Feed]:
-        return [item.feed for item in self._prepared[1]]
-
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
         """Time a file beside its parent, on a short and a long input of the suite. The result names the files by the two paths.
 
         Raises ConversionError if one of them does not load or run.
         """
-        runner = self._runner(parent, is_parent=True)
-        return compare(path, self._runner(file), parent_path, runner, typical_inputs(self._feeds))
+        inputs = typical_inputs([item.feed for item in self._prepared[1]])
+        return compare(path, self._runner(file), parent_path, self._runner(parent, is_parent=True), inputs)
 
     def distance(self, file: Path, parent: Path) -> float:
         """Return the mean distance between a file's and its parent's outputs, relative to the parent's, on some suite inputs.
 
         Raises ConversionError if one of the two files does not load or run.
         """
-        feeds = self._feeds[:: -(-len(self._feeds) // DISTANCE_INPUTS)]
+        inputs = self._prepared[1]
+        feeds = [item.feed for item in inputs[:: -(-len(inputs) // DISTANCE_INPUTS)]]
         if parent not in self._outputs:
             self._outputs = {parent: [self._runner(parent, is_parent=True)(feed) for feed in feeds]}
         runner, distances = self._runner(file), []

@@ -30,8 +30,6 @@ from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 
-FileOf = tuple[str, Path]
-"""The path of a file in the version, and the file."""
 WARM_UP_RUNS = 10
 BATCH_AXIS = "batch"
 """Name of the axis whose sizes the recipe lists."""
@@ -242,19 +240,20 @@ def _figures(*values: float) -> list[float]:
     return [float(f"{value:.4g}") for value in values]
 
 
-def compare_files(pairs: Sequence[tuple[FileOf, FileOf]], max_tokens: int | None) -> LatencyTable:
+def compare_files(
+    files: Mapping[str, Path], pairs: Sequence[tuple[str, str]], max_tokens: int | None
+) -> LatencyTable:
     """Time each file beside its parent on drawn inputs of `TOKENS` tokens, or of fewer if the model takes no more.
 
-    Raises ConversionError, naming the file, if one does not load or run on these inputs.
+    `pairs` has the paths of each file and its parent in the version. Raises ConversionError, naming the file, if one does not load or run on these inputs.
     """
-    files = {path: file for pair in pairs for path, file in pair}
     sessions = _load(files, PAIRS)
     lengths = sorted({min(tokens, max_tokens or tokens) for tokens in TOKENS})
     feeds = _draw(files, sessions, [{BATCH_AXIS: 1}] * len(lengths), lengths)
     runs = {path: partial(samples.outputs, session, label=path) for path, session in sessions.items()}
     latencies = [
         compare(path, runs[path], parent, runs[parent], typical_inputs(feeds[parent]))
-        for (path, _), (parent, _) in pairs
+        for path, parent in pairs
     ]
     return LatencyTable(PAIRS, tuple(chain.from_iterable(latencies)))
 

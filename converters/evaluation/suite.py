@@ -216,10 +216,11 @@ def match_labels(
                 f"the label map leaves out {name[:80]}, which is a label of the model",
                 "only gold that the model cannot give may be left out",
             )
-    matched: dict[str, str] = {}
+    matched, excluded = dict[str, str](), dict[str, int]()
     for name in sorted(gold.keys() - set(labels) | gold.keys() & request.label_map.keys()):
         target = request.label_map.get(name, name)
         if target is None:
+            excluded[name] = gold[name]
             continue
         if name in request.label_map and target not in labels:
             raise InputError(
@@ -228,10 +229,9 @@ def match_labels(
             )
         same = [target] if name in request.label_map else spelled.get(canonical_name(name), [])
         matched |= {name: same[0]} if len(same) == 1 else {}
-    excluded = {name: gold[name] for name in sorted(gold) if request.label_map.get(name, name) is None}
-    facts: dict[str, Any] = {"label_map": matched} if matched else {}
-    facts |= {"excluded_labels": excluded} if excluded else {}
-    return relabel(items, {**matched, **dict.fromkeys(excluded)}), facts
+    facts = {"label_map": matched, "excluded_labels": excluded}
+    relabelled = relabel(items, {**matched, **dict.fromkeys(excluded)})
+    return relabelled, {key: value for key, value in facts.items() if value}
 
 
 def relabel(items: Sequence[Fixture], names: Mapping[str, str | None]) -> list[Fixture]:

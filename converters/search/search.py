@@ -42,7 +42,9 @@ PRODUCTS = ("MatMul", "Gemm")
 SCALE_BITS = 32
 """Number of bits in the scale of a block of weights."""
 MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
-MIXES = tuple(f"{name}{tables}" for name in MIXED for tables in ("", "-int8-embeddings"))
+TABLES = "-embeddings"
+"""The end of the name of a candidate that quantizes embedding tables in a way of its own."""
+MIXES = tuple(f"{name}{tables}" for name in MIXED for tables in ("", f"-int8{TABLES}"))
 """Candidates with dynamic INT8 for the product groups that tolerate it; the others are as in `w8a8-128` or in `stored8-32`.
 
 A processor without instructions for dot products of int8 runs the second faster. `MIXED_BITS` for each weight is a guess,
@@ -80,13 +82,14 @@ class Candidate:
     """A sequence of passes in JSON form, `{pass, params, data?}`; each pass takes the previous result.
 
     `mark` is a part of the file name. `bits` are the bits per weight in the result, for products, tables and the
-    remainder; None for a candidate that the user wrote.
+    remainder; None for a candidate that the user wrote. A candidate with `is_default` False runs only if the user names it.
     """
 
     name: str
     passes: tuple[Mapping[str, Any], ...]
     mark: str = "small"
     bits: tuple[float, float, float] | None = None
+    is_default: bool = True
 
     def estimate(self, weights: WeightBytes) -> float:
         """Estimate the bytes of the result; 0 for a candidate that the user wrote, so that the search tries it first."""
@@ -118,69 +121,61 @@ def _blocks(bits: int, size: int, **more: Any) -> dict[str, Any]:
     )
 
 
-def named(head: str) -> list[Candidate]:
-    """Return the candidates that run only if the user names them: other tools' recipes, and 4 bits for all but the last product.
+def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candidate]:
+    """Yield the built-in candidates.
 
-    The recipes are ONNX Runtime's default, Olive's (after basic optimization), and Optimum's `AutoQuantizationConfig`. `head` is
-    the name of the last product (`head_of`).
-    """
-    plain, channels = (_pass("OrtDynamicQuantization", per_channel=one) for one in (False, True))
-    optimized = _pass("OrtTransformersOptimization", opt_level=1, only_onnxruntime=True)
-    body, bits = _blocks(4, 32, nodes_to_exclude=[head]), 4 + (SCALE_BITS + 4) / 32
-    return [
-        Candidate("ort-dynamic", (plain,), "int8", (8, 8, 32)),
-        Candidate("olive-dynamic", (optimized, plain), "int8", (8, 8, 32)),
-        Candidate("optimum-arm64", (channels,), "int8", (8, 8, 32)),
-        Candidate("optimum-avx512-vnni", (channels,), "int8", (8, 8, 32)),
-        Candidate("weights4-int8-head", (body, _blocks(8, 32)), "int4", (bits, 32, 32)),
-    ]
-
-
-def library(has_tables: bool, calibration: str | None) -> Iterator[Candidate]:
-    """Yield the built-in candidates; without embedding tables in the graph, only those that quantize no table.
+    Those that run only if the user names them are 4 bits for all but the last product, and other tools' recipes: ONNX
+    Runtime's default, Olive's (after basic optimization), and Optimum's `AutoQuantizationConfig`.
 
     Args:
         calibration: rows for static quantization; None leaves static quantization out.
+        head: the name of the last product (`head_of`).
     """
     yield Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16))
+    dynamic, tables = (_dynamic(op_types_to_quantize=[*PRODUCTS, *more]) for more in ((), ("Gather",)))
     for prefix, before in {"": (), "smooth-": (_pass("SmoothQuant", alpha=ALPHA),)}.items():
-        work = _dynamic(op_types_to_quantize=[*PRODUCTS])
-        yield Candidate(f"{prefix}int8", (*before, work), "int8", (8, 32, 32))
-        if has_tables:
-            work = _dynamic(op_types_to_quantize=[*PRODUCTS, "Gather"])
-            yield Candidate(f"{prefix}int8-int8-embeddings", (*before, work), "int8", (8, 8, 32))
+        yield Candidate(f"{prefix}int8", (*before, dynamic), "int8", (8, 32, 32))
+        yield Candidate(f"{prefix}int8-int8{TABLES}", (*before, tables), "int8", (8, 8, 32))
     rows = ("int8", 8, _pass("EmbeddingQuantization"))
     halves = ("fp16", 16, _pass("OnnxFloatToFloat16", op_include_list=["Gather"]))
-    methods = [("weights4", "int4", 4 + (SCALE_BITS + 4) / 32, _blocks(4, 32), [rows])]
+    four_bits, storage = 4 + (SCALE_BITS + 4) / 32, _pass("WeightQuantization", block_size=32)
+    fine = {size: _blocks(8, size, accuracy_level=INT8_ACTIVATIONS) for size in (16, 32, 64, 128)}
+    methods = [("weights4", "int4", four_bits, _blocks(4, 32), [rows])]
     for size in (32, 64, 128):
-        bits = 8 + SCALE_BITS / size
-        methods.append((f"weights8-{size}", "int8", bits, _blocks(8, size), [rows, halves]))
-    storage = _pass("WeightQuantization", block_size=32)
+        methods.append((f"weights8-{size}", "int8", 8 + SCALE_BITS / size, _blocks(8, size), [rows, halves]))
     methods.append(("stored8-32", "int8", 8 + SCALE_BITS / 32, storage, [rows]))
-    for name, work in zip(MIXED, (_blocks(8, 128, accuracy_level=INT8_ACTIVATIONS), storage), strict=True):
+    for name, work in zip(MIXED, (fine[128], storage), strict=True):
         methods.append((name, "int8", MIXED_BITS, work, [rows]))
-    for size in (16, 32, 64, 128):
-        blocks, bits = _blocks(8, size, accuracy_level=INT8_ACTIVATIONS), 8 + SCALE_BITS / size
-        methods.append((f"w8a8-{size}", "int8", bits, blocks, [rows]))
-    for name, mark, bits, blocks, tables in methods:
-        yield Candidate(name, (blocks,), mark, (bits, 32, 32))
-        for kind, table_bits, work in tables if has_tables else ():
-            yield Candidate(f"{name}-{kind}-embeddings", (blocks, work), mark, (bits, table_bits, 32))
+    for size, work in fine.items():
+        methods.append((f"w8a8-{size}", "int8", 8 + SCALE_BITS / size, work, [rows]))
+    for name, mark, bits, work, additions in methods:
+        yield Candidate(name, (work,), mark, (bits, 32, 32))
+        for kind, table_bits, addition in additions:
+            yield Candidate(f"{name}-{kind}{TABLES}", (work, addition), mark, (bits, table_bits, 32))
     clipped = {"calibrate_method": "Percentile", "percentile": 99.99}
     ranges: dict[str, dict[str, Any]] = {"": {}, "-percentile": clipped, "-mse": {"calibrate_method": "MSE"}}
     for suffix, params in ranges.items() if calibration is not None else ():
         static = _pass("OnnxStaticQuantization", calibration, **params)
         yield Candidate(f"static-int8{suffix}", (static,), "int8", (8, 32, 32))
+    optimized = _pass("OrtTransformersOptimization", opt_level=1, only_onnxruntime=True)
+    plain, channels = (_pass("OrtDynamicQuantization", per_channel=one) for one in (False, True))
+    body = (_blocks(4, 32, nodes_to_exclude=[head]), _blocks(8, 32))
+    yield Candidate("weights4-int8-head", body, "int4", (four_bits, 32, 32), is_default=False)
+    peers = {"ort-dynamic": (plain,), "olive-dynamic": (optimized, plain), "optimum-arm64": (channels,)}
+    for name, passes in (peers | {"optimum-avx512-vnni": (channels,)}).items():
+        yield Candidate(name, passes, "int8", (8, 8, 32), is_default=False)
 
 
 def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> Iterator[Candidate]:
-    """Yield the requested candidates for a graph, in the order of the request. `head` is the name of the last product.
+    """Yield the requested candidates for a graph, in the order of the request; by default those that fit the graph.
 
-    Raises InputError for an unknown name, or two candidates of one name.
+    `has_tables` is True if the graph has embedding tables; `head` is the name of its last product. Raises InputError for an
+    unknown name, or two candidates of one name.
     """
-    built_in = (*named(head), *library(True, request.calibration))
-    own = {candidate.name: candidate for candidate in built_in}
-    usable = (candidate.name for candidate in library(has_tables, request.calibration))
+    own = {candidate.name: candidate for candidate in built_in(request.calibration, head)}
+    usable = [
+        one.name for one in own.values() if one.is_default and (has_tables or not one.name.endswith(TABLES))
+    ]
     names = set()
     for choice in request.candidates or usable:
         name = choice if isinstance(choice, str) else choice.name
@@ -188,15 +183,12 @@ def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> It
             raise InputError(f"two candidates are called {name}", "give each a name of its own")
         names.add(name)
         if not isinstance(choice, str):
-            passes = [step.to_json() for step in choice.steps]
-            for work in passes:
-                del work["name"]
-                work.pop("input", None)
-            yield Candidate(name, tuple(passes))
+            works = (step.to_json().items() for step in choice.steps)
+            passes = ({key: item for key, item in work if key not in ("name", "input")} for work in works)
+            own[name] = Candidate(name, tuple(passes))
         elif name not in own:
             raise InputError(f"no candidate is called {name}", suggest(name, own))
-        else:
-            yield own[name]
+        yield own[name]
 
 
 def measure_weights(model: Any, size: int) -> WeightBytes:

@@ -239,10 +239,10 @@ def _quantized(model: Path, target: Path, name: str) -> Path:
 
     from onnxreg.converters.passes.base import run as run_pass
     from onnxreg.converters.passes.pass_catalog import find
-    from onnxreg.converters.search.search import named
+    from onnxreg.converters.search.search import built_in
 
     graph = onnx.load(model)
-    for work in next(candidate.passes for candidate in named("") if candidate.name == name):
+    for work in next(candidate.passes for candidate in built_in() if candidate.name == name):
         graph, _ = run_pass("peer", find(work["pass"])(**work["params"]), graph)
     onnx.save(graph, target)
     return target

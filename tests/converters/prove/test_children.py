@@ -26,7 +26,7 @@ from onnxreg.converters.passes.pass_catalog import find
 from onnxreg.converters.prove import read_formulas  # noqa: F401  enters the rules
 from onnxreg.converters.prove.comparison import HALF_RULES, SCALE_RULES
 from onnxreg.converters.prove.rewrites import RULES
-from onnxreg.converters.search.search import library
+from onnxreg.converters.search.search import built_in
 from onnxreg.schema.gates.statements import FaithfulnessReport
 
 
@@ -193,7 +193,8 @@ LINES: dict[str, Steps] = {
     **{name: [step] for name, step in PASSES.items()},
     **{
         f"the candidate {candidate.name}": [(work["pass"], dict(work["params"])) for work in candidate.passes]
-        for candidate in library(True, None)
+        for candidate in built_in()
+        if candidate.is_default
     },
     "static": [("OnnxStaticQuantization", {"op_types_to_quantize": ("MatMul", "Gemm")})],
 }

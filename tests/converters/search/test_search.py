@@ -24,7 +24,7 @@ from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.request import run
-from onnxreg.converters.search.search import Search, WeightBytes, library, product_groups, run_judged
+from onnxreg.converters.search.search import Search, WeightBytes, built_in, product_groups, run_judged
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile, SearchCandidate
@@ -355,7 +355,7 @@ def test_a_short_and_a_long_input_of_the_suite_are_timed() -> None:
 
 def test_estimates_order_candidates_as_their_files_do() -> None:
     weights = WeightBytes(products=42_000_000, tables=47_000_000, remainder=400_000)
-    sizes = {candidate.name: candidate.estimate(weights) for candidate in library(True, None)}
+    sizes = {candidate.name: candidate.estimate(weights) for candidate in built_in()}
     assert sizes["weights4-int8-embeddings"] < sizes["int8-int8-embeddings"]
     assert sizes["int8-int8-embeddings"] <= sizes["weights8-128-int8-embeddings"]
     assert sizes["weights8-128-int8-embeddings"] < sizes["weights8-32-int8-embeddings"]
@@ -690,7 +690,7 @@ def test_recipes_of_other_tools_are_tried_only_if_named(
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     names = ["ort-dynamic", "olive-dynamic", "optimum-arm64", "optimum-avx512-vnni"]
-    assert {candidate.name for candidate in library(True, None)}.isdisjoint(names)
+    assert {candidate.name for candidate in built_in() if candidate.is_default}.isdisjoint(names)
     found = record(search(choose, confirm=str(confirm), candidates=names, objective="latency", limit=0.3))
     tensor, olive, *channels = ({**trial, "candidate": ""} for trial in found["candidates"])
     assert channels[0] == channels[1] and channels[0]["bytes"] > tensor["bytes"] > olive["bytes"] * 0.9
