@@ -15,6 +15,7 @@ from onnxreg.converters.engine.steps import StepNode
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_file
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
 from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes.merge_decoders import PRESENT
 from onnxreg.converters.passes.model_builder import sample_steps
 from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
@@ -28,8 +29,6 @@ from onnxreg.schema.manifest.parts import Step
 Outputs = Sequence[Mapping[str, Any]]
 """Arrays by output name, one mapping for each run."""
 MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
-PRESENT = "present."
-"""Prefix of a decoder's outputs for keys and values, two for each layer. No checks of these are recorded."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +271,8 @@ def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
 def checks(
     result: StepResult, limits: Mapping[str, RecipeCheck], path: str, size: int
 ) -> list[dict[str, Any]]:
-    """Make `manifest.Check` entries (JSON form): three for each output of floats, and one for the file size if limited.
+    """Make `manifest.Check` entries (JSON form): three for each output of floats, but not for keys and values, and one
+    for the file size if limited.
 
     Raises ConversionError, naming the file by its path, if a limit is not met. Raises InputError for a limit on a
     metric that is not measured, because such a limit would never be checked.

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from onnxreg.converters.engine.plan import ProfileOutput, Promises
-from onnxreg.converters.engine.read_recipe import PROFILE_KEYS, from_value, read_document
+from onnxreg.converters.engine.steps import PROFILE_KEYS, from_value, read_document
 from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
 from onnxreg.converters.passes.conversion import NEWEST, OLDEST
 from onnxreg.converters.passes.transformers_export import DEFAULT

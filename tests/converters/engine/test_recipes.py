@@ -10,7 +10,7 @@ from support.processor import no_quadratic_time
 
 from onnxreg.converters.engine import steps as tree
 from onnxreg.converters.engine.foreign import table
-from onnxreg.converters.engine.read_recipe import RecipeDocument, from_value, read_document
+from onnxreg.converters.engine.steps import RecipeDocument, from_value, read_document
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.schema.core.bounds import MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import InputError, NotFoundError
