@@ -31,7 +31,7 @@ from onnxreg.registry.server.pages import rendering
 from onnxreg.registry.store import requests
 from onnxreg.registry.support import disk
 
-for profile, examples in {"ci": 10, "more": 60, "full": 200}.items():
+for profile, examples in {"ci": 10, "more": 40, "full": 200}.items():
     settings.register_profile(profile, deadline=None, max_examples=examples, stateful_step_count=20)
 settings.load_profile("ci")
 engine.MAX_SHRINKING_SECONDS = 30

@@ -51,6 +51,7 @@ def test_without_an_output_the_bytes_of_the_last_graph_come_back(encoder, scratc
     assert list(scratch.iterdir()) == []
 
 
+@pytest.mark.more
 def test_int8_is_written_beside_full_precision(encoder, tmp_path):
     target = tmp_path / "new" / "deep" / "embeddings.onnx"
     written = export(encoder, "pooling", target, quantize=True)

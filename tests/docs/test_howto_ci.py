@@ -191,6 +191,7 @@ def test_without_the_permission_only_the_comment_is_missing(released):
     assert released.api.comments == []
 
 
+@pytest.mark.large
 def test_the_action_installs_the_program_of_its_own_commit(released):
     search = f"{Path(sys.executable).resolve().parent}:/usr/bin:/bin"
     assert shutil.which("reg", path=search) is None

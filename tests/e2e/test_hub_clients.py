@@ -252,7 +252,7 @@ def test_our_adapter_in_node(site, plain, modules, dist, tmp_path):
 
 
 @needs_chromium
-@pytest.mark.parametrize("which", ["hub", "adapter"])
+@pytest.mark.parametrize("which", [pytest.param("hub", marks=pytest.mark.large), "adapter"])
 def test_transformers_js_in_a_browser(which, site, plain, modules, dist, tmp_path):
     """By itself and with our adapter; a second start of the browser fetches no file."""
     root = tmp_path / "site"

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from e2e.conftest import export_in_process
 from support.servers import hub, s3servers
 from support.servers.faults import Proxy, proxy
 
+from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
@@ -52,17 +54,18 @@ def interrupt(environment: dict[str, str], tmp_path: Path) -> Interrupt:
 @pytest.mark.parametrize(
     ("sent", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGKILL, -9, marks=pytest.mark.large)]
 )
-def test_an_export_ended_by_a_signal_leaves_nothing(reg, interrupt, make_checkpoint, tmp_path, sent, code):
+def test_an_export_ended_by_a_signal_leaves_nothing(
+    reg, interrupt, exported, make_checkpoint, tmp_path, sent, code
+):
     """The signal comes as soon as the export has written its first graph."""
-    checkpoint, home = make_checkpoint(), tmp_path / "home"
-    reg(*EXPORT, make_checkpoint(seed=9))
+    checkpoint, home = make_checkpoint(), exported.home
     words = (*EXPORT, checkpoint, "--output", "out")
     said = interrupt(lambda: any((home / "local" / "tmp").glob("*/model.onnx")), *words, sent=sent, code=code)
     assert "Traceback" not in said and not (tmp_path / "out").exists()
     assert sent == signal.SIGKILL or scratch(home) == []
     reg("verify")
     assert "0.1.1" not in reg("ls", "acme/tiny").stdout
-    reg(*EXPORT, checkpoint)
+    export_in_process(checkpoint, home, tmp_path / "out")
     assert scratch(home) == []
     assert "0.1.1" in reg("ls", "acme/tiny").stdout
 
@@ -79,12 +82,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", place], check=True)
 
 
-def test_an_export_to_a_full_disk_leaves_nothing(reg, make_checkpoint, small_disk):
+def test_an_export_to_a_full_disk_leaves_nothing(make_checkpoint, small_disk, capfd):
     home = small_disk / "home"
-    failed = reg("--registry", home, *EXPORT, make_checkpoint(), code=9)
-    assert "No space left" in failed.stderr and "free some space" in failed.stderr
+    assert main(["--registry", str(home), *EXPORT, str(make_checkpoint())]) == 9
+    failed = capfd.readouterr().err
+    assert "No space left" in failed and "free some space" in failed
     assert scratch(home) == []
-    reg("--registry", home, "ls", code=3)
+    assert main(["--registry", str(home), "ls"]) == 3
 
 
 SMALL_PARTS = """

@@ -3,14 +3,18 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from e2e.conftest import EXPORT
-from support.servers.hub import TOKEN, Hub, Repository, running
+from support.servers.hub import Hub, Repository, running
+
+from onnxreg.cli.main import main
 
 pytestmark = pytest.mark.more
 
 
+@pytest.mark.large
 def test_another_process_publishes_nothing_new_and_bytes_do_not_depend_on_place_or_hash_seed(
     reg, exported, environment, tmp_path
 ):
@@ -30,14 +34,11 @@ def test_another_process_publishes_nothing_new_and_bytes_do_not_depend_on_place_
 
 # A checkpoint by its hub id, from an emulator of the Hub by the real client: pinned, and asked for each time
 
-TAGGER = ("export", "acme/tagger@main", "--task", "token-classification", "--json")
-
 
 @pytest.fixture
-def hub(tmp_path: Path, environment: dict[str, str]) -> Iterator[Hub]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     with running(tmp_path / "hub") as found:
-        place = {"HF_ENDPOINT": found.endpoint, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "hf")}
-        environment |= {**place, "HF_HUB_DISABLE_XET": "1", "HF_HUB_OFFLINE": "0"}
+        found.enter(monkeypatch, tmp_path / "hf")
         yield found
 
 
@@ -50,15 +51,19 @@ def upload(hub: Hub, checkpoint: Path) -> str:
     return hub.history("acme/tagger")[-1].id
 
 
-def test_a_source_of_the_hub_is_pinned_and_asked_for_each_time(reg, hub, make_checkpoint, tmp_path):
+def test_a_source_of_the_hub_is_pinned_and_asked_for_each_time(hub, make_checkpoint, tmp_path, capfd):
+    def export(source: str = "acme/tagger@main") -> Any:
+        words = ["export", source, "--task", "token-classification", "--json"]
+        assert main(["--registry", str(tmp_path / "home"), *words]) == 0
+        return json.loads(capfd.readouterr().out)
+
     first = upload(hub, make_checkpoint(seed=1))
-    one = json.loads(reg(*TAGGER).stdout)
+    one = export()
     assert (one["name"], one["version"]) == ("acme/tagger", "0.1.0")
     assert one["manifest"]["source"]["id"] == "acme/tagger"
     assert one["manifest"]["source"]["revision"] == first
-    assert json.loads(reg(*TAGGER).stdout) == {**one, "new": False}
+    assert export() == {**one, "new": False}
     second = upload(hub, make_checkpoint(seed=2))
-    two = json.loads(reg(*TAGGER).stdout)
+    two = export()
     assert (two["version"], two["manifest"]["source"]["revision"]) == ("0.1.1", second)
-    pinned = json.loads(reg(*TAGGER[:1], f"acme/tagger@{first}", *TAGGER[2:]).stdout)
-    assert pinned["digest"] == one["digest"]
+    assert export(f"acme/tagger@{first}")["digest"] == one["digest"]

@@ -16,7 +16,7 @@ from support.servers.regserve import running
 
 pytestmark = [pytest.mark.more, needs_chromium]
 DRIVER = Path(__file__).with_name("web.mjs")
-SIZES = (("light", 1280), ("dark", 1280), ("light", 390), ("light", 320), ("dark", 320))
+SIZES = (("light", 1280), ("dark", 390), ("light", 320))
 PAGES = {
     "/": 200,
     "/?words=phone+onnx-int8": 200,

@@ -1,13 +1,21 @@
 """The demo's story, on tiny checkpoints instead of the trained ones."""
 
 import json
+from types import SimpleNamespace
 
 import demo
 import pytest
 
+from onnxreg.cli.main import main
+
 
 @pytest.mark.more
-def test_the_demo_plays_to_its_end(make_checkpoint, tmp_path, capfd):
+def test_the_demo_plays_to_its_end(make_checkpoint, tmp_path, monkeypatch, capfd):
+    """Its commands are run by this process, which has imported PyTorch already."""
+    run = lambda command, **_: SimpleNamespace(returncode=main(list(command[1:])))
+    monkeypatch.setattr(demo, "subprocess", SimpleNamespace(run=run))
+    monkeypatch.setenv("REG_HOME", "home")
+    monkeypatch.chdir(tmp_path)
     for version, seed in zip(demo.VERSIONS, (1, 2), strict=True):
         (tmp_path / version).symlink_to(make_checkpoint(seed=seed))
     text = "the patient was seen by Dr w20"

@@ -11,7 +11,7 @@ from run_family import Family
 
 from onnxreg.cli.main import main
 
-pytestmark = pytest.mark.more
+pytestmark = pytest.mark.large
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SEEDED = 20

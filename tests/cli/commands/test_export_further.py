@@ -114,10 +114,10 @@ def test_a_decoder_is_one_graph_with_keys_and_values_that_continues_a_text(reg: 
     ("name", "key"),
     [
         ("SegFormer", "segments"),
-        ("DPT", "depth"),
-        ("DINOv2", "vector"),
+        pytest.param("DPT", "depth", marks=pytest.mark.large),
+        pytest.param("DINOv2", "vector", marks=pytest.mark.large),
         pytest.param("RT-DETR", "objects", marks=pytest.mark.large),
-        ("TrOCR", "generated"),
+        pytest.param("TrOCR", "generated", marks=pytest.mark.large),
         pytest.param("YOLOS", "", marks=pytest.mark.large),
     ],
 )

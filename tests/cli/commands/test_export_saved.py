@@ -9,6 +9,7 @@ from PIL import Image
 from support.tasks.saved_images import LABELS, photograph, save
 
 
+@pytest.mark.more
 def test_a_saved_vit_is_exported_published_and_run(reg, tmp_path):
     import torch
     from transformers import AutoImageProcessor, AutoModelForImageClassification

@@ -172,7 +172,7 @@ def test_a_translator_is_judged_by_what_its_published_files_write(reg: Reg, tmp_
     assert reg("export", "t5", *words, "--certify").ended(2, "a search makes one graph")
 
 
-@pytest.mark.more
+@pytest.mark.large
 def test_what_a_recognizer_hears_is_judged_by_its_words(reg: Reg, tmp_path: Path) -> None:
     save("whisper", tmp_path / "whisper", 1)
     lines = []

@@ -136,7 +136,7 @@ def llama(make_checkpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.more if name == "ModelBuilder" else ()) for name in OLIVE]
+    "name", [pytest.param(name, marks=pytest.mark.large if name == "ModelBuilder" else ()) for name in OLIVE]
 )
 def test_each_pass_runs_out_of_a_document_of_olive(reg, place, bert, request, name):
     model: dict[str, Any] = {"type": "OnnxModel", "model_path": "m.onnx"}
@@ -450,7 +450,7 @@ DECODER = "task: text-generation\nsteps:\n  - {name: int4, pass: ModelBuilder, p
     [
         "--task token-classification --quantize",
         pytest.param("--profile android", marks=pytest.mark.more),
-        pytest.param("--recipe llm.yaml", marks=pytest.mark.more),
+        pytest.param("--recipe llm.yaml", marks=pytest.mark.large),
     ],
 )
 def test_an_exported_checkpoint_names_no_private_path(reg, bert, place, clean, words, request):

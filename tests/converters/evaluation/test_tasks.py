@@ -370,7 +370,7 @@ def test_items_of_other_content_are_not_identical(tmp_path):
     assert len(identities(tmp_path, "text-classification", *rows)) == 3
 
 
-@pytest.mark.more
+@pytest.mark.large
 def test_each_file_of_a_member_generates_with_the_other_graphs_of_its_precision(export, tmp_path):
     source = save("t5", tmp_path / "t5", 1)
     recipe = task_recipe("text2text-generation", quantize=True, source=str(source)).to_json()

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,14 +57,17 @@ def test_a_child_is_proven_or_bounded_by_fixed_ranges_and_no_child_of_a_stranger
     assert report.largest is not None and report.largest.steps < 0.51
 
 
-MORE = pytest.mark.more
+def deep(names: Iterable[str], *values: int) -> list[Any]:
+    """Rows for `make test-more`, two of three for `make test-all` alone."""
+    marks = pytest.mark.more, pytest.mark.large, pytest.mark.large
+    return [pytest.param(name, *values, marks=marks[n % 3]) for n, name in enumerate(names)]
 
 
 @pytest.mark.parametrize(
     ("name", "count"),
     [
         ("blocks 4 rows", 15),
-        *(pytest.param(name, 15, marks=MORE) for name in PROVEN),
+        *deep(PROVEN, 15),
     ],
 )
 def test_the_judge_agrees_on_edits(family, name, count, tmp_path):
@@ -80,7 +83,7 @@ def test_the_judge_agrees_on_edits(family, name, count, tmp_path):
     ("name", "seed", "count"),
     [
         ("dynamic QInt8 channels", 1, 20),
-        *(pytest.param(name, 2, 250 // len(PROVEN) + 1, marks=MORE) for name in PROVEN),
+        *deep(PROVEN, 2, 250 // len(PROVEN) + 1),
     ],
 )
 def test_an_edit_that_changes_outputs_is_not_proven(family, name, seed, count, tmp_path):
@@ -124,7 +127,7 @@ CODED = (
     ("name", "seed", "count"),
     [
         ("dynamic QInt8", 3, 15),
-        *(pytest.param(name, 4, 40, marks=MORE) for name in CODED),
+        *deep(CODED, 4, 40),
     ],
 )
 def test_a_weight_that_is_one_step_off_is_named(family, name, seed, count, tmp_path):

@@ -306,8 +306,12 @@ def check(seed: int, scratch: Path) -> int:
 
 @pytest.mark.parametrize(
     ("seeds", "least"),
-    [(range(60), 200), pytest.param(range(60, 1000), 2_000, marks=pytest.mark.more)],
-    ids=["some", "many"],
+    [
+        (range(60), 200),
+        pytest.param(range(60, 300), 500, marks=pytest.mark.more),
+        pytest.param(range(300, 1000), 1_500, marks=pytest.mark.large),
+    ],
+    ids=["some", "many", "most"],
 )
 def test_sizes_are_those_of_a_run(seeds, least, tmp_path):
     assert sum(check(seed, tmp_path / "model.onnx") for seed in seeds) > least

@@ -178,6 +178,7 @@ def test_none_passes_is_an_error_that_lists_the_nearest(
     assert message.index("weights8-32") < message.index("weights4 (")
 
 
+@pytest.mark.more
 def test_rebuild_repeats_the_path_of_the_winner(
     search: Callable[..., Draft], write_suite: Callable[..., Path], encoder: Path, tmp_path: Path
 ) -> None:
@@ -279,16 +280,21 @@ SLOW, NOISY, FAST, FASTER = (2.0, 1.9, 2.1), (1.3, 0.8, 1.6), (1.0, 0.9, 1.1), (
     ("pair", "objective", "ratios", "states"),
     [
         ((SMALL, LARGE), "bytes", (SLOW, FAST), ("won", "certified")),
-        ((SMALL, LARGE), "fast-enough", (FAST, FASTER), ("won", "certified")),
         ((SMALL, LARGE), "fast-enough", (SLOW, FAST), ("untried", "won")),
-        ((SMALL, LARGE), "fast-enough", (NOISY, FAST), ("won", "certified")),
-        ((SMALL, LARGE), "fast-enough", (SLOW, SLOW), ("won", "untried")),
         ((SMALL, LARGE), "latency", (FAST, FASTER), ("certified", "won")),
-        ((SMALL, LARGE), "latency", (NOISY, FAST), ("won", "certified")),
-        ((SMALL, LARGE), "latency", (NOISY, FASTER), ("certified", "won")),
-        (("fp16", TWIN), "fast-enough", (FAST, FASTER), ("certified", "won")),
-        (("fp16", TWIN), "fast-enough", (FAST, NOISY), ("won", "certified")),
-        (("fp16", TWIN), "bytes", (FAST, FASTER), ("won", "certified")),
+        *(
+            pytest.param(*row, marks=pytest.mark.more)
+            for row in (
+                ((SMALL, LARGE), "fast-enough", (FAST, FASTER), ("won", "certified")),
+                ((SMALL, LARGE), "fast-enough", (NOISY, FAST), ("won", "certified")),
+                ((SMALL, LARGE), "fast-enough", (SLOW, SLOW), ("won", "untried")),
+                ((SMALL, LARGE), "latency", (NOISY, FAST), ("won", "certified")),
+                ((SMALL, LARGE), "latency", (NOISY, FASTER), ("certified", "won")),
+                (("fp16", TWIN), "fast-enough", (FAST, FASTER), ("certified", "won")),
+                (("fp16", TWIN), "fast-enough", (FAST, NOISY), ("won", "certified")),
+                (("fp16", TWIN), "bytes", (FAST, FASTER), ("won", "certified")),
+            )
+        ),
     ],
 )
 def test_the_objective_ranks_the_candidates_that_pass(
@@ -569,16 +575,7 @@ def test_a_metric_that_fails_ends_the_search(
 
 
 @pytest.mark.more
-@pytest.mark.parametrize(
-    "folder",
-    [
-        "{start}",
-        *(
-            pytest.param(name, marks=pytest.mark.more)
-            for name in ("{tmp}/w", "/home/ada/secret", "C:\\Users\\ada")
-        ),
-    ],
-)
+@pytest.mark.parametrize("folder", ["{start}", "{tmp}/w", "/home/ada/secret", "C:\\Users\\ada"])
 def test_no_path_of_this_machine_is_published(
     search: Callable[..., Draft],
     write_suite: Callable[..., Path],
@@ -720,6 +717,7 @@ def test_one_core_gives_the_same_certified_files(
     assert manifest_of(drafts[0]) == manifest_of(drafts[1])
 
 
+@pytest.mark.more
 def test_a_candidate_that_loads_and_is_wrong_does_not_win(
     search: Callable[..., Draft], write_suite: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -742,6 +740,7 @@ def test_a_candidate_that_loads_and_is_wrong_does_not_win(
     assert states["int8"] in ("failed", "refused") and found["winner"] != "int8"
 
 
+@pytest.mark.more
 def test_a_set_of_groups_that_cannot_be_made_leaves_the_candidate_as_it_is(
     search: Callable[..., Draft], write_suite: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,7 +152,9 @@ def test_one_collection_shows_that_the_rule_is_needed(rule):
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("rule", DOUBLE)
+@pytest.mark.parametrize(
+    "rule", [pytest.param(rule, marks=pytest.mark.large if "intent" in rule else ()) for rule in DOUBLE]
+)
 def test_two_collections_show_that_the_rule_is_needed(rule):
     collectors = {f"collector {number}": forgetful_collector(clearing=True) for number in (1, 2)}
     violated(DOUBLE[rule], {"push": forgetful_pusher("a"), **collectors})

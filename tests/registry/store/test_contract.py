@@ -51,8 +51,7 @@ STORES: dict[str, Callable[[Path], RegistryStore]] = {
 }
 BUCKETS = [
     "ministack",
-    pytest.param("seaweedfs", marks=pytest.mark.more),
-    pytest.param("ceph", marks=pytest.mark.large),
+    *(pytest.param(name, marks=pytest.mark.large) for name in ("seaweedfs", "ceph")),
 ]
 """Ceph 16 knows an ETag without the quotes that it gives it with, and no checksums."""
 

@@ -182,7 +182,10 @@ def judge(hub: MemoryHub) -> None:
     assert not [path for path in files if path.startswith("gc/")]
 
 
-@pytest.mark.parametrize("runs", [RUNS, pytest.param(MORE_RUNS, marks=pytest.mark.more)])
+@pytest.mark.parametrize(
+    "runs",
+    [RUNS, pytest.param(3 * RUNS, marks=pytest.mark.more), pytest.param(MORE_RUNS, marks=pytest.mark.large)],
+)
 def test_no_interleaving_takes_a_blob_that_a_log_refers_to(source, runs):
     collected = raced = 0
     for seed in range(runs):

@@ -130,12 +130,13 @@ def stocked(request, isolated_user, tmp_path_factory, ministack) -> Iterator[Pla
 
 
 def cases() -> Iterator[object]:
-    """Each fault at each part of each place; half of those of an index, or of a blob on the web, are not `more`."""
+    """Each fault at each part of each place; half of those of an index, or of a blob on the web, are in `make test`."""
     for kind, faults in FAULTS.items():
         for number, fault in enumerate(faults):
             for part in PARTS if kind == "web" else ("index", "blob"):
                 is_first = number % 2 == 0 and (part == "index" or (kind, part) == ("web", "blob"))
-                yield pytest.param(kind, fault, part, marks=[] if is_first else [pytest.mark.more])
+                later = pytest.mark.more if number % 2 else pytest.mark.large
+                yield pytest.param(kind, fault, part, marks=[] if is_first else [later])
 
 
 @pytest.mark.parametrize(("stocked", "fault", "part"), list(cases()), indirect=["stocked"])

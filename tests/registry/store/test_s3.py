@@ -80,7 +80,7 @@ def test_promises_are_proven_once_for_each_server(tmp_path, monkeypatch):
     prove(MemoryStore(), "no record can be kept")
 
 
-@pytest.mark.more
+@pytest.mark.large
 def test_a_server_that_ignores_conditions_is_only_read(juicefs, registry, other, monkeypatch):
     """JuiceFS's gateway takes a condition and ignores it."""
     juicefs.enter(monkeypatch)

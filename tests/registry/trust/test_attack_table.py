@@ -17,8 +17,8 @@ TABLE = tomllib.loads((Path(__file__).parent / "attacks.toml").read_text())
 READERS = TABLE.pop("readers")
 STATUSES = {"accepted": 0, "missing": 3, "integrity": 4, "conflict": 5, "gate": 8}
 STABLE = f"{MODEL}:stable"
-SAMPLE = 5
-"""`make test` has each fifth case."""
+MARKS: Any = ((), *[pytest.mark.large, pytest.mark.more, pytest.mark.large] * 2)
+"""`make test` has each seventh case, and `make test-more` two others of the seven."""
 
 
 def cases() -> Iterator[Any]:
@@ -31,7 +31,7 @@ def cases() -> Iterator[Any]:
                     row,
                     reader,
                     id=f"{section}: {name}: {reader}",
-                    marks=pytest.mark.more if number % SAMPLE else (),
+                    marks=MARKS[number % len(MARKS)],
                 )
 
 

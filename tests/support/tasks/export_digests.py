@@ -1,6 +1,6 @@
 """Print, as JSON, the digest of every file that exports of tiny models write.
 
-python tests/support/tasks/export_digests.py CHECKPOINTS ARCHITECTURE[:TASK]...
+python tests/support/tasks/export_digests.py CHECKPOINTS ARCHITECTURE...
 
 Architectures are named as in the tables of docs/architectures.md. CHECKPOINTS is a directory: checkpoints that it has
 are used, the others are made there.
@@ -26,11 +26,10 @@ def digests(directory: Path) -> dict[str, str]:
     }
 
 
-def export(name: str, task: str, scratch: Path, checkpoints: Path) -> dict[str, str]:
-    """One task or each of an architecture of text, or each precision of one of vision."""
+def export(name: str, scratch: Path, checkpoints: Path) -> dict[str, str]:
+    """Each task of an architecture of text, or each precision of one of vision."""
     if name in TEXT:
-        heads = {task: architectures.HEADS[task]} if task else architectures.HEADS
-        architectures.row(TEXT[name], heads, scratch, checkpoints)
+        architectures.row(TEXT[name], workspaces=scratch, checkpoints=checkpoints)
     else:
         vision.row(name, workspaces=scratch)
     return digests(scratch)
@@ -38,8 +37,7 @@ def export(name: str, task: str, scratch: Path, checkpoints: Path) -> dict[str, 
 
 if __name__ == "__main__":
     exported = {}
-    for argument in sys.argv[2:]:
-        name, _, task = argument.partition(":")
+    for name in sys.argv[2:]:
         with tempfile.TemporaryDirectory() as scratch:
-            exported[argument] = export(name, task, Path(scratch), Path(sys.argv[1]))
+            exported[name] = export(name, Path(scratch), Path(sys.argv[1]))
     print(json.dumps(exported))
