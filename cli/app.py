@@ -116,6 +116,8 @@ SYNONYMS = {
     "fetch-index": "index fetch",
     "package": "archive package",
     "certify": "certificates or export --certify",
+    "quantize": "export --quantize",
+    "undo": "yank --undo or pin --undo",
     "publish": "push",
     "rollback": "tag",
     "download": "pull",

@@ -28,7 +28,8 @@ Complete = Callable[[typer.Context, str], Iterator[str]]
 
 def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
     """Declare an option with a value, named after its parameter by default; `default=...` makes the option required."""
-    return typer.Option(default, *names, help=help, show_default=default not in (None, ...), **more)
+    more |= {"show_default": default not in (None, ...), "readable": False}  # a file is checked by its reader
+    return typer.Option(default, *names, help=help, **more)
 
 
 def flag(help: str, *names: str) -> Any:
@@ -39,9 +40,8 @@ def flag(help: str, *names: str) -> Any:
 def argument(help: str, metavar: str, complete: Complete | None = None, **more: Any) -> Any:
     """Declare an argument; a `metavar` in brackets makes the argument optional."""
     default = more.pop("default", None if metavar.startswith("[") else ...)
-    return typer.Argument(
-        default, help=help, metavar=metavar, autocompletion=complete, show_default=False, **more
-    )
+    more |= {"show_default": False, "readable": False}
+    return typer.Argument(default, help=help, metavar=metavar, autocompletion=complete, **more)
 
 
 def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:

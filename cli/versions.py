@@ -473,11 +473,12 @@ def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> 
 
 
 def _next_steps(version: Release) -> Iterator[str]:
-    """The next command: publish a certified artifact, or make one to replace a refused artifact."""
+    """The next command: push what is certified, or make a file to replace one that is not."""
     states = _states(version)
-    judged = [item.path for item in version.manifest.artifacts if item.certification.rule is not None]
-    if refused := [path for path, state in states.items() if state == "refused"]:
-        yield f"next: {' and '.join(map(printable, refused))} will not be offered as certified; to search for one that is:"
+    rules = {item.path: item.certification.rule for item in version.manifest.artifacts}
+    judged = [path for path, state in states.items() if rules.get(path) or state == "refused"]
+    if failed := [path for path in judged if states[path] != "certified"]:
+        yield f"next: {' and '.join(map(printable, failed))} will not be offered as certified; to search for one that is:"
         yield "  reg export ... --certify --eval-suite FILE --confirm-suite FILE (docs/certification.md)"
-    elif any(states[path] == "certified" for path in judged):
+    elif judged:
         yield f"next: reg push {version.ref}"

@@ -129,7 +129,7 @@ class Registry:
         from onnxreg.registry.gates import check_free
 
         ref = _ref(ref)
-        check_free(CheckedReader(remote or self.store, self.heads), ref.name, tag)
+        check_free(CheckedReader(remote or self.store, self.heads), ref.name, check_channel(tag))
         return self.decisions(ref.name, remote).tag(ref, tag, reason)
 
     def yank(

@@ -46,6 +46,7 @@ from onnxreg.schema.core.errors import (
     RemoteError,
     about,
     hub_library,
+    nearest,
 )
 from onnxreg.schema.core.ref import check_distinct, check_path
 
@@ -118,13 +119,15 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
         words = re.sub(r"https?://\S+", "...", text.strip().partition("\n")[0])[:200] or type(error).__name__
         status = getattr(getattr(error, "response", None), "status_code", None)
         words = f"{words} ({status})" if status else words
+        folders = nearest(name, (path.name for path in Path().glob("*/")), most=1)
+        near = f"did you mean the directory {folders[0]}? " if folders else ""
         foreign = f"{name} could not be fetched: the answer is not the Hub's ({type(error).__name__})"
         table: tuple[tuple[Any, type[RegError], str, str], ...] = (
             (errors.HFValidationError, InputError, f"{name} cannot be a repository on the Hub", "check its name"),
-            (unreachable, RemoteError, f"there is no directory {name}, and the Hub cannot be reached: {words}", network),
+            (unreachable, RemoteError, f"there is no directory {name}, and the Hub cannot be reached: {words}", near + network),
             (errors.GatedRepoError, RemoteError, f"{name} is gated", gated),
             (errors.RevisionNotFoundError, NotFoundError, f"{name} has no revision {revision} on the Hub", "check the branch, tag or commit"),
-            (errors.RepositoryNotFoundError, NotFoundError, f"the Hub has no repository {name}", "check its name, or its path if it is a directory; a private model needs HF_TOKEN"),
+            (errors.RepositoryNotFoundError, NotFoundError, f"the Hub has no repository {name}", f"{near}check its name, or its path if it is a directory; a private model needs HF_TOKEN"),
             ((ImportError, httpx2.InvalidURL), HostError, f"{name} is not fetched: the address of the Hub or of a proxy is not taken: {words}", "write http://HOST:PORT in HF_ENDPOINT, HTTPS_PROXY and ALL_PROXY, or unset them"),
             ((errors.HTTPError, OSError), RemoteError, f"{name} could not be fetched from the Hub: {words}", network),  # type: ignore[attr-defined]
             ((ValueError, TypeError, KeyError, AttributeError, RecursionError), RemoteError, foreign, network),

@@ -105,7 +105,8 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
         message = "an encoder-decoder takes the words so far as a second input, which this task does not have"
         hint = "leave --task out; or save its encoder alone, and export that"
         raise InputError(message, hint)
-    if architectures and not any(name.endswith(head.suffix) for name in architectures):
+    fitting = [name for name in architectures if name.endswith(head.suffix) and name != "StaticModel"]
+    if architectures and not fitting:
         message = f"not {head.description}: config.json says {', '.join(architectures)[:200]}"
         hint = f"export {head.description} that was trained: a head that was not gives random numbers"
         if (other := head_of(config, modality_of(directory))) is not None:

@@ -23,6 +23,7 @@ REFUSED = """
 2 | exprot | did you mean export?
 2 | artifacts | see `reg --help`
 2 | search pii | did you mean query or ls?
+2 | quantize pii | did you mean export --quantize?
 2 | rollback acme/pii | did you mean tag?
 2 | trust list | did you mean show?
 2 | key lst | did you mean list?
@@ -43,6 +44,7 @@ REFUSED = """
 3 | diff acme/pii:0.1.0 0.2.0 | a version follows its model: NAME:0.2.0
 2 | --quiet tag tiny | write reg tag REF CHANNEL; see `reg tag --help`
 2 | tag tiny 1.0.0 | 1.0.0 is a version, not a channel
+2 | tag stable tiny:0.1.0 | not a tag: 'tiny:0.1.0'
 2 | untag acme/pii:1.0.0 | 1.0.0 is a version, not a channel
 2 | yank acme/pii:0.1.0 --reason " " | --reason
 2 | pull --format | hint: see `reg pull --help`
@@ -392,7 +394,7 @@ def test_nothing_is_written_beside_other_things(reg, home, tmp_path, words, cont
 
 def run(*words: str, **options: object) -> "subprocess.CompletedProcess[str]":
     """Run `reg` in a process of its own."""
-    command = [sys.executable, "-m", "onnxreg.cli", *words]
+    command = [*options.pop("prefix", ()), sys.executable, "-m", "onnxreg.cli", *words]  # type: ignore[misc]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.run(command, check=False, text=True, **{**pipes, **options})  # type: ignore[call-overload, no-any-return]
 
@@ -404,6 +406,17 @@ def test_a_reader_that_leaves_early_is_no_error(words, here):
     done = run(*words, stdout=write)
     os.close(write)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    "words", ["add locked.onnx --name x", "export --recipe locked.onnx", "policy set locked.onnx"]
+)
+def test_a_file_that_nobody_may_read_is_a_fault_of_this_machine(words, place):
+    """Root may read it, too, unless a capability is dropped."""
+    Path("locked.onnx").touch(0)
+    prefix = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
+    done = run(*words.split(), prefix=prefix)
+    assert done.returncode == 9 and "locked.onnx" in done.stderr
 
 
 def test_errors_of_a_process(here):
