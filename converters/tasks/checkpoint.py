@@ -29,6 +29,7 @@ from onnxreg.converters.tasks import adapter, sentence
 from onnxreg.converters.tasks.heads import (
     ENCODER,
     LOADERS,
+    OPTIMUM,
     SEQ2SEQ,
     VECTORS,
     Modality,
@@ -115,6 +116,9 @@ def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False
     require_weights(directory)
     if head.modality != "text":
         require_processor(directory, head.modality)
+    elif head is SEQ2SEQ and any((directory / name).is_file() for name in PROCESSOR):
+        message = "the checkpoint reads images or sound (it has a processor), and the task gives texts alone"
+        raise InputError(message, OPTIMUM)
     names = taking_part(directory, trust_remote_code)
     names += sentence.sentence_files(directory) if head is VECTORS else []
     companions = sentence.sentence_files(directory, all_modules=True) if head is ENCODER else []

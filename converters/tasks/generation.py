@@ -63,15 +63,6 @@ class Seq2Seq(Saved):
     Options: ClassVar[type[PassParams]] = TextOptions
     exporter, members, merged = "TransformersExport", STAGES, {MERGED: (DECODER, NEXT)}
 
-    def find(self, source: str) -> LocatedSource:
-        located = super().find(source)
-        if self.head.modality == "text" and any((located.location / name).is_file() for name in PROCESSOR):
-            message = (
-                "the checkpoint reads images or sound (it has a processor), and the task gives texts alone"
-            )
-            raise InputError(message, heads.OPTIMUM)
-        return located
-
     def inputs(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Sequence[Feed], Axes, Graphs]:
         """Make the inputs of the encoder: one row, a batch, and a row of another size if sizes vary.
 

@@ -190,12 +190,11 @@ def subject_of(
     module = module.float().eval()
     example = torch.from_numpy(draw(2, shape)[: 1 if fixed_batch else 2])
 
-    def tensors(given: Any) -> dict[str, Any]:
+    def tensors(given: Any) -> tuple[Any, ...]:
         if isinstance(given, Mapping):
-            chosen = outputs if outputs and set(outputs) <= set(given) else given
-            return {name: given[name] for name in chosen}
-        members = given if isinstance(given, tuple | list) else (given,)
-        return {str(index): member for index, member in enumerate(members)}
+            chosen = outputs if outputs and {*outputs} <= {*given} else given
+            return tuple(given[name] for name in chosen)
+        return tuple(given) if isinstance(given, tuple | list) else (given,)
 
     try:
         with torch.no_grad():
@@ -204,8 +203,8 @@ def subject_of(
         message = f"the module does not take an input of shape {list(shape)}: {why(error)}"
         raise ConversionError(message) from error
     outcome = tensors(given)
-    if not outcome or not all(isinstance(tensor, torch.Tensor) for tensor in outcome.values()):
-        kinds = ", ".join(sorted({type(tensor).__name__ for tensor in outcome.values()})) or "nothing"
+    if not outcome or not all(isinstance(tensor, torch.Tensor) for tensor in outcome):
+        kinds = ", ".join(sorted({type(tensor).__name__ for tensor in outcome})) or "nothing"
         hint = "return a tensor, a tuple or a dict of tensors"
         raise InputError(f"the module gives {kinds}, not tensors", hint)
     gives = f"the module gives {len(outcome)} outputs"
@@ -213,10 +212,10 @@ def subject_of(
         raise InputError(f"{gives}, and {len(outputs)} are named: {', '.join(outputs)}")
     if not outputs and len(outcome) > 1 and not isinstance(given, Mapping):
         raise InputError(f"{gives} without names", "name them: options: {outputs: [...]}")
-    names = tuple(outputs) or (tuple(outcome) if len(outcome) > 1 else ("output",))
+    names = tuple(outputs) or (tuple(given) if len(outcome) > 1 else ("output",))
 
     def run(**image: Any) -> Any:
-        return dict(zip(names, tensors(module(*image.values())).values(), strict=True))
+        return dict(zip(names, tensors(module(*image.values())), strict=True))
 
     axes = {} if fixed_batch else {name: {0: "batch"} for name in (input_name, *names)}
     return conversion.TorchModel(module_of(run, module=module), {input_name: example}, names, axes)
