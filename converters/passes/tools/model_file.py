@@ -111,22 +111,17 @@ def scratch_in(workspace: Path) -> Iterator[None]:
 def _move_out(model: Any, data: Path) -> Any:
     """Write the large initializers to `data`, and return the model with references in place of these."""
     import onnx
+    import onnx_ir as ir
 
     light = onnx.ModelProto()
     copy_but(model, light, "graph")
     copy_but(model.graph, light.graph, "initializer")
-    with data.open("wb") as file:
-        for tensor in model.graph.initializer:
-            stored = light.graph.initializer.add()
-            if tensor_bytes(tensor) <= MAX_SMALL_ELEMENTS or not tensor.HasField("raw_data"):
-                stored.CopyFrom(tensor)
-                continue
-            copy_but(tensor, stored, "raw_data")
-            file.seek(-(-file.tell() // ALIGNMENT_BYTES) * ALIGNMENT_BYTES)
-            offset, length = file.tell(), file.write(tensor.raw_data)
-            stored.data_location = stored.EXTERNAL
-            for key, value in {"location": data.name, "offset": offset, "length": length}.items():
-                stored.external_data.add(key=key, value=str(value))
+    large = [one for one in model.graph.initializer if len(one.raw_data) > MAX_SMALL_ELEMENTS]
+    stored = ir.external_data.convert_tensors_to_external(
+        list(map(ir.from_proto, large)), data.parent, data.name, alignment=ALIGNMENT_BYTES, align_threshold=0
+    )
+    references = {tensor.name: ir.to_proto(tensor) for tensor in stored}
+    light.graph.initializer.extend(references.get(one.name, one) for one in model.graph.initializer)
     return light
 
 
