@@ -78,7 +78,7 @@ class TaskEvaluator(ABC):
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels that predictions and metrics count; empty for a task without labels."""
-        return ()
+        return tuple(getattr(self.subject.loaded, "labels", ()))
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
@@ -289,10 +289,6 @@ class TextClasses(TaskEvaluator):
     Item: ClassVar[type[msgspec.Struct]] = LabelledText
     form = "{text, text_pair?, label}"
     texts = ("text", "text_pair")
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(self.subject.loaded.labels)
 
     @classmethod
     def check_source(cls, suite: Suite, location: Any) -> None:
@@ -615,10 +611,6 @@ class LabelledPixels(LabelledRows):
     """
 
     tasks = ("image-segmentation",)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return tuple(self.subject.loaded.labels)
 
     @classmethod
     def read_label(cls, value: Any, path: Path) -> Any:
