@@ -71,7 +71,9 @@ def screen(
     if recipe:
         tools = ", ".join(f"{tool} {version}" for tool, version in sorted(recipe.tools.items()))
         making = {"recipe": f"{recipe.profile} v{recipe.profile_version}", "tools": tools}
-    details = (_keyed(making), _remarks(version), _checks(manifest), _files(manifest))
+    entries = [*(entry for item in manifest.artifacts for entry in item.files), *manifest.files]
+    files = table(("FILE", "ROLE", "SIZE"), [(entry.path, entry.role, size(entry.size)) for entry in entries])
+    details = (_keyed(making), _remarks(version), _checks(manifest), files)
     return first, details if is_full else ()
 
 
@@ -403,12 +405,6 @@ def _checks(manifest: Manifest) -> Iterator[str]:
     yield from table(("ARTIFACT", "CHECK", "VALUE", "LIMIT", "SAMPLES", "VERDICT"), rows)
     if quiet := Counter(check.verdict for path, check in pairs if path in heads):
         yield f"heads: {', '.join(f'{count} checks {verdict}' for verdict, count in sorted(quiet.items()))}"
-
-
-def _files(manifest: Manifest) -> Iterator[str]:
-    """The sidecars of artifacts, then the companions."""
-    entries = [entry for item in manifest.artifacts for entry in item.files] + list(manifest.files)
-    return table(("FILE", "ROLE", "SIZE"), [(entry.path, entry.role, size(entry.size)) for entry in entries])
 
 
 def _recorded(version: Release, key: str) -> Mapping[str, Any]:

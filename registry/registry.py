@@ -352,14 +352,19 @@ class Registry:
         check_distinct(remote, self.store)
         return remote
 
-    def write_out(self, ref: Ref | str, output: Path, progress: Progress = SILENT) -> Release:
-        """Write the present files of a version into a directory, which is replaced as a whole; see `folder_in`."""
+    def write_out(
+        self, ref: Ref | str, output: Path, progress: Progress = SILENT, selection: Selection = EVERYTHING
+    ) -> Release:
+        """Write the present files of a version, or those of the selected artifacts, into a directory, which is replaced as a
+        whole; see `folder_in`.
+        """
         from onnxreg.registry.transfer.export_files import check_target, folder_in, materialize
 
         output = folder_in(output)
         check_target(output, self.store.root)
         published = self.get(ref)
-        files = held_files(published.manifest, published.held)
+        paths = selection.of(published.manifest, str(published.ref)) if selection else published.held
+        files = held_files(published.manifest, paths)
         materialize(self.store, files, published.data, output, progress)
         return published
 

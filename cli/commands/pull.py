@@ -55,8 +55,8 @@ def command(
 ) -> None:
     """Copy a version from a remote and verify every byte; with --output, write its files into a directory.
 
-    With --format, --precision or --member only some artifacts are fetched, with the files that they need. --tag
-    also copies a channel with its version. After an interruption, run the same command again: it continues.
+    With --format, --precision or --member only some artifacts are fetched and written, with the files that they
+    need. --tag also copies a channel with its version. After an interruption, run the same command again: it continues.
 
     With --locked, name a lock file in place of REF: exactly the locked artifacts are fetched, even if a version was
     yanked since.
@@ -86,7 +86,7 @@ def command(
     if target is not None:
         pulled = Ref(result.name, None if digest else str(version), digest)
         with prefix_outcome(f"pulled {result.name}:{version}"), session.progress("writing") as progress:
-            registry.write_out(pulled, target, progress)
+            registry.write_out(pulled, target, progress, chosen)
     paths, remarks = result.artifacts[version], list(arrival_lines(result.arrivals))
     if paths is not None:
         hint = "a pull without --format and --member fetches the rest"

@@ -118,6 +118,10 @@ def test_pull_of_one_format_is_partial_and_every_verb_says_so(reg, here, home, t
     assert refused.ended(3, f"only onnx-int8 (int8) of {ref}")
     assert reg(*mine, "pull", ref, home, "--json").json["held"] is None
     assert reg(*mine, "log", NAME).ended(0, "everything")
+    assert reg(*words, "--output", "whole").status == 0
+    assert {path.name for path in Path("whole").iterdir()} == written, (
+        "what was chosen, whatever else is here"
+    )
 
 
 def test_remotes_have_names(reg, here, tmp_path):

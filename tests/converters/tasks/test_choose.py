@@ -145,6 +145,11 @@ def test_the_model_of_an_adapter_is_a_name_that_the_hub_does_not_answer(base, fa
     write(tmp_path, {"adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": base}})
     with pytest.raises(family, match=r"no directory .*absent, and the Hub cannot be reached"):
         choose(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    Path("encoder").mkdir()
+    with pytest.raises(RemoteError) as refused:
+        choose("encodr")
+    assert "encoder" in refused.value.hint
 
 
 def test_sources_that_are_no_checkpoint(tmp_path):
