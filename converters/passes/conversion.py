@@ -26,7 +26,6 @@ TOLERANCE = 1e-3
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 CHANGE = 1e-5
 """Distance between two runs on one input that rounding cannot explain, as a share of the largest value."""
-Run = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 EXPORTERS = {False: "torchscript", True: "dynamo"}
 """Names of the exporters; True is the exporter of `torch.export`."""
@@ -85,7 +84,7 @@ def _outputs_of(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def runner(subject: TorchModel) -> Iterator[Run]:
+def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
     """Yield a function that runs the module on numpy arrays by input name, in evaluation mode and on one thread.
 
     Arrays are converted to the types of the examples; floats come back as float32. The exit restores mode and thread count.

@@ -120,6 +120,8 @@ def _move_out(model: Any, data: Path) -> Any:
     stored = ir.external_data.convert_tensors_to_external(
         list(map(ir.from_proto, large)), data.parent, data.name, alignment=ALIGNMENT_BYTES, align_threshold=0
     )
+    for tensor, one in zip(large, stored, strict=True):
+        one.doc_string = tensor.doc_string
     references = {tensor.name: ir.to_proto(tensor) for tensor in stored}
     light.graph.initializer.extend(references.get(one.name, one) for one in model.graph.initializer)
     return light
