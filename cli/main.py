@@ -12,8 +12,8 @@ from onnxreg.schema.core.errors import RegError
 
 PIPE_CLOSED = 141
 """The exit status that a shell shows for a program ended by SIGPIPE."""
-BRIEF = frozenset({"coverage", "diff", "history", "log", "ls", "query", "resolve", "show"})
-"""Verbs that rarely search for reference cycles, to start faster: they only read documents, so cycles hold little memory."""
+BRIEF = {"coverage", "diff", "history", "log", "ls", "pull", "push", "query", "resolve", "show", "verify"}
+"""Verbs that rarely search for reference cycles, to start faster: cycles hold little of what they read."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any, BinaryIO, TypeVar
@@ -149,12 +150,13 @@ class BucketStore(ObjectStore):
         return self._location.settings()
 
     def _prove(self) -> None:
-        """Try conditional writes before the first write. RemoteError if the server ignores the conditions."""
+        """Try conditional writes before the first write to a bucket. RemoteError if the server ignores the conditions."""
         with self._proving:
             if not self._is_proven:
                 self._is_proven = True  # the trial writes, too
                 try:
-                    prove(self, f"{self.url} {self._settings.get(self._location.endpoint_setting, '')}")
+                    endpoint = self._settings.get(self._location.endpoint_setting, "")
+                    prove(self, f"{replace(self._location, prefix='').url} {endpoint}")
                 except BaseException:
                     self._is_proven = False
                     raise

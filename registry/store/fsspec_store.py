@@ -104,13 +104,10 @@ class FileStore(ObjectStore):
                     self._files.rm_file(self._path(key))
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        directory = self._path(prefix).rpartition("/")[0]
-        with self._asking(f"listing {prefix or 'the registry'}"):
+        directory, files = self._path(prefix).rpartition("/")[0], dict[str, Any]()
+        with self._asking(f"listing {prefix or 'the registry'}"), suppress(FileNotFoundError):
             self._files.invalidate_cache()
-            try:
-                files = self._files.find(directory, detail=True)
-            except FileNotFoundError:
-                files = {}
+            files = self._files.find(directory, detail=True)
         start = len(self._root) + 1
         sizes = {
             path[start:]: info["size"] if info["type"] == "file" else None for path, info in files.items()

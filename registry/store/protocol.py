@@ -478,8 +478,7 @@ def create_registry(
     store: ObjectStore, registry_id: str | None = None, mirror: bool = False
 ) -> RegistryStore:
     """Open the registry in a store, or create an empty one there; with `mirror`, as a mirror of the registry with this id."""
-    if store.get("registry.json") is None:
-        store.swap("registry.json", new_identity(registry_id, mirror), None)
+    store.swap("registry.json", new_identity(registry_id, mirror), None)
     return RegistryStore(store)
 
 

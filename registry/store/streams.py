@@ -5,6 +5,7 @@ import io
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from threading import Thread
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 from onnxreg.registry.support.disk import host_errors
@@ -26,7 +27,7 @@ class Hasher(Protocol):
 
 
 class PieceHasher:
-    """A hasher that computes the SHA-256 of a stream, and of each piece of `size` bytes, in one pass."""
+    """A hasher that computes the SHA-256 of a stream, and in a second thread that of each piece of `size` bytes."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -35,7 +36,12 @@ class PieceHasher:
         self._done: list[Digest] = []
 
     def update(self, data: memoryview) -> None:
+        thread = Thread(target=self._update_pieces, args=(data,))
+        thread.start()
         self._whole.update(data)
+        thread.join()
+
+    def _update_pieces(self, data: memoryview) -> None:
         while len(data) >= self._left:
             self._part.update(data[: self._left])
             self._done.append(Digest(self._part.hexdigest()))
@@ -72,10 +78,10 @@ def pump(
     source: BinaryIO, sink: BinaryIO | None, advance: Advance = lambda _: None, hasher: Hasher | None = None
 ) -> tuple[Digest, int]:
     """Move a stream's bytes into a sink (None: discard them) and hash them; return digest and size in bytes. `advance` gets
-    the number of bytes moved since its last call; a `hasher` may have hashed earlier bytes already. Memory: 128 KiB.
+    the number of bytes moved since its last call; a `hasher` may have hashed earlier bytes already. Memory: at most 1 MiB.
     """
+    block, total = memoryview(bytearray(CHUNK_BYTES if hasher else HASHED_BYTES)), 0
     hasher = hasher or hashlib.sha256()
-    block, total = memoryview(bytearray(HASHED_BYTES)), 0
     while count := cast(io.RawIOBase, source).readinto(block):
         hasher.update(block[:count])
         if sink is not None:
