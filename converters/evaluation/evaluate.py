@@ -283,19 +283,16 @@ class SourceEvaluation:
         Raises InputError if the suite does not fit the model, ConversionError if the artifact does not load or run, or
         a metric fails.
         """
-        margin = {"margin": True} if self.plan.request.margin else {}
-        scored = zip(self.plan.metrics, self._tables(path), strict=True)
-        return [
-            metric.judge(table, limit, {**own, **facts, **margin})
-            for (metric, limit, own), (table, facts) in scored
-        ]
-
-    def _tables(self, path: Path | None) -> Tables:
         graphs = {} if path is None else self._graphs.get(path, {"": path})
         files = tuple(graphs.values())
         if files not in self._scored:
             self._scored[files] = self._measure(path) if self._cache is None else self._cached(path, graphs)
-        return self._scored[files]
+        margin = {"margin": True} if self.plan.request.margin else {}
+        scored = zip(self.plan.metrics, self._scored[files], strict=True)
+        return [
+            metric.judge(table, limit, {**own, **facts, **margin})
+            for (metric, limit, own), (table, facts) in scored
+        ]
 
     def _cached(self, path: Path | None, graphs: Mapping[str, Path]) -> Tables:
         """Return the tables of an artifact from the cache; if they are absent, measure and store them."""

@@ -268,11 +268,8 @@ def runtime_version() -> str:
 
 def _read_json(path: Path) -> dict[str, Any]:
     data = read_given(path, limit=MAX_INPUT_BYTES).removeprefix(BOM_UTF8)
-    try:
+    with about(f"{path} is not an .npz file, and cannot be read as JSON", hint=INPUTS):
         value = canonical.decode(data, "it", MAX_INPUT_BYTES)
-    except InputError as error:
-        message = f"{path} is not an .npz file, and cannot be read as JSON: {error.message}"
-        raise InputError(message, INPUTS) from error
     if not isinstance(value, dict):
         raise InputError(f"{path} is not a JSON object of inputs by name", INPUTS)
     return value

@@ -41,11 +41,11 @@ from onnxreg.schema.manifest.draft import Draft
 PRODUCTS = ("MatMul", "Gemm")
 SCALE_BITS = 32
 """Number of bits in the scale of a block of weights."""
-MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
 TABLES = "-embeddings"
 """The end of the name of a candidate that quantizes embedding tables in a way of its own."""
-MIXES = tuple(f"{name}{tables}" for name in MIXED for tables in ("", f"-int8{TABLES}"))
-"""Candidates with dynamic INT8 for the product groups that tolerate it; the others are as in `w8a8-128` or in `stored8-32`.
+MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
+"""Beginnings of names: candidates with dynamic INT8 for the product groups that tolerate it; the others are as in `w8a8-128`
+or in `stored8-32`.
 
 A processor without instructions for dot products of int8 runs the second faster. `MIXED_BITS` for each weight is a guess,
 because only the search finds the groups.
@@ -400,7 +400,7 @@ class Search:
             if trial.candidate.estimate(weights) >= smallest * MAX_SIZE_RATIO[objective]:
                 continue
             self._label = f"{number} of {len(ordered)}: {trial.candidate.name}"
-            if trial.candidate.name in MIXES and trial.candidate.bits is not None:
+            if trial.candidate.name.startswith(MIXED) and trial.candidate.bits is not None:
                 trial.candidate = self._mix(trial.candidate)
             self._make(trial)
             if objective == "fast-enough" and any(ratio.is_slow for ratio in trial.ratios):
