@@ -589,5 +589,5 @@ def no_version(
 
 def no_channel(name: str, tag: str, channels: Collection[str], more: str = "") -> NotFoundError:
     """The error for a model that lacks this channel; `more` follows the list of the model's channels in the hint."""
-    listed = f"its channels: {', '.join(channels)}" if channels else "it has no channels yet"
+    listed = f"its channels: {', '.join(channels)}" if channels else "it has none yet: `reg tag` makes one"
     return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed + more))

@@ -62,7 +62,7 @@ REFUSED = """
 2 | ls "Not a name" --certified | Not a name
 3 | show acme/pii:9 | a version has three numbers; its newest are 0.2.0, 0.1.0
 3 | show acme/pii:beta | its channels: stable
-3 | show tiny:latest | it has no channels yet; without a tag the newest is meant: tiny
+3 | show tiny:latest | `reg tag` makes one; without a tag the newest is meant: tiny
 3 | show tiny:9.0.0 | its only version is 0.1.0
 3 | diff acme/pii nobody | nobody
 3 | log nobody | nobody
