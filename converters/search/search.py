@@ -65,7 +65,7 @@ UNTRIED, SLOW = (
     "it is slower than the file in full precision, and another passed",
 )
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
-"""The most near misses in an error, and the most characters of reasons if no candidate was judged."""
+"""The most near misses, or doubts about the source, in an error; the most characters of reasons if no candidate was judged."""
 NOTHING_PUBLISHED = "nothing was published; docs/certification.md says what to do after a refusal"
 
 
@@ -372,22 +372,20 @@ class Search:
     def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
         """Return the plan of the export with the winner; the plan records every candidate.
 
-        Raises ConversionError if the source itself is too weak for a verdict, before a candidate is made, or if no candidate
-        passes.
+        Raises ConversionError if no candidate passes; before one is made, if the source or the suite allows no verdict.
         """
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress = directory, cache, progress
         self.evaluation.check()
         progress.step("judging the source")
-        if doubts := [
-            reason
-            for one in self.evaluation.judge(None)
-            if one.state != "certified"
-            for reason in one.reasons
-        ]:
+        doubts = [
+            why for one in self.evaluation.judge(None) if one.state != "certified" for why in one.reasons
+        ]
+        if doubts:
+            more = f"; and {len(doubts) - MAX_NEAREST} reasons more" if len(doubts) > MAX_NEAREST else ""
+            reasons = "; ".join(doubts[:MAX_NEAREST])
             raise ConversionError(
-                f"the source is too weak for any verdict on the suite to choose on: {'; '.join(doubts)[:MAX_REASONS_CHARS]}",
-                NOTHING_PUBLISHED,
+                f"no candidate can pass on the suite to choose on: {reasons}{more}", NOTHING_PUBLISHED
             )
         base = self._execute(self._alone((), self._request.input, self._request.output), "base")
         self.base = base.root / base.artifacts[0].path
