@@ -62,6 +62,7 @@ def test_int8_is_written_beside_full_precision(encoder, tmp_path):
     assert export(encoder, "pooling", str(target)) == target
 
 
+@pytest.mark.more
 def test_a_directory_gets_what_an_app_needs_and_the_folders_of_the_checkpoint(
     make_checkpoint, tmp_path, monkeypatch
 ):

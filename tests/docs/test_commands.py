@@ -14,7 +14,7 @@ INLINE = re.compile(r"`(reg [^`]+)`")
 
 
 SLOW = {
-    "howto-ci.md", "howto-remotes.md", "pipelines.md", "rebuild.md", "recipes.md", "tasks.md", "tutorial.md",
+    "archive.md", "delta.md", "howto-ci.md", "howto-remotes.md", "hub.md", "pipelines.md", "rebuild.md", "recipes.md", "tasks.md", "tutorial.md",
 }  # fmt: skip
 """Pages that export several models, or start several servers."""
 

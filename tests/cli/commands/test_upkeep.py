@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.command_line import Reg, make_draft
 from support.registries import memory
+from support.sampling import sampled
 from support.servers.static import Manners, serve
 
 from onnxreg.registry import Registry
@@ -186,7 +187,7 @@ def test_a_mirror_lists_what_stays_behind_and_refuses_a_fork(reg, home, copied, 
 
 
 @pytest.mark.parametrize("status", [401, 503])
-@pytest.mark.parametrize("part", ["policy.jsonl", "index", "blob", "manifest"])
+@pytest.mark.parametrize("part", sampled(["policy.jsonl", "index", "blob", "manifest"], 2))
 def test_what_a_server_does_not_give_is_not_damaged(reg, registry, home, monkeypatch, part, status):
     """A server that is busy, or that wants a token, says nothing about the bytes that it has."""
     monkeypatch.setattr(requests, "MAX_TRIES", 1)

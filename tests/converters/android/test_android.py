@@ -133,6 +133,7 @@ def batches(source: Path) -> list[Feed]:
     return feeds
 
 
+@pytest.mark.more
 def test_int8_embeddings_are_smaller_and_checked(bert, draft, tmp_path):
     quantized = by_path(export(bert, tmp_path / "w", int8_embeddings=True))["model_int8.onnx"]
     check = next(check for check in quantized.fields["checks"] if check["name"] == "embeddings")

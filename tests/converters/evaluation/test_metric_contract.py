@@ -206,7 +206,7 @@ METHODS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("method", sampled(METHODS, 4))
+@pytest.mark.parametrize("method", sampled(METHODS, 5))
 def test_a_metric_whose_code_fails_anywhere_is_blamed_without_a_word_of_the_suite(install, export, method):
     fault = f"\n    def {method}(self, {METHODS[method]}):\n        raise KeyError('secret text')\n"
     install(SHORTNESS, module=MODULE + fault)

@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from support.docs.nets import write_llama, write_mlp
 from support.graphs import graph
+from support.sampling import sampled
 from support.tasks.seq2seq import save
 
 from onnxreg.converters.engine.cache import StepCache
@@ -110,7 +111,7 @@ def classifier(make_checkpoint: Make) -> Path:
     return make_checkpoint("bert", "SequenceClassification")
 
 
-@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("paired", sampled([True, False], 2))
 def test_text_classification_of_texts_and_pairs(export, classifier, paired):
     labels = json.loads((classifier / "config.json").read_text())["id2label"]
     texts, pairs = words(300), words(300, seed=1) if paired else None

@@ -134,6 +134,7 @@ def test_the_same_files_give_the_same_bytes_without_a_time_or_a_path(family, tmp
     assert not any(word in published.data for word in (str(tmp_path).encode(), b"latency_ms", b"p50"))
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("changed", sampled(["calibrate.npz", "heads/bean.safetensors"], 2))
 def test_files_that_change_meanwhile_make_no_family(family, tmp_path, changed):
     source = small.copy(family.source, tmp_path / "source")
@@ -297,7 +298,8 @@ LIMITS: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", sampled(LIMITS, 4))
+@pytest.mark.more
+@pytest.mark.parametrize("what", LIMITS)
 def test_a_limit_that_does_not_hold_refuses_the_release(source, tmp_path, what):
     limits, message = LIMITS[what]
     root = small.copy(source, tmp_path / "source")

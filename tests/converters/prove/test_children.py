@@ -20,6 +20,7 @@ from support.prove import peers
 from support.prove.children import BOUNDED, PROVEN, feeds, parent, verdict_of
 from support.prove.edits import change_tensor, changed_models, scale_tensor
 from support.prove.oracle import judge
+from support.sampling import sampled
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_catalog import find
@@ -44,7 +45,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", [*PROVEN, *BOUNDED])
+@pytest.mark.parametrize("name", sampled([*PROVEN, *BOUNDED], 2))
 def test_a_child_is_proven_or_bounded_by_fixed_ranges_and_no_child_of_a_stranger(family, stranger, name):
     report = agreed(family[""], family[name])
     assert agreed(stranger, family[name]).verdict == "not-provable"
@@ -203,7 +204,7 @@ LINES: dict[str, Steps] = {
 }
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", sampled(LINES, 2))
 def test_a_pass_and_a_candidate_of_the_search_are_proven(family, name, tmp_path):
     model = parent()
     for kind, params in LINES[name]:

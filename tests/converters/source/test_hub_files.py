@@ -116,6 +116,7 @@ def test_without_a_network_the_hub_is_not_reached(hub, monkeypatch):
         locate(NAME)
 
 
+@pytest.mark.more
 def test_a_listing_is_bounded_also_if_it_begins_again_and_again(hub, monkeypatch):
     for number in range(1100):
         hub.files(NAME)[f"folder{number}/x.bin"] = file(b"")

@@ -16,6 +16,7 @@ import pytest
 from support.registries import grow, owner
 from support.registries.home import Home
 from support.registries.opened import opened
+from support.sampling import sampled
 
 from onnxreg.registry.log.log import find, open_log
 from onnxreg.registry.search import catalog
@@ -272,7 +273,7 @@ CHANGES: dict[str, Callable[[Home], object]] = {
 
 
 @pytest.mark.usefixtures("settled")
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("change", sampled(CHANGES, 2))
 def test_every_change_is_noticed(home, change):
     tick()
     ask(home)
@@ -355,7 +356,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("file", [MODELS_FILE, PIECES])
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", sampled(DAMAGES, 2))
 def test_a_file_that_was_damaged_is_made_anew(home, damage, file):
     tick()
     expected = ask(home)

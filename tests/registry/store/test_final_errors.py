@@ -10,6 +10,7 @@ from email.utils import formatdate
 from pathlib import Path
 
 import pytest
+from support.sampling import sampled
 from support.servers import http, hub, s3servers, static
 from support.servers.faults import proxy
 
@@ -128,7 +129,7 @@ def test_a_certificate_that_is_not_trusted_is_said_at_once(
         assert "certificate" not in reg(*words)[1]
 
 
-@pytest.mark.parametrize("content", [None, "no certificate"])
+@pytest.mark.parametrize("content", sampled([None, "no certificate"], 2))
 @pytest.mark.parametrize("place", ["s3", "hub"])
 def test_a_file_of_certificates_that_is_none_is_named(
     unreached, registry, final, monkeypatch, tmp_path, place, content

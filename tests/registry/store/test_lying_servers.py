@@ -130,11 +130,11 @@ def stocked(request, isolated_user, tmp_path_factory, ministack) -> Iterator[Pla
 
 
 def cases() -> Iterator[object]:
-    """Each fault at each part of each place; half of those of an index, or of a blob on the web, are in `make test`."""
+    """Each fault at each part of each place; a third of those of an index, or of a blob on the web, is in `make test`."""
     for kind, faults in FAULTS.items():
         for number, fault in enumerate(faults):
             for part in PARTS if kind == "web" else ("index", "blob"):
-                is_first = number % 2 == 0 and (part == "index" or (kind, part) == ("web", "blob"))
+                is_first = number % 3 == 0 and (part == "index" or (kind, part) == ("web", "blob"))
                 later = pytest.mark.more if number % 2 else pytest.mark.large
                 yield pytest.param(kind, fault, part, marks=[] if is_first else [later])
 

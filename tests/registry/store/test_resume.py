@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 from support.registries import owner
+from support.sampling import sampled
 from support.servers.faults import Plan, Proxy
 
 from onnxreg.registry import Registry
@@ -182,7 +183,7 @@ TORN = {
 }
 
 
-@pytest.mark.parametrize("torn", TORN)
+@pytest.mark.parametrize("torn", sampled(TORN, 2))
 def test_a_torn_file_is_not_believed_and_a_complete_one_is(other, site, made, arriving, torn):
     arriving.write_bytes(TORN[torn])
     arriving.chmod(0o444)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.registries import growing, memory, owner
 from support.registries.home import Home
+from support.sampling import sampled
 from support.servers import static
 from support.servers.faults import Plan
 
@@ -45,7 +46,7 @@ def filled(registry) -> Registry:
     return registry
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=sampled(["local", "memory"], 2))
 def copied(request, registry, tmp_path) -> RegistryStore:
     """An empty mirror of `registry`."""
     if request.param == "memory":
