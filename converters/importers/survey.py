@@ -128,7 +128,7 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
             raise error from None
     if keys := scrub_metadata(model, file.parent):
         intake.warnings.append(
-            f"{main.path} says how it was made ({keys[0]}), and is registered as it is; without that: "
+            f"{main.path} has notes on how it was made ({keys[0]}), and is registered as it is; without them: "
             f"reg export {main.path} --name NAME"
         )
     pairs = [(file.parent / location, (folder / location).as_posix()) for location in facts.external_data]

@@ -157,9 +157,9 @@ def scrub_metadata(model: Any, *directories: Path) -> list[str]:
 
 
 def _described(model: Any) -> Iterator[Any]:
-    """Yield the parts of a model that may have a doc string or metadata."""
-    yield from (model, *tensors(model))
+    """Yield the parts of a model that may have a doc string or metadata, nodes first."""
     for body in containers(model):
-        yield from (body, *body.node, *attributes(body), *body.value_info)
+        yield from (*body.node, *attributes(body), body, *body.value_info)
         if hasattr(body, "initializer"):
             yield from (*body.input, *body.output)
+    yield from (model, *tensors(model))

@@ -433,7 +433,7 @@ def test_a_graph_with_the_source_code_that_the_dynamo_exporter_copied(reg, place
     data = Path("net.onnx").read_bytes()
     assert b"stack_trace" in data and sys.prefix.encode() in data
     assert reg("--registry", "as-it-is", "add", "net.onnx", "--name", "acme/x").ended(
-        0, "warning", "net.onnx", "pkg.torch", "reg export net.onnx"
+        0, "warning", "net.onnx", "pkg.torch.onnx.stack_trace", "reg export net.onnx"
     )
     assert data in [path.read_bytes() for path in place.glob("as-it-is/blobs/**/*") if path.is_file()]
     words = ("--registry", "r", "export", "net.onnx", "--quantize", "--name", "acme/x")
