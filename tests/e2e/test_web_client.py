@@ -58,7 +58,7 @@ def site(registry: Registry) -> Iterator[Proxy]:
         yield spoiled
 
 
-@pytest.fixture(params=[pytest.param("browserStore", marks=pytest.mark.large), "opfsStore", "cacheStore"])
+@pytest.fixture(params=["browserStore", "opfsStore", pytest.param("cacheStore", marks=pytest.mark.large)])
 def browser(request: pytest.FixtureRequest, site: Proxy, tmp_path: Path) -> Iterator[Callable[[str], Any]]:
     """Call a method of the client's registry in a new load of the page."""
     dist = build(tmp_path / "package") / "dist"
