@@ -117,9 +117,8 @@ def _write_golden(
     arrays = result.runs.golden
     if not tolerance or not arrays:
         return None
-    sample = result.source.sample
     least = max((check["value"] for check in entries if check["metric"] == "max_abs_diff"), default=0.0)
-    outputs = Outputs(path, {case: sample.golden[case] for case in arrays}, arrays)
+    outputs = Outputs(path, {case: result.source.golden[case] for case in arrays}, arrays)
     work = GoldenVectors(tolerance=tolerance, least=least)
     return run(f"{GOLDEN_PREFIX}{output.step}", work, outputs, output.step)[1]
 

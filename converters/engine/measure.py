@@ -21,7 +21,7 @@ from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
-from onnxreg.converters.tasks.task import Part, Sample
+from onnxreg.converters.tasks.task import Part
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import LEAST, RecipeCheck
 from onnxreg.schema.manifest.parts import Step
@@ -82,10 +82,10 @@ class StepResult:
     @cached_property
     def runs(self) -> Runs:
         """One run on the sample or, if the graph's fixed axes do not fit the sample, on inputs drawn for the graph."""
-        sample, session = self.source.sample, load_session(self.main)
-        takes_sample = bool(sample.feeds) and _can_run(session, sample.feeds)
-        feeds: Sequence[Feed] = sample.feeds
-        if not sample.feeds:
+        part, session = self.source, load_session(self.main)
+        takes_sample = bool(part.feeds) and _can_run(session, part.feeds)
+        feeds: Sequence[Feed] = part.feeds
+        if not part.feeds:
             origin = self.ancestors[-1] if self.ancestors else self
             is_decoder = origin is not self and GENAI_CONFIG in origin.files
             feeds = sample_steps(origin.main, session.get_inputs()) if is_decoder else ()
@@ -93,20 +93,20 @@ class StepResult:
             graphs = [item.main for item in (self, *self.ancestors) if item.main.suffix == ".onnx"]
             bounds = samples.index_bounds(model_file.load(graphs[-1]))
             feeds = samples.draw(model_file.load(graphs[0]), bounds)
-        golden = sample.golden if takes_sample else {}
+        golden = part.golden if takes_sample else {}
         arrays = run_session(session, [*feeds, *golden.values()], self.main.name)
         outputs = arrays[: len(feeds)]
         return Runs(
             feeds,
             takes_sample,
-            counting(outputs, sample) if takes_sample else outputs,
+            counting(outputs, part) if takes_sample else outputs,
             dict(zip(golden, arrays[len(feeds) :], strict=True)),
         )
 
     @property
     def _parent_runs(self) -> Runs:
         """The parent's `runs`, computed once for all its children, which a search makes one by one."""
-        shared, line = self.source.sample.shared, str([dict(item.digests) for item in self.ancestors])
+        shared, line = self.source.shared, str([dict(item.digests) for item in self.ancestors])
         if line not in shared:
             shared[line] = self.ancestors[0].runs
         runs: Runs = shared[line]
@@ -116,8 +116,7 @@ class StepResult:
     def expected(self) -> Outputs:
         """Expected outputs for the inputs of `runs`: the source's for the sample, else those of the line's first graph."""
         if self.runs.takes_sample:
-            sample = self.source.sample
-            return counting(sample.expected, sample)
+            return counting(self.source.expected, self.source)
         if not self.runs.feeds:  # a decoder, which its pass compares
             return ()
         start = self.ancestors[-1].main if self.ancestors else self.source.start
@@ -200,12 +199,12 @@ def _can_run(session: Any, feeds: Sequence[Feed]) -> bool:
     )
 
 
-def counting(outputs: Outputs, sample: Sample) -> Outputs:
+def counting(outputs: Outputs, part: Part) -> Outputs:
     """Select the unmasked positions of each output that has values per token; return other outputs unchanged."""
     counted = []
-    for arrays, feed in zip(outputs, sample.feeds, strict=True):
+    for arrays, feed in zip(outputs, part.feeds, strict=True):
         mask: Any = feed.get("attention_mask")
-        names = sample.per_token if mask is not None else ()
+        names = part.per_token if mask is not None else ()
         masked = [name for name in names if name in arrays and arrays[name].shape[:2] == mask.shape]
         counted.append({**arrays, **{name: arrays[name][mask.astype(bool)] for name in masked}})
     return counted

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from itertools import chain
@@ -86,19 +86,13 @@ def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
     directory.mkdir()
     subject = replace(plan.task.load(plan.source, plan.name, directory), directory=directory)
     plan.check_unchanged()
-    all_samples = [part.sample for part in parts_of(subject).values()]
-    for outputs in chain.from_iterable(measure.counting(one.expected, one) for one in all_samples):
+    for outputs in chain.from_iterable(measure.counting(one.expected, one) for one in subject.parts.values()):
         for name, array in outputs.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise ConversionError(
                     f"the source itself gives NaN or infinity in {name}", "check its weights"
                 )
     return subject
-
-
-def parts_of(subject: ExportSubject) -> Mapping[str, Part]:
-    """Return the parts of a source by name. A source without parts is one part, named ""."""
-    return subject.parts or {"": Part(subject.start, subject.sample)}
 
 
 class _Execution:
@@ -127,7 +121,6 @@ class _Execution:
                 self._unbounded |= {ancestor.name for ancestor in node.lineage()}
         starts = [node.name for node in plan.nodes.values() if node.parent is None]
         self._last_start = None if keeps_source else starts[-1]
-        self._parts = parts_of(self.subject)
         self._results: dict[str, StepResult] = {}
 
     def run(self) -> dict[str, StepResult]:
@@ -150,12 +143,12 @@ class _Execution:
         """
         line = node.lineage()
         part = next(filter(None, (one.step.params.get("part") for one in line)), "")
-        if part not in self._parts:
-            names = ", ".join(filter(None, self._parts)) or "none"
+        if part not in self.subject.parts:
+            names = ", ".join(filter(None, self.subject.parts)) or "none"
             raise InputError(
                 f"step {line[-1].name}: the source has no part {part or None}", f"its parts: {names}"
             )
-        return self._parts[part]
+        return self.subject.parts[part]
 
     def _make(self, node: StepNode) -> tuple[StepResult, Key | None]:
         """Run a step; return its result and its cache key, which is None for a cached or skipped result."""
@@ -178,7 +171,7 @@ class _Execution:
             "input": self._plan.subject_key() if parent is None else dict(parent.digests),
             **({} if second is None else {"second": dict(second.digests)}),
             "file": self._names[node.name],
-            "sample": str(samples.digest(source.sample.feeds)),
+            "sample": str(samples.digest(source.feeds)),
             "bounded": node.name not in self._unbounded,
             "tools": tools(),
         }
@@ -218,8 +211,8 @@ class _Execution:
         if name in self._published and result.files:
             _ = result.facts, result.runs.feeds and result.expected  # read here, while the next step runs
         if name == self._last_start:  # every step that takes the source is made and measured: free its memory
-            self.subject = replace(self.subject, start=None, loaded=None, parts={})
-            for part in self._parts.values():
+            self.subject = replace(self.subject, loaded=None)
+            for part in self.subject.parts.values():
                 part.start = None
 
 

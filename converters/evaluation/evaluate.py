@@ -224,8 +224,8 @@ class SourceEvaluation:
         evaluator, suite, subject = self.plan.evaluator(self.subject), self.plan.suite, self.subject
         evaluator.check(suite)
         inputs = evaluator.inputs(suite.items, suite.positions)
-        if inputs and not evaluator.shares_runs and not subject.parts:
-            with parent_runner(subject.start, self._trust, subject.sample.per_token) as run:
+        if inputs and not evaluator.shares_runs and not subject.is_joint:
+            with parent_runner(subject.part.start, self._trust, subject.part.per_token) as run:
                 try:  # it took its sample, so the suite is at fault
                     run(inputs[0].feed)
                 except ConversionError as error:
@@ -241,7 +241,7 @@ class SourceEvaluation:
 
         Raises InputError if the draft has no such graphs in full precision.
         """
-        members = draft.fields["model_family"]["members"] if self.subject.parts else ()
+        members = draft.fields["model_family"]["members"] if self.subject.is_joint else ()
         names = {path: member["name"] for member in members for path in member["artifacts"]}
         graphs = [artifact for artifact in draft.artifacts if artifact.path in names]
         for graph in graphs:
@@ -264,7 +264,7 @@ class SourceEvaluation:
         items, facts = evaluator.match(self.plan.suite.items, self.plan.request)
         try:
             with (
-                parent_runner(subject.start, self._trust, subject.sample.per_token)
+                parent_runner(subject.part.start, self._trust, subject.part.per_token)
                 if self._full is None
                 else nullcontext(self._runner(self._full))
             ) as run:
@@ -370,7 +370,7 @@ class SourceEvaluation:
             subject, graphs = self.subject, self._graphs.get(file)
             padding = getattr(getattr(subject.loaded, "config", None), "pad_token_id", None)
             if graphs is None:
-                runner = artifact_runner(file, subject.sample.per_token, padding or 0)
+                runner = artifact_runner(file, subject.part.per_token, padding or 0)
             else:
                 runner = generator(graphs, subject.directory)
             self._loaded[is_parent] = file, runner
@@ -433,7 +433,7 @@ def time_judged(
 
     Graphs that generate together are not timed: their time depends on the text.
     """
-    if evaluation.subject.parts:
+    if evaluation.subject.is_joint:
         return
     artifacts = {artifact.path: artifact for artifact in draft.artifacts}
     own = evaluation.plan.request.artifacts

@@ -477,7 +477,7 @@ class Completions(TaskEvaluator):
     @cached_property
     def tokenizer(self) -> TextTokenizer:
         checkpoint = self.subject.loaded
-        reader = load_tokenizer(self.subject.start, False) if checkpoint is None else checkpoint.tokenizer
+        reader = checkpoint.tokenizer if checkpoint else load_tokenizer(self.subject.part.start, False)
         return TextTokenizer(reader.backend_tokenizer, MAX_TOKENS)
 
     @classmethod
@@ -495,7 +495,7 @@ class Completions(TaskEvaluator):
         if not scored:
             raise InputError("its completion has no token to score")
         values = {**row.inputs, "position_ids": np.arange(len(row.tokens))[None]}
-        taken: Feed = self.subject.sample.feeds[0] if self.subject.sample.feeds else {"input_ids": None}
+        taken: Feed = self.subject.part.feeds[0] if self.subject.part.feeds else {"input_ids": None}
         # no token is earlier than these
         feed = {name: values[name] if name in values else past[:1, :, :0] for name, past in taken.items()}
         return [(feed, np.array(scored))]
@@ -565,7 +565,7 @@ class LabelledRows(TaskEvaluator):
         return content(item.feed)
 
     def check(self, suite: Suite) -> None:
-        items, expected = suite.items, set(self.subject.sample.feeds[0])
+        items, expected = suite.items, set(self.subject.part.feeds[0])
         if items and set(items[0].feed) != expected:
             raise InputError(
                 f"the evaluation suite holds {', '.join(sorted(items[0].feed))}, the model takes {', '.join(sorted(expected))}"
@@ -573,7 +573,7 @@ class LabelledRows(TaskEvaluator):
         if not items or items[0].label is not None:
             return
         # the members of a family have classes, and no outputs on a sample
-        runs = self.subject.sample.expected
+        runs = self.subject.part.expected
         for name, array in runs[0].items():
             # the cosine of two numbers says only if their signs agree
             is_single = all(run[name] is not None and math.prod(run[name].shape[1:]) == 1 for run in runs)
@@ -584,7 +584,7 @@ class LabelledRows(TaskEvaluator):
                 )
 
     def runs(self, item: LabelledRow) -> Iterable[tuple[Feed, tuple[str, int | None]]]:
-        return [(item.feed, (next(iter(self.subject.sample.expected[0])), item.label))]
+        return [(item.feed, (next(iter(self.subject.part.expected[0])), item.label))]
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
         name, label = model_input.context
@@ -712,7 +712,7 @@ class GeneratedTexts(TaskEvaluator):
 
     def runs(self, item: Any) -> Iterable[tuple[Feed, None]]:
         row = self.tokenizer.row(item.text).inputs
-        return [({name: row[name] for name in self.subject.parts[ENCODER].sample.feeds[0]}, None)]
+        return [({name: row[name] for name in self.subject.parts[ENCODER].feeds[0]}, None)]
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> str:
         return self.tokenizer.text(outputs[TOKENS][0].tolist())
@@ -752,8 +752,8 @@ class Sounds(TaskEvaluator):
         return AudioPreprocessing.from_json(stated, "audio_preprocessing")
 
     def runs(self, item: Any) -> Iterable[tuple[Feed, None]]:
-        sample = self.subject.parts[ENCODER].sample if self.subject.parts else self.subject.sample
-        (name,) = sample.feeds[0]
+        part = self.subject.parts[ENCODER] if self.subject.is_joint else self.subject.part
+        (name,) = part.feeds[0]
         return [({name: read_sound(Path(item.audio), self._preprocessing)}, None)]
 
 
@@ -770,13 +770,13 @@ class Transcripts(Sounds, GeneratedTexts):
         return [read_json(self.subject.directory / name) for name in (CONFIG, VOCABULARY)]
 
     def check(self, suite: Suite) -> None:
-        if not self.subject.parts and not (self.subject.directory / VOCABULARY).is_file():
+        if not self.subject.is_joint and not (self.subject.directory / VOCABULARY).is_file():
             raise InputError(
                 f"the checkpoint has no {VOCABULARY}, whose tokens CTC gives", "save its tokenizer"
             )
 
     def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> str:
-        if self.subject.parts:
+        if self.subject.is_joint:
             return super().read(model_input, outputs)
         config, words = self._settings
         return transcript(output(outputs, "logits"), words, config, "the model")

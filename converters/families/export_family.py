@@ -35,7 +35,7 @@ from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import digest_file
 from onnxreg.converters.source.toolchain import tool_versions
-from onnxreg.converters.tasks.task import ExportSubject, Sample
+from onnxreg.converters.tasks.task import ExportSubject, Part
 from onnxreg.schema.core.errors import ConversionError, GateError, InputError, RegError, about, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import check_distinct
@@ -429,8 +429,7 @@ def _evaluation(
     start = workspace / variants[0].path
     subject = ExportSubject(
         Source(id=member, digest=digest_file(start)),
-        Sample(feeds=[{takes: None}], expected=[{gives: None}]),
-        start=start,
+        {"": Part(start, [{takes: None}], [{gives: None}])},
         fields={"task": TASK},
     )
     plan = replace(plan, request=plan.request.model_copy(update={"artifacts": paths}))

@@ -32,7 +32,7 @@ from onnxreg.converters.tasks.greedy import (
 )
 from onnxreg.converters.tasks.processed import Processor
 from onnxreg.converters.tasks.saved import Graphs, Saved, described, module_of, part_of
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Sample, Task
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Task
 from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample_feeds
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
@@ -122,7 +122,7 @@ def decoder_of(model: Any, encoder: Part) -> Any:
     with torch.no_grad():
         outputs = type(model.get_encoder()(**encoder.start.inputs, return_dict=True))
 
-    width = encoder.sample.expected[0][STATES].shape[-1]
+    width = encoder.expected[0][STATES].shape[-1]
 
     def decode(**tensors: Any) -> Any:
         hidden, past = tensors.get(HIDDEN), None
@@ -158,7 +158,7 @@ def decoders(model: Any, encoder: Part) -> dict[str, Part]:
     generator, vocabulary = np.random.default_rng(samples.SEED), model.get_input_embeddings().num_embeddings
     feeds: list[Feed] = []
     for number, count in zip((1, 0, 1), LENGTHS, strict=True):
-        source, states = encoder.sample.feeds[number], encoder.sample.expected[number][STATES]
+        source, states = encoder.feeds[number], encoder.expected[number][STATES]
         mask = {MASK: source["attention_mask"]} if "attention_mask" in source else {}
         ids = source[TOKENS].reshape(-1) if TOKENS in source else vocabulary
         feeds.append({**mask, TOKENS: generator.choice(ids, (len(states), count)), HIDDEN: states})
@@ -180,21 +180,21 @@ def decoders(model: Any, encoder: Part) -> dict[str, Part]:
             TOKENS: feed[TOKENS][:, :1],
             **{f"{PAST}{name}": states[f"{PRESENT}{name}"] for name in names},
         }
-        for feed, states in zip(feeds, first.sample.expected, strict=True)
+        for feed, states in zip(feeds, first.expected, strict=True)
     ]
     present = caches(PRESENT, f"{EARLIER} + 1", own)
     axes = {MASK: row, TOKENS: {0: BATCH}, "logits": {0: BATCH}, **caches(PAST, EARLIER), **present}
     following = part_of(module, later, axes, ("logits", *present), example=0)
 
-    both, expected = list[Feed](), [*first.sample.expected]
+    both, expected = list[Feed](), [*first.expected]
     for feed in feeds:
         rows = [0] * len(feed[TOKENS])
         empty = {name: array[rows][:, :, :0] for name, array in later[1].items() if name.startswith(PAST)}
         both.append({**feed, **empty, SWITCH: np.array([False])})
-    for feed, then, result in zip(feeds, later, following.sample.expected, strict=True):
+    for feed, then, result in zip(feeds, later, following.expected, strict=True):
         both.append({HIDDEN: feed[HIDDEN], **then, SWITCH: np.array([True])})
         expected.append({**{f"{PRESENT}{name}": then[f"{PAST}{name}"] for name in names}, **result})
-    return {DECODER: first, NEXT: following, MERGED: Part(None, Sample(both, expected))}
+    return {DECODER: first, NEXT: following, MERGED: Part(None, both, expected)}
 
 
 class CausalDecoder(Saved):
@@ -285,7 +285,7 @@ class TextGeneration(Task):
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         fields = described(self.id, source.location, read_config(source.location).get("model_type"))
-        return ExportSubject(source.record(name), Sample((), ()), source.location, fields=fields)
+        return ExportSubject(source.record(name), {"": Part(source.location)}, fields=fields)
 
 
 @dataclass(frozen=True)

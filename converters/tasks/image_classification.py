@@ -17,7 +17,7 @@ from onnxreg.converters.tasks import code
 from onnxreg.converters.tasks.checkpoint import some
 from onnxreg.converters.tasks.code import Factory
 from onnxreg.converters.tasks.saved import module_of
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Task
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, why
 from onnxreg.schema.manifest.parts import Preprocessing
@@ -153,7 +153,8 @@ class ImageClassification(Task):
             feeds += [{options.input_name: several[start : start + MAX_BATCH_IMAGES]} for start in starts]
         expected = conversion.run(subject, feeds)
         values = images[:1].size + sum(array.size for array in expected[0].values())
-        sample = Sample(feeds, expected, golden={"image": feeds[0]} if values <= MAX_GOLDEN_VALUES else {})
+        golden: dict[str, Feed] = {"image": feeds[0]} if values <= MAX_GOLDEN_VALUES else {}
+        part = Part(subject, feeds, expected, golden=golden)
 
         given, named = list(expected[0][subject.outputs[0]].shape[1:]), len(options.labels)
         if named and given != [named]:
@@ -164,7 +165,7 @@ class ImageClassification(Task):
         if (bound := options.bound()) is not None:
             fields["preprocessing"] = bound.to_json()
         resolved = {"outputs": list(subject.outputs)}
-        return ExportSubject(source.record(name), sample, subject, fields=fields, resolved_options=resolved)
+        return ExportSubject(source.record(name), {"": part}, fields=fields, resolved_options=resolved)
 
 
 def subject_of(

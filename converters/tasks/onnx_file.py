@@ -13,7 +13,7 @@ from onnxreg.converters.runtime.golden import DTYPES
 from onnxreg.converters.runtime.sessions import load_session, try_load
 from onnxreg.converters.source.location import check_inside
 from onnxreg.converters.source.source_files import copy_scrubbed, digest_files, role_of, row_files
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Sample, Task
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Task
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import DraftFile
 
@@ -87,8 +87,8 @@ class OnnxFile(Task):
         for file in text_files_of(path):
             copy_scrubbed(file, directory / file.name, name)
             companions.append(DraftFile(role_of(file.name), file.name))
-        sample = Sample(feeds, expected, _per_token(model), {"sample": feeds[0]} if has_golden else {})
-        return ExportSubject(source.record(name), sample, path, tuple(companions))
+        part = Part(path, feeds, expected, _per_token(model), {"sample": feeds[0]} if has_golden else {})
+        return ExportSubject(source.record(name), {"": part}, tuple(companions))
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
         value, feeds = super().record(source), self._samples()

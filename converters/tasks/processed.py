@@ -109,7 +109,7 @@ class Processor:
         part = part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), example=-1)
         tiles = np.random.default_rng(0).integers(-1, 2, batches[0][:1].shape).astype(np.float32)
         golden = {"tiles": {self.input: tiles}} if tiles.size <= MAX_GOLDEN_VALUES else {}
-        return replace(part, sample=replace(part.sample, golden=golden))
+        return replace(part, golden=golden)
 
     def contract(self) -> dict[str, Any]:
         """Return the manifest's key for the preprocessing, in JSON form; empty if that gives other numbers than the processor."""

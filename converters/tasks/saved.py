@@ -21,7 +21,7 @@ from onnxreg.converters.tasks.checkpoint import (
     load_located,
 )
 from onnxreg.converters.tasks.heads import ENCODER
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Sample, Task
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Task
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 
@@ -94,17 +94,13 @@ class Saved(Task):
         if checkpoint.labels:
             fields |= {"labels": list(checkpoint.labels), "label_map_path": LABELS}
         companions = (*(DraftFile(role, path) for path, role in files.items()), *graphs.files)
-        single = graphs.parts.get("")
-        start, parts = (single, {}) if single else (Part(None, Sample((), ())), graphs.parts)
         return ExportSubject(
             checkpoint.source,
-            start.sample,
-            start.start,
+            graphs.parts,
             companions,
             fields,
             resolved,
             checkpoint,
-            parts=parts,
             proof=graphs.proof,
         )
 
@@ -142,7 +138,7 @@ def part_of(
         case and sum(array.size for array in (*feeds[0].values(), *expected[0].values())) <= MAX_GOLDEN_VALUES
     ):
         cases = {case: feeds[0]}
-    return Part(subject, Sample(feeds, expected, per_token, cases))
+    return Part(subject, feeds, expected, per_token, cases)
 
 
 def module_of(forward: Callable[..., Any], **parts: Any) -> Any:

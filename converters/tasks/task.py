@@ -55,53 +55,53 @@ class LocatedSource:
         return self.origin or Source.from_json({"id": name, "digest": str(self.digest)})
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Inputs, and the source's own outputs for them; every graph of an export is measured against these outputs.
-
-    `feeds` and `expected` are numpy arrays by name, one mapping for each run. The outputs named in `per_token` have
-    batch and sequence as first axes; positions where the input `attention_mask` is 0 do not count. `golden` maps names of
-    cases to small inputs, for tests in other runtimes. `shared` has what graphs give for these inputs, for later steps.
-    """
-
-    feeds: Sequence[Feed]
-    expected: Sequence[Mapping[str, Any]]
-    per_token: frozenset[str] = frozenset()
-    golden: Mapping[str, Feed] = field(default_factory=dict)
-    shared: dict[str, Any] = field(default_factory=dict, compare=False)
-
-
 @dataclass
 class Part:
-    """A module of a source (`start`), and the sample of its graphs. A step's parameter `part` chooses one of several parts.
+    """A module of a source, and the runs that every graph made of it is measured against.
 
-    `start` is dropped after the last step that uses it.
+    `start` is the input of the first step, such as a `TorchModel`; it is dropped after the last step that uses it. `feeds` are
+    the inputs, `expected` the source's own outputs: numpy arrays by name, one mapping for each run. The outputs named in
+    `per_token` have batch and sequence as first axes; positions where the input `attention_mask` is 0 do not count. `golden`
+    maps names of cases to small inputs, for tests in other runtimes. `shared` has what graphs give for these inputs, for later
+    steps.
     """
 
     start: Any
-    sample: Sample
+    feeds: Sequence[Feed] = ()
+    expected: Sequence[Mapping[str, Any]] = ()
+    per_token: frozenset[str] = frozenset()
+    golden: Mapping[str, Feed] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
 class ExportSubject:
     """A loaded source.
 
-    `start` is the input of the first step, such as a `TorchModel`. `companions` are files in the directory given to `load`.
-    `fields` are keys of the manifest in JSON form, `resolved_options` the effective options, for the recipe's
-    `parameters`. Only the task reads `loaded`. `parts` are the modules of a source that becomes several graphs; `proof` runs
-    the graphs of a finished draft together, and raises ConversionError if their results differ from the source's.
+    `parts` are its modules by name; the parameter `part` of a step chooses one. The only part of most sources is called "".
+    `companions` are files in the directory given to `load`. `fields` are keys of the manifest in JSON form, `resolved_options`
+    the effective options, for the recipe's `parameters`. Only the task reads `loaded`. `proof` runs the graphs of a finished
+    draft together, and raises ConversionError if their results differ from the source's.
     """
 
     origin: Source
-    sample: Sample
-    start: Any = None
+    parts: Mapping[str, Part]
     companions: tuple[DraftFile, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
     resolved_options: Mapping[str, Any] = field(default_factory=dict)
     loaded: Any = None
     directory: Path = Path()
-    parts: Mapping[str, Part] = field(default_factory=dict)
     proof: Callable[[Draft], Draft] | None = None
+
+    @property
+    def is_joint(self) -> bool:
+        """True if the source becomes several graphs that work together."""
+        return "" not in self.parts
+
+    @property
+    def part(self) -> Part:
+        """The only part; one without runs if there are several."""
+        return self.parts.get("", Part(None))
 
 
 class Task(ABC):

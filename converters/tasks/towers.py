@@ -54,7 +54,7 @@ class Towers(Processed):
         tower = processor.part(vectors(features), {}, {own[1]: ("batch",)})
         pairs = [
             {**words, processor.input: feed[processor.input][:2]}  # a trace joins axes of one size
-            for words, feed in zip(texts, (*tower.sample.feeds, tower.sample.feeds[0]), strict=True)
+            for words, feed in zip(texts, (*tower.feeds, tower.feeds[0]), strict=True)
         ]
         rows, columns = {0: "text_batch"}, {0: f"{sense}_batch"}
         both = {**{key: {**rows, **row} for key in inputs}, processor.input: columns}

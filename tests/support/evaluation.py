@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from onnxreg.converters.passes.conversion import TorchModel
-from onnxreg.converters.tasks.task import ExportSubject, Sample
+from onnxreg.converters.tasks.task import ExportSubject, Part
 
 
 def subject_of(checkpoint: Any, max_length: int = 512, task: str = "token-classification") -> ExportSubject:
@@ -15,8 +15,7 @@ def subject_of(checkpoint: Any, max_length: int = 512, task: str = "token-classi
     examples = {name: torch.from_numpy(array) for name, array in feeds.items()}
     return ExportSubject(
         checkpoint.source,
-        Sample([feeds], [{}]),
-        TorchModel(checkpoint.model, examples),
+        {"": Part(TorchModel(checkpoint.model, examples), [feeds], [{}])},
         fields={"task": task},
         resolved_options={"max_seq_length": max_length},
         loaded=checkpoint,

@@ -30,7 +30,7 @@ from onnxreg.converters.runtime.golden import self_test
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks import text
 from onnxreg.converters.tasks.heads import TOKENS
-from onnxreg.converters.tasks.task import Sample
+from onnxreg.converters.tasks.task import Part
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
@@ -109,7 +109,7 @@ def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(family, make_checkpoi
         np.testing.assert_array_equal(old["logits"], new["logits"])
     examples = {name: torch.from_numpy(array) for name, array in feeds[0].items()}
     module = TorchModel(load_checkpoint(str(source), "x", TOKENS).model, examples)
-    sample = Sample(feeds, conversion.run(module, feeds), frozenset({"logits"}))
+    sample = Part(None, feeds, conversion.run(module, feeds), frozenset({"logits"}))
     expected, got = (measure.counting(each, sample) for each in (sample.expected, after))
     assert measure.agreement(expected, got, "logits").max_abs_diff < 1e-5
 

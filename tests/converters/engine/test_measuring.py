@@ -13,14 +13,14 @@ from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks import text
 from onnxreg.converters.tasks.heads import TOKENS
-from onnxreg.converters.tasks.task import Sample
+from onnxreg.converters.tasks.task import Part
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.inputs.recipe_file import RecipeCheck
 
 
 def agreement(expected: Any, got: Any, mask: list[list[int]]) -> measure.Agreement:
     feeds = [{"attention_mask": np.array(mask, np.int64)}]
-    sample = Sample(feeds, [{"logits": expected}], frozenset({"logits"}))
+    sample = Part(None, feeds, [{"logits": expected}], frozenset({"logits"}))
     sides = [measure.counting([{"logits": side}], sample) for side in (expected, got)]
     return measure.agreement(*sides, "logits")
 
@@ -34,7 +34,7 @@ def test_padding_does_not_count_and_outputs_without_a_token_axis_count_whole():
     assert (found.positions, found.max_abs_diff) == (3, 1.75)
     assert found.argmax_agreement == pytest.approx(2 / 3)
     assert found.min_cosine == pytest.approx(0.25 / np.hypot(0.5, 0.25))
-    sample = Sample([{"attention_mask": np.array([[1, 0], [1, 1]])}], [{"embeddings": np.ones((2, 2))}])
+    sample = Part(None, [{"attention_mask": np.array([[1, 0], [1, 1]])}], [{"embeddings": np.ones((2, 2))}])
     assert measure.counting(sample.expected, sample)[0]["embeddings"].shape == (2, 2)
 
 

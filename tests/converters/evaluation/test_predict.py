@@ -56,7 +56,7 @@ def predictions(evaluator: TokenSpans, run: Run, texts: Sequence[str]) -> list[A
 def test_both_runtimes_and_the_decoder_agree(checkpoint, candidate):
     evaluator = evaluator_of(checkpoint(), 18)
     right = predictions(evaluator, artifact_runner(candidate()), TEXTS)
-    with parent_runner(evaluator.subject.start) as run:
+    with parent_runner(evaluator.subject.part.start) as run:
         left = predictions(evaluator, run, TEXTS)
     assert all(np.array_equal(one, other) for one, other in zip(left, right, strict=True))
     assert "".join(".NC"[number + 1] for number in left[0]) == "NNN.......NN....CCCC"
@@ -79,7 +79,7 @@ def test_the_same_on_any_number_of_threads(tokenizer, monkeypatch):
         torch.set_num_threads(torch_threads)
         seen: dict[int, bytes] = {}
         try:
-            with parent_runner(evaluator.subject.start) as run:
+            with parent_runner(evaluator.subject.part.start) as run:
 
                 def watched(inputs):  # type: ignore[no-untyped-def]
                     assert torch.get_num_threads() == 1
@@ -124,7 +124,7 @@ def test_items_share_a_run_only_if_rows_do_not_depend_on_each_other(tmp_path, ca
     path = saved(tmp_path / "other.onnx", {"input_ids": "b", "attention_mask": "c"})
     assert artifact_runner(path).rows == 1
     evaluator = evaluator_of(checkpoint())
-    with parent_runner(evaluator.subject.start) as run:
+    with parent_runner(evaluator.subject.part.start) as run:
         together = predictions(evaluator, run, TEXTS * 9)
         alone = predictions(evaluator, run.run, TEXTS * 9)
     assert all(np.array_equal(one, other) for one, other in zip(together, alone, strict=True))
@@ -150,7 +150,7 @@ def test_a_source_that_does_not_run_on_an_item_is_an_error_and_threads_are_put_b
     before = torch.get_num_threads()
     evaluator = evaluator_of(dataclasses.replace(checkpoint(), model=Fussy()))
     message = "does not run on an item of the suite: cannot reshape"
-    with pytest.raises(ConversionError, match=message), parent_runner(evaluator.subject.start) as run:
+    with pytest.raises(ConversionError, match=message), parent_runner(evaluator.subject.part.start) as run:
         predictions(evaluator, run, TEXTS)
     assert torch.get_num_threads() == before
 
@@ -185,7 +185,7 @@ def test_a_vector_is_the_output_or_the_mean_of_the_states_that_count():
 def test_a_graph_of_arrays_that_mixes_its_rows_gets_one_at_a_time(tmp_path):
     onnx.save(graph("y = Softmax<axis=0>(x)", "float[n, 3] x", "float[n, 3] y"), tmp_path / "mixing.onnx")
     feeds = [{"x": row[None].astype(np.float32)} for row in np.random.default_rng(0).normal(size=(40, 3))]
-    subject: Any = SimpleNamespace(sample=SimpleNamespace(expected=[{"y": None}]))
+    subject: Any = SimpleNamespace(part=SimpleNamespace(expected=[{"y": None}]))
     evaluator = LabelledRows(subject)
     items = [LabelledRow(feed, number % 3) for number, feed in enumerate(feeds)]
     run = artifact_runner(tmp_path / "mixing.onnx")

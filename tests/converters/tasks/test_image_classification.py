@@ -26,16 +26,16 @@ def load(project: Path, source: str = "net.py:build", **options: Any) -> ExportS
 def test_each_sample_is_run_alone_and_in_a_batch(project, save):
     """One sample still shows whether the batch is dynamic."""
     save()
-    sample = load(project, samples=40).sample
+    sample = load(project, samples=40).part
     assert [len(feed["input"]) for feed in sample.feeds] == [*[1] * 40, 32, 8]
     singles = np.concatenate([found["output"] for found in sample.expected[:40]])
     batches = np.concatenate([found["output"] for found in sample.expected[40:]])
     assert singles.shape == (40, 10)
     np.testing.assert_allclose(singles, batches, atol=1e-4)
-    assert np.array_equal(sample.feeds[3]["input"], load(project, samples=40).sample.feeds[3]["input"])
-    assert [len(feed["input"]) for feed in load(project, samples=1).sample.feeds] == [1, 2]
+    assert np.array_equal(sample.feeds[3]["input"], load(project, samples=40).part.feeds[3]["input"])
+    assert [len(feed["input"]) for feed in load(project, samples=1).part.feeds] == [1, 2]
     fixed = load(project, samples=1, fixed_batch=True)
-    assert ([len(feed["input"]) for feed in fixed.sample.feeds], fixed.start.axes) == ([1], {})
+    assert ([len(feed["input"]) for feed in fixed.part.feeds], fixed.part.start.axes) == ([1], {})
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_each_sample_is_run_alone_and_in_a_batch(project, save):
 def test_every_output_has_a_name(project, save, named, asked, expected):
     save("Heads", named=named)
     subject = load(project, "net.py:Heads", outputs=asked, arguments={"named": named})
-    assert subject.start.outputs == expected
-    assert all(tuple(found) == expected for found in subject.sample.expected)
+    assert subject.part.start.outputs == expected
+    assert all(tuple(found) == expected for found in subject.part.expected)
     assert subject.resolved_options == {"outputs": list(expected)}
 
 
@@ -91,7 +91,7 @@ def test_options_are_recorded_without_paths_and_one_may_name_the_factory(project
     recorded = task.record(task.find("net.py:build"))
     assert recorded["factory"] == "net:build"
     assert str(project) not in str(recorded) and recorded["checkpoint"].startswith("sha256:")
-    assert load(project, str(project), factory="net.py:build").start.outputs == ("output",)
+    assert load(project, str(project), factory="net.py:build").part.start.outputs == ("output",)
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_types_that_nothing_makes_or_nothing_reads_are_no_input(types, tmp_path)
 
 def test_the_sample_of_a_graph_with_token_types_has_both(make_checkpoint, tmp_path):
     task = task_catalog.find("token-classification")()
-    sample = task.load(task.find(str(make_checkpoint("bert"))), "x", tmp_path).sample
+    sample = task.load(task.find(str(make_checkpoint("bert"))), "x", tmp_path).part
     assert set(np.unique(sample.golden["padded"]["token_type_ids"])) == {0, 1}
     assert {number for feed in sample.feeds for number in np.unique(feed["token_type_ids"])} == {0, 1}
 
