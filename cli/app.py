@@ -118,6 +118,7 @@ SYNONYMS = {
     "certify": "certificates or export --certify",
     "quantize": "export --quantize",
     "undo": "yank --undo or pin --undo",
+    "create": "new",
     "publish": "push",
     "rollback": "tag",
     "download": "pull",
@@ -326,7 +327,7 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
     see = f"see `{path} --help`"
     if context and context.parent and hasattr(context.command, "commands"):
         return f"{path} {'|'.join(context.command.commands)}; {see}"
-    if context and error.format_message().startswith("Missing argument"):
+    if context and error.format_message().startswith(("Missing arg", "Got unexpected extra arg")):
         pieces = [piece for piece in context.command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
         return f"write {' '.join((path, *(piece.strip('{}') for piece in pieces)))}; {see}"
     return see

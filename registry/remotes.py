@@ -346,7 +346,8 @@ class Remotes:
     def remove(self, name: str) -> None:
         with self._changing():
             if self.urls.pop(name, None) is None:
-                raise NotFoundError(f"there is no remote {name}", "see `reg remote list`")
+                near = suggest(name, self.urls, "see `reg remote list`")
+                raise NotFoundError(f"there is no remote {name}", near)
 
     def unpin(self, registry_id: str) -> list[str]:
         """Forget the URLs of a registry and return them. The next registry at such a URL counts as a new one."""

@@ -44,6 +44,7 @@ def trust_show(session: Session) -> None:
     session.show(
         {"file": str(trust_file()), **trust, "heads": heads},
         table(("NAME", "KIND", "KEY ID", "MODELS", "REVOKED"), rows),
+        [] if keys else f"no key is trusted: reg trust add NAME KEY writes to {trust_file()}",
         [
             f"must be signed: {' and '.join(kinds)} of {', '.join(need['models'])}"
             for need in needs
@@ -54,7 +55,6 @@ def trust_show(session: Session) -> None:
             ("REGISTRY", "MODEL", "SEQ", "HEAD"),
             [(head["registry"][:12], head["name"], head["seq"], head["head"][7:19]) for head in heads],
         ),
-        [] if keys else f"no key is trusted: reg trust add NAME KEY writes to {trust_file()}",
     )
 
 

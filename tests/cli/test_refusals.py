@@ -27,6 +27,7 @@ REFUSED = """
 2 | rollback acme/pii | did you mean tag?
 2 | trust list | did you mean show?
 2 | key lst | did you mean list?
+2 | key create | did you mean new?
 2 | policy | reg policy show|set; see `reg policy --help`
 2 | certify acme/pii | certificates
 2 | publish acme/pii | push
