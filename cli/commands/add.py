@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import DESCRIPTION, LICENSE, VERSION, argument, option, pairs
 from onnxreg.cli.output import fields, printable, shortened, table
-from onnxreg.cli.services import prove_version
 from onnxreg.cli.versions import report_published
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.manifest.family import check_member
 
 if TYPE_CHECKING:
     from onnxreg.registry import Registry
@@ -108,6 +106,10 @@ def add(
 
 def _members(texts: list[str] | None) -> dict[Path, str]:
     """The member's name of each file. Raise InputError if a text is not NAME=FILE, or a file has two names."""
+    if not texts:
+        return {}
+    from onnxreg.schema.manifest.family import check_member
+
     members: dict[Path, str] = {}
     for name, file in pairs(texts, "--member NAME=FILE", "the name is of your choice, such as detector"):
         if members.setdefault(Path(file), check_member(name)) != name:
@@ -172,6 +174,8 @@ def _prove(session: Session, registry: "Registry", published: "Release") -> list
     """Prove each artifact of a new version that has a parent in the version. A failure is only a warning: no proofs."""
     if not any(artifact.parent for artifact in published.manifest.artifacts):
         return []
+    from onnxreg.cli.services import prove_version
+
     try:
         with session.progress("comparing with the parent") as progress:
             proofs = list(prove_version(registry.store, published, progress=progress))

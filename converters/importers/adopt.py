@@ -8,11 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.importers.intake import Intake
+from onnxreg.converters.importers.intake import Adopted, Difference, Intake
 from onnxreg.converters.importers.openmed import survey_openmed
 from onnxreg.converters.importers.survey import (
-    Adopted,
-    Difference,
     Model,
     Survey,
     compare,

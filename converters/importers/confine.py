@@ -26,12 +26,11 @@ from pathlib import Path, PurePath
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
-from onnxreg.converters.onnx.external_data import MissingDataError
 from onnxreg.converters.source.source_files import below
 from onnxreg.schema.core.errors import HostError, InputError, RegError, hub_library, missing_extra
 
 if TYPE_CHECKING:
-    from onnxreg.converters.importers.survey import Adopted
+    from onnxreg.converters.importers.intake import Adopted
     from onnxreg.converters.source.location import Location
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
@@ -97,6 +96,8 @@ class Child:
             if "error" in value:
                 error = value["error"]
                 if error["missing_files"]:
+                    from onnxreg.converters.onnx.external_data import MissingDataError
+
                     raise MissingDataError(error["message"], error["hint"], error["missing_files"])
                 raise _FAMILIES[error["family"]](error["message"], error["hint"])
             if "bug" in value:
@@ -150,6 +151,7 @@ def adopt_source(
         links: an empty directory, for hard links into the Hub's cache.
         workspace: an empty directory, as for `adopt_directory`.
     """
+    from onnxreg.converters.onnx.external_data import MissingDataError
     from onnxreg.converters.source.location import Location, is_snapshot
 
     is_url, further = source.startswith(SCHEME), set[str]()
@@ -236,6 +238,8 @@ def resident(pid: int) -> int:
 
 def main(channel: Connection) -> None:
     """Receive a request, adopt its files, and report the outcome."""
+    from onnxreg.converters.onnx.external_data import MissingDataError, notify_listener
+
     if sys.platform == "linux":
         import ctypes
 
@@ -258,8 +262,6 @@ def main(channel: Connection) -> None:
 
     try:
         import onnx  # noqa: F401  # while the parent opens its registry
-
-        from onnxreg.converters.onnx.external_data import notify_listener
 
         request = channel.recv()
         with notify_listener(opening):
@@ -293,7 +295,7 @@ def decode(value: Any) -> "Adopted":
     """Decode the JSON that `read` returned."""
     import msgspec
 
-    from onnxreg.converters.importers.survey import Difference
+    from onnxreg.converters.importers.intake import Difference
     from onnxreg.schema.manifest.draft import Draft
 
     return msgspec.convert(value, tuple[Draft, list[Difference]], dec_hook=lambda kind, item: kind(item))

@@ -10,13 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from onnxreg.converters.source.source_files import below, scrub_file
 from onnxreg.schema.core.errors import HostError, InputError, about
 from onnxreg.schema.core.files import HEAD_BYTES, FileState, check_content
 from onnxreg.schema.core.ref import DistinctPaths, check_path
-from onnxreg.schema.manifest.draft import DraftFile
+from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 MAX_HEADER_BYTES = 2**16
@@ -84,6 +84,19 @@ def _is_pickle_stream(file: BinaryIO) -> bool:
     except (ValueError, OverflowError, MemoryError):
         return False
     return has_protocol
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field of a document (`artifacts.2.metadata.operators`), the claim, and the value in the files; None if missing."""
+
+    path: str
+    claimed: Any
+    actual: Any
+
+
+Adopted = tuple[Draft, list[Difference]]
+"""A draft, and the claims that the draft's files contradict."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.importers.intake import Found, Intake
+from onnxreg.converters.importers.intake import Difference, Found, Intake
 from onnxreg.converters.importers.survey import (
     GRAPHS,
-    Difference,
     Model,
     Survey,
     compare,

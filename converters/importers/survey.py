@@ -13,7 +13,7 @@ from pathlib import Path, PurePath, PurePosixPath
 from shlex import quote
 from typing import Any
 
-from onnxreg.converters.importers.intake import Found, Intake
+from onnxreg.converters.importers.intake import Difference, Found, Intake
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_file, read_weights, weight_type
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
@@ -26,7 +26,7 @@ from onnxreg.converters.source.source_files import below, read_metadata, role_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
 from onnxreg.schema.formats.hub_layout import is_companion, stem_of
-from onnxreg.schema.manifest.draft import NOT_EVALUATED, Draft, Verdict
+from onnxreg.schema.manifest.draft import NOT_EVALUATED, Verdict
 from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternatives
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -41,19 +41,6 @@ MAX_QUANTIZATION_STEPS = 1.001
 """A dequantized weight `(q - zero point) * scale` may differ from its parent by one scale, and rounding."""
 MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
 GRAPHS = (".onnx", ".ort")
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A field of a document (`artifacts.2.metadata.operators`), the claim, and the value in the files; None if missing."""
-
-    path: str
-    claimed: Any
-    actual: Any
-
-
-Adopted = tuple[Draft, list[Difference]]
-"""A draft, and the claims that the draft's files contradict."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 
 from onnxreg.cli.batch import run_line
 from onnxreg.converters.importers import confine
-from onnxreg.converters.importers.survey import Adopted
+from onnxreg.converters.importers.intake import Adopted
 
 
 class Reader(confine.Child):

@@ -25,7 +25,8 @@ from support.sampling import sampled
 
 from onnxreg.converters.importers.adopt import adopt_directory, adopt_files
 from onnxreg.converters.importers.confine import resolve_links
-from onnxreg.converters.importers.survey import Difference, compare_weights
+from onnxreg.converters.importers.intake import Difference
+from onnxreg.converters.importers.survey import compare_weights
 from onnxreg.converters.source.location import is_snapshot
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
