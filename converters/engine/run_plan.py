@@ -161,7 +161,7 @@ class _Execution:
             return StepResult(node, directory, step, tuple(files), reproducible, ancestors, source, second)
 
         def skipped(reason: str) -> StepResult:
-            return result(base.skip(node.name, node.make(), node.step.input or "", reason))
+            return result(base.record(node.name, node.make(), node.step.input or "", skipped=reason))
 
         for taken in (parent, second):
             if taken is not None and taken.step.skipped:

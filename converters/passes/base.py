@@ -213,18 +213,14 @@ def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None)
     before = pass_.observe(subject)
     after = pass_.apply(subject)
     result = pass_.ensures(before, after)
-    return after, _record(step, pass_, source, result={**result, **pass_.found})
+    return after, record(step, pass_, source, result={**result, **pass_.found})
 
 
-def skip(step: str, pass_: Pass[In, Out], source: str, reason: str) -> Step:
-    """Record a pass that could not run, where the profile allows this. `reason` names a dependency only."""
-    return _record(step, pass_, source, skipped=reason)
-
-
-def _record(step: str, pass_: Pass[In, Out], source: str | None, **outcome: Any) -> Step:
+def record(step: str, pass_: Pass[In, Out], source: str | None, **outcome: Any) -> Step:
+    """Make the record of a pass: its `result` or, where the profile allows this, the missing dependency (`skipped`)."""
     params = pass_.params.model_dump(mode="json")
-    record = {"name": step, "pass": pass_.id, "version": pass_.version, "params": params, **outcome}
-    return Step.from_json(record if source is None else {**record, "input": source})
+    value = {"name": step, "pass": pass_.id, "version": pass_.version, "params": params, **outcome}
+    return Step.from_json(value if source is None else {**value, "input": source})
 
 
 def public_types(subject: Any) -> dict[str, int]:

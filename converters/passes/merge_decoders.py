@@ -74,7 +74,8 @@ class MergeDecoders(GraphPass):
             choice.outputs, first.graph.outputs, results.items(), strict=True
         ):
             value.name, value.type = name, own.type
-            value.shape = _either(shape, later.get(name, shape))
+            pairs = zip(shape, later.get(name, shape), strict=True)  # an axis with two names gets a third
+            value.shape = ir.Shape([a if a == b or isinstance(b, int) else f"present_{a}" for a, b in pairs])
         merged = ir.Graph(
             [*inputs.values(), switch],
             choice.outputs,
@@ -151,11 +152,3 @@ def _branch(body: Any, prefix: str, inputs: Any, results: Iterable[str]) -> Any:
             result = copy.outputs[0]
         body.outputs.append(result)
     return body
-
-
-def _either(shape: Any, other: Any) -> Any:
-    """Return the shape of a tensor that has one of two shapes; an axis with two different names gets a third name."""
-    import onnx_ir as ir
-
-    pairs = zip(shape, other, strict=True)
-    return ir.Shape([a if a == b or isinstance(b, int) else f"present_{a}" for a, b in pairs])

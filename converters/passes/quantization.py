@@ -398,10 +398,9 @@ def quantize_tables(subject: Any) -> dict[str, Any]:
         if not np.isfinite(table).all():
             raise ConversionError(f"the table {tensor.name} holds NaN or infinity")
         values, scales, _ = _code(table, 0, -LIMIT, LIMIT)
-        for array, part in ((values, "codes"), (scales, "scales")):
-            name = fresh(f"{tensor.name}_{part}")
-            names.setdefault(tensor.name, []).append(name)
-            subject.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+        names[tensor.name] = [fresh(f"{tensor.name}_{part}") for part in ("codes", "scales")]
+        stored = map(onnx.numpy_helper.from_array, (values, scales), names[tensor.name])
+        subject.graph.initializer.extend(stored)
         rows = values.astype(np.float32) * scales
         norms = np.linalg.norm(table, axis=1) * np.linalg.norm(rows, axis=1)
         cosines = (table * rows).sum(axis=1)[norms > 0] / norms[norms > 0]
