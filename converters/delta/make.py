@@ -7,7 +7,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
@@ -327,11 +327,9 @@ def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
     extents_of: dict[str, list[TensorExtent]] = {path: [] for path in files}
     for path, file in files.items():
         reader = readers.get(PurePosixPath(path).suffix)
-        try:
-            for target, extent in reader(path, file) if reader else ():
+        with suppress(Exception):  # whatever a parser says of a file that it cannot read
+            for target, extent in list(reader(path, file)) if reader else ():
                 extents_of.get(target, []).append(extent)
-        except Exception:  # noqa: BLE001 - whatever a parser says of a file that it cannot read
-            extents_of[path] = []
     disjoint: dict[str, list[TensorExtent]] = {path: [] for path in files}
     for path, extents in extents_of.items():
         end, size = 0, files[path].stat().st_size

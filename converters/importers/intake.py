@@ -6,8 +6,10 @@ import re
 import shutil
 import zipfile
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -121,7 +123,8 @@ class Intake:
     _states: dict[Path, FileState] = field(default_factory=dict)
     _taken: dict[str, Path] = field(default_factory=dict)
     _distinct: DistinctPaths = field(default_factory=lambda: DistinctPaths([FILENAME]))
-    _real: dict[Path, Path] = field(default_factory=dict)
+    resolved: Callable[[Path], Path] = field(default_factory=lambda: cache(Path.resolve))
+    """The real path of a file, remembered."""
 
     def take(self, file: Found) -> DraftFile:
         """Place a file at its path in the workspace.
@@ -178,9 +181,3 @@ class Intake:
     def look_below(self, directory: Path) -> None:
         for path in filter(Path.is_file, below(directory)):
             self.look(path)
-
-    def resolved(self, source: Path) -> Path:
-        """Return the real path of a file; the result is remembered."""
-        if source not in self._real:
-            self._real[source] = source.resolve()
-        return self._real[source]
