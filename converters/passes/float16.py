@@ -46,7 +46,9 @@ class HalfPass(GraphPass):
             )
 
     def observe(self, subject: Any) -> Facts:
-        return {**super().observe(subject), "halves": _weights_of_type(subject, FLOAT16)}
+        before = {**super().observe(subject), "halves": _weights_of_type(subject, FLOAT16)}
+        graph.inline_functions(subject)
+        return before
 
     def types_after(self, before: Facts) -> dict[str, int]:
         half = FLOAT if self.params.keep_io_types else FLOAT16
@@ -104,7 +106,6 @@ class OnnxFloatToFloat16(HalfPass):
 
     def apply(self, subject: Any) -> Any:
         params = self.params
-        graph.inline_functions(subject)
         self.found["overflowing"] = None
         if self.data is not None:
             self.found["overflowing"] = sorted(overflowing(subject, self.data))
@@ -150,7 +151,6 @@ class OrtMixedPrecision(HalfPass):
         keep_io_types: bool = True
 
     def apply(self, subject: Any) -> Any:
-        graph.inline_functions(subject)
         graph.name_nodes(subject)
         feeds = samples.draw(subject) if self.data is None else self.data
         expected = samples.all_outputs(subject, feeds, "the graph that OrtMixedPrecision was given")
@@ -231,14 +231,13 @@ def to_float16(
     smallest: float = SMALLEST,
     largest: float = LARGEST,
 ) -> Any:
-    """Convert a model (`onnx.ModelProto`) to float16; the model is changed in place.
+    """Convert a model (`onnx.ModelProto`) without local functions to float16, in place.
 
     These stay float32: `operators` (None: ONNX Runtime's own list), the nodes named in `nodes`, and, with `keep_io_types`,
     inputs and outputs. The magnitudes of weights other than 0 are limited to the range from `smallest` to `largest`.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    graph.inline_functions(model)
     nodes = {*nodes, *crashing_transposes(model)}
     graph.infer_types(model)
     with graph.tool("float16", "ONNX Runtime could not convert the graph to float16"):

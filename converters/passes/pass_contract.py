@@ -47,7 +47,7 @@ class PassContract:
 
     def test_the_result_is_proven_and_recorded(self) -> None:
         pass_ = self.make()
-        _, step = run_and_compare("step", pass_, self.subject(), "parent", self.make().data)
+        _, step = run_and_compare("step", pass_, self.subject(), self.make().data)
         record = step.to_json()
         assert (record["pass"], record["version"]) == (pass_.id, pass_.version) and type(pass_).__doc__
         assert record["result"]["parity"]["outputs"]
@@ -90,7 +90,6 @@ def run_and_compare(
     step: str,
     pass_: base.Pass[Any, Any],
     subject: Any,
-    source: str | None = None,
     feeds: Sequence[Feed] | None = None,
 ) -> tuple[Any, Step]:
     """Run a pass with `base.run`, and compare the graph before and after; the step gets the result as `parity`.
@@ -101,7 +100,7 @@ def run_and_compare(
     pass_.requires(subject)
     bounds, tolerance = samples.index_bounds(subject), samples.tolerance_of(pass_, subject)
     parent = model_file.session(subject, f"the graph that {pass_.id} was given")
-    after, record = base.run(step, pass_, subject, source)
+    after, record = base.run(step, pass_, subject)
     child = model_file.session(after, f"the result of {pass_.id}")
     feeds = samples.draw(after, bounds) if feeds is None else feeds
     distances = samples.compare(
