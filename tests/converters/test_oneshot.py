@@ -127,6 +127,7 @@ def test_nothing_is_printed(encoder, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.more
 def test_objects_are_exported_as_the_checkpoint_that_they_would_be_and_stay_as_they_are(encoder):
     """The caller's model is in half precision and in training mode; the graph has its weights in float32."""
     import torch

@@ -56,6 +56,7 @@ needs_packages = pytest.mark.skipif(library() is None, reason="needs model packa
 
 
 @needs_packages
+@pytest.mark.more
 def test_onnx_runtime_loads_it(answer, package, tmp_path):
     told = answer("archive", "package", "acme/bert", package)
     found = loaded(package, *told["shared_assets"])

@@ -29,7 +29,7 @@ def registry(tmp_path: Path) -> Registry:
 needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
 CLIENTS = (
     pytest.param("web", marks=needs_node),
-    pytest.param("jvm", marks=pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)),
+    pytest.param("jvm", marks=[pytest.mark.more, pytest.mark.skipif(jvm.JAVAC is None, reason=jvm.REASON)]),
 )
 
 

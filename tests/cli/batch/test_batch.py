@@ -275,7 +275,7 @@ def test_memory_that_is_free(tmp_path):
         assert free_memory(tmp_path) == free
 
 
-@pytest.mark.more
+@pytest.mark.large
 def test_real_jobs_are_published_once(reg, given, make_checkpoint, tmp_path, monkeypatch):
     """One is broken; the others are published and pushed, and done only once."""
     good, other = make_checkpoint(), make_checkpoint(seed=1)

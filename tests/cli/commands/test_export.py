@@ -280,6 +280,7 @@ def test_a_task_is_exported_published_and_rebuilt(reg, encoder):
     assert reg(*words).out.startswith("nothing new: this is acme/x:0.1.0")
 
 
+@pytest.mark.more
 def test_licence_and_description_are_of_the_version_and_its_rebuild(reg, encoder):
     words = (
         "--registry",

@@ -159,7 +159,7 @@ def test_each_pass_runs_out_of_a_document_of_olive(reg, place, bert, request, na
         assert reg("--registry", "r", "rebuild", "acme/x", "--source", "m.onnx").status == 0
 
 
-@pytest.mark.more
+@pytest.mark.large
 def test_a_decoder_carries_what_generates(reg, place, llama):
     step = "  - {name: int4, pass: ModelBuilder, params: {precision: int4}}\n"
     output = "outputs:\n  - {step: int4, path: cpu/model.onnx}\n"

@@ -226,6 +226,7 @@ def own(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
+@pytest.mark.more
 def test_trusted_code_is_exported_and_the_trust_recorded(own, bert, tmp_path):
     for source, trusted in ((own, True), (bert, False)):
         workspace = tmp_path / f"trusted is {trusted}"
@@ -436,7 +437,7 @@ MAPPED = {"label_map": {"PATIENT": "NAME"}}
 @pytest.mark.parametrize(
     ("label_map", "state", "settings"),
     [
-        ({}, "unknown", {"other_labels": {"CITY": 40}, **MAPPED}),
+        pytest.param({}, "unknown", {"other_labels": {"CITY": 40}, **MAPPED}, marks=pytest.mark.more),
         pytest.param({"CITY": None}, "certified", {"other_labels": {}, "excluded_labels": {"CITY": 40}, **MAPPED}, marks=pytest.mark.more),
         ({"CITY": None, "PATIENT": None}, "certified", {"other_labels": {}, "excluded_labels": {"CITY": 40, "PATIENT": 40}}),
     ],

@@ -50,16 +50,10 @@ def llama(make_checkpoint: Any, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module", autouse=True)
 def builder_in_process() -> Iterator[None]:
-    """The model builder runs in this process. Two tests start it as users do."""
+    """The model builder runs in this process. One test starts it as users do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model_builder, "subprocess", in_process)
         yield
-
-
-@pytest.fixture
-def builder_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model builder is a process of its own, as users start it."""
-    monkeypatch.setattr(model_builder, "subprocess", subprocess)
 
 
 Build = Callable[[str], tuple[Any, Any]]
@@ -156,7 +150,8 @@ def test_a_graph_that_is_wrong_once_there_is_a_past_is_refused(llama, tmp_path, 
 
 
 @pytest.mark.more
-def test_the_same_checkpoint_gives_the_same_files(llama, build, builder_process, tmp_path):
+def test_the_same_checkpoint_gives_the_same_files(llama, build, monkeypatch, tmp_path):
+    monkeypatch.setattr(model_builder, "subprocess", subprocess)
     first, _ = build("int4")
     second, _ = run("decoder", ModelBuilder(precision="int4"), Decoder(llama, tmp_path / "made"))
     assert first.files == second.files
@@ -172,7 +167,7 @@ def test_a_graph_that_is_not_the_checkpoint_is_refused(make_checkpoint, tmp_path
 
 
 @pytest.mark.more
-def test_an_encoder_is_a_conversion_error_and_nothing_stays(bert, builder_process, tmp_path):
+def test_an_encoder_is_a_conversion_error_and_nothing_stays(bert, tmp_path):
     with pytest.raises(ConversionError, match="could not build the model"):
         run("decoder", ModelBuilder(precision="fp32"), Decoder(bert, tmp_path / "made"))
     assert list(tmp_path.iterdir()) == []

@@ -323,6 +323,7 @@ def test_the_objective_ranks_the_candidates_that_pass(
     assert TWIN not in pair or min(sizes) < max(sizes) < 1.01 * min(sizes)
 
 
+@pytest.mark.more
 def test_judged_files_are_timed_beside_the_file_in_full_precision(
     encoder: Path, write_suite: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -16,16 +16,13 @@ from support.tasks.architectures import TEXT, Architecture
 
 from onnxreg.converters.passes.conversion import traced_builtins
 
-QUICK, MORE = ("ResNet",), ("BERT", "GPT-2")
-"""The rows that every run sees, and those that `make test-more` adds; `make test-all` sees all."""
+MORE = ("BERT", "GPT-2", "ResNet")
+"""The rows of `make test-more`; `make test-all` has all."""
 
 
 def rows(names: Iterable[str]) -> list[Any]:
-    return [pytest.param(name, marks=marks_of(name)) for name in names]
-
-
-def marks_of(name: str) -> list[pytest.MarkDecorator]:
-    return [] if name in QUICK else [pytest.mark.more if name in MORE else pytest.mark.large]
+    marks = pytest.mark.large, pytest.mark.more
+    return [pytest.param(name, marks=marks[name in MORE]) for name in names]
 
 
 ROWS = {row.name: row for rows in table.ROWS.values() for row in rows}

@@ -170,8 +170,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_push(name, registry, tmp_pat
 @pytest.mark.parametrize(
     ("name", "processes"),
     [
-        ("ministack", 2),
-        *(pytest.param("ministack", many, marks=pytest.mark.more) for many in (4, 8)),
+        *(pytest.param("ministack", many, marks=pytest.mark.more) for many in (2, 8)),
         *(pytest.param(name, 8, marks=pytest.mark.large) for name in ("seaweedfs", "ceph")),
     ],
 )
