@@ -87,8 +87,8 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
         options: dict[str, Any] = {**row.options, **row.statements}
         for key, item in options.items():
             if (key in FLAGS) is not isinstance(item, bool):
-                kind = "true or false" if key in FLAGS else "not true or false"
-                raise InputError(f"{label}: the option {key[:80]} is {kind}")
+                kind = "true or false" if key in FLAGS else "a value, and not true or false"
+                raise InputError(f"{label}: the option {key[:80]} takes {kind}")
         options |= {key: Path(_beside(options[key], directory)) for key in PATHS if key in options}
         source = None if row.source is None else _beside(row.source, directory)
         recipe = None if row.recipe is None else Path(_beside(row.recipe, directory))

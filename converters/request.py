@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.source.toolchain import require_memory
-from onnxreg.schema.core.errors import InputError, RegError
+from onnxreg.schema.core.errors import InputError, RegError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -153,7 +153,8 @@ class ExportRequest:
         """Return the options of this `kind` of export. Raises InputError for an option that this kind does not have."""
         names_here = (*names, *COMMON)
         if foreign := next((key for key in self.options if key not in names_here), None):
-            hint = f"it has {', '.join(map(flag, names_here))}"
+            options = list(map(flag, names_here))
+            hint = suggest(flag(foreign), options, f"it has {', '.join(options)}", 0.8)
             raise InputError(f"{flag(foreign)[:80]} is not an option of {kind}", hint)
         return {key: self._option(key) for key in self.options if key in names}
 

@@ -170,11 +170,11 @@ WRONG: list[Any] = [
     ([{**ROWS[1], "options": {"colour": 1}}], "row 1: --colour is not an option of the profile android"),
     ([{**ROWS[1], "options": {"trust_remote_code": "x"}}], "row 1: --trust-remote-code is not an option"),
     ([{**ROWS[1], "options": {"max_seq_length": "long"}}], "is not valid at max_seq_length"),
-    ([{**ROWS[1], "options": {"int8": "no"}}], "row 1: the option int8 is true or false"),
+    ([{**ROWS[1], "options": {"int8": "no"}}], "row 1: the option int8 takes true or false"),
     ([{**ROWS[1], "profile": "desktop"}], "row 1: no profile is called 'desktop'"),
     ([{**ROWS[1], "profile": None, "recipe": "none.yaml"}], "none.yaml"),
     ([{**ROWS[1], "profile": None, "task": "none"}], "row 1: no task is called 'none'"),
-    ([{**POOLING, "options": {"opset": True}}], "row 1: the option opset is not true or false"),
+    ([{**POOLING, "options": {"opset": True}}], "row 1: the option opset takes a value"),
     (
         [{**ROWS[0], "source": "./none"}, {**ROWS[2], "source": "/no/where"}],
         "row 1: no such checkpoint directory: ./none; row 2: no such checkpoint directory: /no/where\nhint: give",
