@@ -204,20 +204,23 @@ def run(
     """Run a plan into `workspace`; return the draft, and the latencies of judged artifacts and of a requested benchmark."""
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.engine.run_plan import execute
-    from onnxreg.converters.evaluation.latency import measure
-    from onnxreg.converters.families.export_family import export_family
-    from onnxreg.converters.search.search import run_judged
 
     if not isinstance(plan, ExportPlan):
+        from onnxreg.converters.families.export_family import export_family
+
         return export_family(plan, workspace, progress)
     check_memory(plan)
     tables = []
     if plan.evaluation is None:
         draft = execute(plan, workspace, cache, progress)
     else:
+        from onnxreg.converters.search.search import run_judged
+
         draft, timed = run_judged(plan, workspace, cache, progress)
         tables += [timed] if timed.latencies else []
     if plan.recipe.benchmark is not None:
+        from onnxreg.converters.evaluation.latency import measure
+
         progress.step("timing what was made")
         tables.append(measure(draft, plan.recipe.benchmark))
     return draft, tables

@@ -95,13 +95,7 @@ class Saved(Task):
             fields |= {"labels": list(checkpoint.labels), "label_map_path": LABELS}
         companions = (*(DraftFile(role, path) for path, role in files.items()), *graphs.files)
         return ExportSubject(
-            checkpoint.source,
-            graphs.parts,
-            companions,
-            fields,
-            resolved,
-            checkpoint,
-            proof=graphs.proof,
+            checkpoint.source, graphs.parts, companions, fields, resolved, checkpoint, proof=graphs.proof
         )
 
 
