@@ -11,7 +11,6 @@ ch. 8). The generator is NumPy's legacy one, whose stream is frozen.
 import csv
 import io
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -294,7 +293,7 @@ def blamed(method: Callable[P, T]) -> Callable[P, T]:
     return call
 
 
-class Metric(ABC):
+class Metric:
     """One figure about a model on a suite.
 
     A metric turns the prediction for an item into a row of numbers (`row`), and any rows into one value (`value`). So the
@@ -307,7 +306,7 @@ class Metric(ABC):
     """
 
     id: ClassVar[str]
-    names: ClassVar[tuple[str, ...]] = ()
+    names: ClassVar[tuple[str, ...]] = ("score",)
     gold: ClassVar[str | None] = None
     """The attribute of an item with the right answer; None if the metric needs no right answer."""
     version: ClassVar[int] = 1
@@ -355,9 +354,9 @@ class Metric(ABC):
         """
         return [float(number) for number in np.ravel(prediction)]
 
-    @abstractmethod
     def value(self, rows: Floats) -> float:
-        """Compute the value over some rows, float64 `[rows, columns]`; there is at least one row."""
+        """Compute the value over some rows, float64 `[rows, columns]`, at least one; by default, the mean of the first column."""
+        return float(rows[:, 0].mean())
 
     def skill(self, rows: Floats) -> float:
         """Rate the value of these rows: 0 for a guess, 1 for a perfect model."""

@@ -49,28 +49,23 @@ TOP = 10
 """The number of documents that nDCG counts."""
 
 
-class MeanMetric(Metric):
-    """The mean of one number for each item."""
-
-    names: ClassVar[tuple[str, ...]] = ("score",)
-
-    def value(self, rows: Floats) -> float:
-        return float(rows[:, 0].mean())
-
-
 def above_chance(value: float, base: float) -> float:
     """Scale a value so that a guess (`base`) becomes 0, and 1 stays 1."""
     return (value - base) / (1.0 - base) if base < 1.0 else 0.0
 
 
-class ClassMetric(Metric):
-    """Base of metrics that compare the right class with the predicted class, both by number."""
+class Accuracy(Metric):
+    """The share of items with the right class, by number (as `sklearn.metrics.accuracy_score`)."""
 
+    id = "accuracy"
     tasks = frozenset({"text-classification", "audio-classification"})
     names = ("label", "prediction")
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         return (labels.index(item.label), prediction)
+
+    def value(self, rows: Floats) -> float:
+        return float(np.mean(rows[:, 0] == rows[:, 1]))
 
     def skill(self, rows: Floats) -> float:
         """Compare the value with a model that always predicts the most frequent class: 0 if equal, 1 for a perfect model."""
@@ -79,16 +74,7 @@ class ClassMetric(Metric):
         return above_chance(self.value(rows), self.value(guess))
 
 
-class Accuracy(ClassMetric):
-    """The share of items with the right class (as `sklearn.metrics.accuracy_score`)."""
-
-    id = "accuracy"
-
-    def value(self, rows: Floats) -> float:
-        return float(np.mean(rows[:, 0] == rows[:, 1]))
-
-
-class MacroF1(ClassMetric):
+class MacroF1(Accuracy):
     """The mean F1 of the classes in labels or predictions (as `sklearn.metrics.f1_score`, average macro)."""
 
     id = "macro_f1"
@@ -160,7 +146,7 @@ class Spearman(Metric):
             return float(np.corrcoef(ranks, rowvar=False)[1, 0])
 
 
-class NormalizedGain(MeanMetric):
+class NormalizedGain(Metric):
     """The mean nDCG of the first ten documents in the order of cosines (`sklearn.metrics.ndcg_score`)."""
 
     id = "ndcg_10"
@@ -179,7 +165,7 @@ class NormalizedGain(MeanMetric):
         return above_chance(self.value(rows), float(rows[:, 1].mean()))
 
 
-class MeanCosine(MeanMetric):
+class MeanCosine(Metric):
     """The mean cosine of each text's vector with the parent's vector: 1 for the parent itself. Items need no right answer."""
 
     id = "mean_cosine"
@@ -209,7 +195,7 @@ class OutputCosine(MeanCosine):
         return all(item.label is None for item in items)
 
 
-class ExactMatch(MeanMetric):
+class ExactMatch(Metric):
     """The share of items with a right answer; case, punctuation and articles are ignored."""
 
     id = "exact_match"
@@ -275,7 +261,7 @@ class WordErrorRate(Metric):
         return 1.0 - self.value(rows)
 
 
-class CharacterF(MeanMetric):
+class CharacterF(Metric):
     """The mean chrF of each text, from 0 to 1 (`sacrebleu.sentence_chrf`, which gives 0 to 100)."""
 
     id = "chrf"
