@@ -219,7 +219,7 @@ class BucketStore(ObjectStore):
         """Return the keys that exist. Each key costs one request, unless a listing of all blobs costs fewer."""
         key_list = list(keys)
         most_pages = len(key_list) // HEADS_PER_PAGE
-        if most_pages and all(map(BlobKey.of_path, key_list)):
+        if most_pages and all(key.startswith("blobs/") for key in key_list):
             with suppress(RefusedError, UnlistedError):
                 pages = self._pages("blobs/", most_pages + 1)
                 if len(pages) <= most_pages:

@@ -154,7 +154,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 def decode_json(data: bytes, kind: type[T], label: str) -> T:
     """Read JSON, canonical or not, as a type. Raise InputError, naming `label` and the field, if the JSON is malformed."""
     try:
-        data.decode("utf-8")  # msgspec does not look at what it skips
+        data.isascii() or data.decode("utf-8")  # msgspec does not look at what it skips
         value: T = _decoder(kind).decode(data)  # type: ignore[arg-type]  # a type is hashable
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(label, error) from error

@@ -16,7 +16,6 @@ devices take part. `docs/rollouts.md` is the specification.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from msgspec import Meta
@@ -555,7 +554,7 @@ def newest_of(
     Versions are sorted by SemVer precedence, then by the number of the publishing line; never by time.
     """
     ranked = [(version.precedence, entry.seq, version) for version, entry in entries.items() if entry.usable]
-    usable = [version for *_, version in sorted(ranked, key=itemgetter(0, 1), reverse=True)]
+    usable = [version for *_, version in sorted(ranked, reverse=True)]
     releases = [version for version in usable if not version.is_prerelease][:count]
     above = usable[: usable.index(releases[0])] if releases else usable
     return tuple(above[:count] + releases)
