@@ -258,9 +258,7 @@ class OnnxConversion(ModuleExport):
                     output_names=list(subject.outputs),
                     **options,
                 )
-                if program is not None:
-                    program.save(str(path), external_data=True)
-            exported = model_file.load(path)
+            exported = model_file.load(path) if program is None else program.model_proto
         exported.producer_version = exported.producer_version.partition("+")[0]
         unknown = [
             (value.name, index, dim)
