@@ -673,3 +673,13 @@ def test_calibration_by_squared_error_leaves_out_a_rare_value() -> None:
     )
     whole, least = (stored(model)["x_scale"] for model in (kept, clipped))
     assert 0.5 * whole < least < 0.95 * whole
+
+
+def test_new_values_do_not_take_the_names_of_others() -> None:
+    subject = graph(
+        "w_codes = MatMul(x, w) w_codes_1 = Neg(w_codes) y = MatMul(w_codes_1, v)", w=(40, 40), v=(40, 40)
+    )
+    after, step = run_and_compare("stored", STORED(), subject)
+    assert step.result["parity"]["outputs"]["y"]["cosine"] > 0.999
+    names = [name for node in after.graph.node for name in node.output] + list(stored(after))
+    assert len(names) == len(set(names)) and "w_codes_2" in names
