@@ -2,7 +2,7 @@
 
 import inspect
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,22 +95,18 @@ def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]
             f"{type(model).__name__} reads {', '.join(others)}, and the task gives texts alone",
             "export it with Optimum, then reg import the directory",
         )
-    return (*_token_inputs(model, tokenizer, names), *pages)
-
-
-def _token_inputs(model: Any, tokenizer: Any, names: Collection[str]) -> tuple[str, ...]:
-    if "token_type_ids" not in names:
-        return REQUIRED
-    has_weights = any(name.endswith(SEGMENT_WEIGHTS) for name, _ in model.named_parameters())
-    takes = (getattr(model.config, "type_vocab_size", None) or 1 + has_weights) > 1
-    if takes and tokenizer is not None:
+    takes_types = "token_type_ids" in names
+    if takes_types:
+        has_weights = any(name.endswith(SEGMENT_WEIGHTS) for name, _ in model.named_parameters())
+        takes_types = (getattr(model.config, "type_vocab_size", None) or 1 + has_weights) > 1
+    if takes_types and tokenizer is not None:
         encode = tokenizer.backend_tokenizer.encode
-        takes = any(map(any, (encode("a").type_ids, encode("a", "a").type_ids)))
-    return (*REQUIRED, "token_type_ids") if takes else REQUIRED
+        takes_types = any(map(any, (encode("a").type_ids, encode("a", "a").type_ids)))
+    return (*REQUIRED, *(["token_type_ids"] if takes_types else []), *pages)
 
 
-def add_page(feeds: Sequence[Feed], inputs: Sequence[str], processor: Processor | None) -> list[Feed]:
-    """Add page inputs to the feeds of a document model: boxes from left to right, and the images of the processor."""
+def add_page(feeds: Sequence[Feed], processor: Processor | None) -> list[Feed]:
+    """Add page inputs to the feeds of a document model: boxes from left to right, and the images of a processor."""
     import numpy as np
 
     pages: list[Feed] = []
@@ -119,13 +115,8 @@ def add_page(feeds: Sequence[Feed], inputs: Sequence[str], processor: Processor 
         left = np.broadcast_to(np.arange(width) * MOST_BOX // (width + 1), (rows, width))
         top = np.broadcast_to(np.arange(rows)[:, None] * 20, (rows, width))
         boxes = np.stack([left, top, left + MOST_BOX // (width + 1), top + 20], axis=-1)
-        page = (
-            {**feed, BOXES: np.where(feed["attention_mask"][..., None], boxes, 0)}
-            if BOXES in inputs
-            else feed
-        )
         images = {} if processor is None else {PIXELS: np.concatenate(processor.rows[:rows])}
-        pages.append({**page, **images})
+        pages.append({**feed, BOXES: np.where(feed["attention_mask"][..., None], boxes, 0), **images})
     return pages
 
 
@@ -185,7 +176,8 @@ class TextTask(Saved):
         if PIXELS in inputs:
             require_processor(checkpoint.directory, "image")
             page = Processor(checkpoint.directory, "image", self.trust_remote_code)
-        feeds = add_page(sample_feeds(tokenizer, checkpoint.config, words, length), inputs, page)
+        feeds = sample_feeds(tokenizer, checkpoint.config, words, length)
+        feeds = add_page(feeds, page) if BOXES in inputs else feeds
         axis_names = {**dict.fromkeys(inputs, PER_TOKEN), **self.head.outputs}
         axis_names |= {PIXELS: PER_ROW} if page else {}
         axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
