@@ -363,6 +363,7 @@ def test_a_dry_run_judges_and_publishes_nothing(reg, encoder):
     assert (published["ref"], published["digest"]) == (value["ref"], value["digest"])
     assert "dry_run" not in published
     assert reg(*words, "--dry-run").ended(0, "acme/x:0.1.0")
+    assert reg(*words, "--version", "0.2.0").ended(0, "next: model_int8.onnx", "--certify")
 
 
 SECRETS = ("zebra", "secret-id", "secret-group", "secret-folder", "secret-checkpoint", "choose.jsonl")
