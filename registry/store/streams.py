@@ -80,8 +80,8 @@ def pump(
     """Move a stream's bytes into a sink (None: discard them) and hash them; return digest and size in bytes. `advance` gets
     the number of bytes moved since its last call; a `hasher` may have hashed earlier bytes already. Memory: at most 1 MiB.
     """
-    block, total = memoryview(bytearray(CHUNK_BYTES if hasher else HASHED_BYTES)), 0
-    hasher = hasher or hashlib.sha256()
+    block = memoryview(bytearray(CHUNK_BYTES if isinstance(hasher, PieceHasher) else HASHED_BYTES))
+    hasher, total = hasher or hashlib.sha256(), 0
     while count := cast(io.RawIOBase, source).readinto(block):
         hasher.update(block[:count])
         if sink is not None:
