@@ -20,9 +20,8 @@ from pydantic import Field, model_validator
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.document import Count, WrittenDocument
-from onnxreg.schema.core.errors import InputError, suggest
+from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.files import read_yaml
-from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 WEIGHT_TYPES = {"int8": "QInt8", "uint8": "QUInt8"}
 UNUSED = "not used"
@@ -41,24 +40,26 @@ def table() -> Any:
     return read_yaml(TABLE.read_bytes(), TABLE.name, "export")
 
 
-def translate_olive(value: Mapping[str, Any], label: str) -> RecipeFile:
-    """Translate Olive's document into a recipe.
+def translate_olive(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Translate Olive's document into a recipe in JSON form.
 
     Raises InputError, naming the key, for invalid JSON, for unknown keys, for passes and parameters without a
     counterpart, and for values that Olive would search for.
     """
-    canonical.encode(value, label)
+    canonical.encode(value)
     if unknown := sorted(set(value) - {"input_model", "passes", *table()["engine"]}):
-        raise InputError(f"{label}: {unknown[0]!r} is not read in documents of Olive", "take it out")
+        raise InputError(f"{unknown[0]!r} is not read in documents of Olive", "take it out")
     notes = [_note(key, None, UNUSED) for key in value if key in table()["engine"]]
-    model = _mapping(value.get("input_model"), f"{label}: input_model")
-    passes = _mapping(value.get("passes") or {}, f"{label}: passes")
-    fields = _source_and_task(model, label, notes)
+    model = _mapping(value.get("input_model"), "input_model")
+    passes = _mapping(value.get("passes") or {}, "passes")
+    fields = _source_and_task(model, notes)
     if not passes:
-        raise InputError(f"{label}: there are no passes to run")
+        raise InputError("there are no passes to run")
     axes, steps = AXES if fields["task"] != "onnx" else {}, list[dict[str, Any]]()
     for name, config in passes.items():
-        step = {"name": name, **_step(f"passes.{name}", config, label, notes)}
+        settings = _mapping(config, f"passes.{name}")
+        with about(f"passes.{name}"):
+            step = {"name": name, **_step(f"passes.{name}", settings, notes)}
         axes = {} if step["pass"] == "ModelBuilder" else axes  # its graphs have the names that Olive uses
         names = step["params"].get("dim_param")
         if isinstance(names, list) and not axes.keys().isdisjoint(map(str, names)):
@@ -68,62 +69,56 @@ def translate_olive(value: Mapping[str, Any], label: str) -> RecipeFile:
             )
         steps.append({**step, "input": steps[-1]["name"]} if steps else step)
     outputs = [{"step": steps[-1]["name"], "path": "model.onnx"}]
-    return RecipeFile.from_json({**fields, "steps": steps, "outputs": outputs, "translation": notes}, label)
+    return {**fields, "steps": steps, "outputs": outputs, "translation": notes}
 
 
 def _note(field: str, value: Any, outcome: str) -> dict[str, Any]:
     return {"field": field, "value": value, "became": outcome}
 
 
-def _source_and_task(model: Mapping[str, Any], label: str, notes: Notes) -> dict[str, Any]:
+def _source_and_task(model: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
     kind = str(model.get("type", ""))
     options = {key: item for key, item in model.items() if key not in ("type", "config")}
-    options |= _mapping(model.get("config") or {}, f"{label}: input_model.config")
+    options |= _mapping(model.get("config") or {}, "input_model.config")
     path = options.pop("model_path", None)
     if not isinstance(path, str):
-        raise InputError(
-            f"{label}: input_model names no model_path", 'write "model_path": "DIRECTORY" or a hub id'
-        )
+        raise InputError("input_model names no model_path", 'write "model_path": "DIRECTORY" or a hub id')
     if kind.lower() == "onnxmodel":
         file = options.pop("onnx_file_name", None)
         fields = {"source": path if file is None else str(PurePosixPath(path) / str(file)), "task": "onnx"}
     elif kind.lower() == "hfmodel":
         task = str(options.pop("task", None) or DEFAULT_TASK)
         if task not in table()["tasks"]:
-            raise InputError(
-                f"{label}: no task here is Olive's {task[:80]!r}", suggest(task, table()["tasks"])
-            )
+            raise InputError(f"no task here is Olive's {task[:80]!r}", suggest(task, table()["tasks"]))
         fields = {"source": path, "task": table()["tasks"][task]}
-        options |= _mapping(options.pop("load_kwargs", None) or {}, f"{label}: input_model.load_kwargs")
+        options |= _mapping(options.pop("load_kwargs", None) or {}, "input_model.load_kwargs")
     else:
         raise InputError(
-            f"{label}: input_model is a {kind[:80]!r}; HfModel and OnnxModel are read here",
+            f"input_model is a {kind[:80]!r}; HfModel and OnnxModel are read here",
             "a PyTorchModel is loaded by a script: write a recipe whose task loads it (docs/recipes.md)",
         )
     for key, item in options.items():
         if key in table()["code"] and item is not None:
             raise InputError(
-                f"{label}: input_model: {key} names code, which a document cannot have run",
+                f"input_model: {key} names code, which a document cannot have run",
                 "write a recipe whose task loads it (docs/recipes.md)",
             )
         if key not in table()["idle"] and item not in (None, False):
             raise InputError(
-                f"{label}: input_model: {key[:80]} changes the model, and is not supported",
+                f"input_model: {key[:80]} changes the model, and is not supported",
                 "take it out, or apply it to the model first; a revision goes into the path: ID@REVISION",
             )
         notes.append(_note(f"input_model.{key}", item, UNUSED))
     return fields
 
 
-def _step(field: str, config: Any, label: str, notes: Notes) -> dict[str, Any]:
+def _step(field: str, config: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
     """Return `pass` and `params` of a step; append a note for each parameter that is changed, left out or added."""
-    label = f"{label}: {field}"
-    config = _mapping(config, label)
-    kind, rules = _find(str(config.get("type", "")), label)
+    kind, rules = _find(str(config.get("type", "")))
     options = {
         key: item for key, item in config.items() if key not in ("type", "config", "host", "evaluator")
     }
-    options |= _mapping(config.get("config") or {}, f"{label}.config")
+    options |= _mapping(config.get("config") or {}, "config")
     notes += [_note(f"{field}.{key}", None, UNUSED) for key in ("host", "evaluator") if key in config]
     aliases = {
         alias: name
@@ -134,9 +129,7 @@ def _step(field: str, config: Any, label: str, notes: Notes) -> dict[str, Any]:
     only, params = rules.get("only", {}), dict[str, Any]()
     for key, item in options.items():
         if item == "SEARCHABLE_VALUES" or (isinstance(item, dict) and "olive_parameter_type" in item):
-            raise InputError(
-                f"{label}: {key} is to be searched for", "give it a value: nothing is searched here"
-            )
+            raise InputError(f"{key} is to be searched for", "give it a value: nothing is searched here")
         if item == "DEFAULT_VALUE":
             continue
         if key == "precision" and kind == "OnnxDynamicQuantization":
@@ -147,13 +140,13 @@ def _step(field: str, config: Any, label: str, notes: Notes) -> dict[str, Any]:
         elif key in only:
             if item not in only[key]:
                 values = " or ".join(map(repr, only[key]))
-                raise InputError(f"{label}: {key} can only be {values} here, not {item!r:.80}")
+                raise InputError(f"{key} can only be {values} here, not {item!r:.80}")
             notes.append(_note(f"{field}.{key}", item, "as it is here anyway"))
         elif key not in aliases:
             known_names = [*aliases, *unused, *only]
-            raise InputError(f"{label}: {kind} has no parameter {key[:80]!r} here", suggest(key, known_names))
+            raise InputError(f"{kind} has no parameter {key[:80]!r} here", suggest(key, known_names))
         elif item is not None and aliases[key] in params:
-            raise InputError(f"{label}: {key} is another name of {aliases[key]}, which is given too")
+            raise InputError(f"{key} is another name of {aliases[key]}, which is given too")
         elif item is not None:
             params[aliases[key]] = item
     for key, item in rules.get("defaults", {}).items():
@@ -165,20 +158,20 @@ def _step(field: str, config: Any, label: str, notes: Notes) -> dict[str, Any]:
     return {"pass": kind, "params": params}
 
 
-def _find(kind: str, label: str) -> tuple[str, Mapping[str, Any]]:
+def _find(kind: str) -> tuple[str, Mapping[str, Any]]:
     """Return the name of a pass and its rules in `olive.yaml`; the case of `kind` does not matter."""
     for name, rules in table()["passes"].items():
         if name.lower() == kind.lower():
             return name, rules
     for name, instead in table()["refused"].items():
         if name.lower() == kind.lower():
-            raise InputError(f"{label}: {name} cannot be taken over from Olive", instead)
-    raise InputError(f"{label}: no pass here is Olive's {kind[:80]!r}", suggest(kind, table()["passes"]))
+            raise InputError(f"{name} cannot be taken over from Olive", instead)
+    raise InputError(f"no pass here is Olive's {kind[:80]!r}", suggest(kind, table()["passes"]))
 
 
-def _mapping(value: Any, label: str) -> dict[str, Any]:
+def _mapping(value: Any, field: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InputError(f"{label} is not a JSON object")
+        raise InputError(f"{field} is not a JSON object")
     return value
 
 
@@ -220,18 +213,18 @@ class OrchardExport(WrittenDocument):
         return self
 
 
-def translate_orchard(document: Mapping[str, Any], label: str) -> RecipeFile:
-    """Translate a document with an `export` section into a recipe.
+def translate_orchard(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Translate a document with an `export` section into a recipe in JSON form.
 
     Raises InputError, naming the key, for an unknown key and for a value that is not allowed.
     """
     section = document["export"]
     if not isinstance(section, Mapping):
-        raise InputError(f"{label}: export must be a section with keys")
-    export = OrchardExport.from_json(section, f"{label}: export")
+        raise InputError("export must be a section with keys")
+    export = OrchardExport.from_json(section, "export")
     if unknown := sorted(document.keys() - {"export", *SECTIONS, *RECIPE_KEYS}):
         raise InputError(
-            f"{label}: there is no key {unknown[0][:80]!r} beside export",
+            f"there is no key {unknown[0][:80]!r} beside export",
             f"these may be there: {', '.join(sorted(RECIPE_KEYS))}",
         )
     beside = {key: document[key] for key in RECIPE_KEYS & document.keys()}
@@ -247,10 +240,10 @@ def translate_orchard(document: Mapping[str, Any], label: str) -> RecipeFile:
         steps.append({"name": "quantized", "input": "fp32", **_quantization(export)})
         outputs.append({"step": "quantized", "path": INT8_PATH})
     limit = {"output": FP32_PATH, "metric": "max_abs_diff", "max": export.max_deviation}
-    value = {
+    return {
         **beside,
         "task": "image-classification",
-        "options": _options(export, beside.get("options") or {}, document.get("dataset"), label),
+        "options": _options(export, beside.get("options") or {}, document.get("dataset")),
         "steps": steps,
         "outputs": outputs,
         "checks": [*([limit] if export.validate_export else []), *(beside.get("checks") or [])],
@@ -260,23 +253,21 @@ def translate_orchard(document: Mapping[str, Any], label: str) -> RecipeFile:
             for name, outcome in _outcomes(export).items()
         ],
     }
-    return RecipeFile.from_json(value, label)
 
 
-def _options(export: OrchardExport, options: Any, dataset: Any, label: str) -> dict[str, Any]:
+def _options(export: OrchardExport, options: Any, dataset: Any) -> dict[str, Any]:
     """Return the task's options together with the samples and axes that the section sets."""
     if not isinstance(options, dict):
-        raise InputError(f"{label}: options must be a section with keys")
+        raise InputError("options must be a section with keys")
     derived = {"samples": export.validation_samples, "fixed_batch": not export.dynamic_axes}
     if duplicate := sorted(derived.keys() & options.keys()):
-        raise InputError(f"{label}: the option {duplicate[0]} is set by the export section too")
+        raise InputError(f"the option {duplicate[0]} is set by the export section too")
     if "input" in options:
         return {**options, **derived}
     size = dataset.get("img_size") or dataset.get("resolution") if isinstance(dataset, Mapping) else None
     if not isinstance(size, int) or dataset.get("force_rgb", True) is not True:
-        raise InputError(
-            f"{label} does not say the shape of the input", "add: options: {input: [CHANNELS, HEIGHT, WIDTH]}"
-        )
+        hint = "add: options: {input: [CHANNELS, HEIGHT, WIDTH]}"
+        raise InputError("nothing says the shape of the input", hint)
     return {**options, **derived, "input": [3, size, size]}
 
 

@@ -69,7 +69,8 @@ def from_value(value: Any, label: str) -> RecipeFile:
         from onnxreg.converters.engine import foreign
 
         is_orchard = "export" in value and not {"input_model", "passes"} & value.keys()
-        return (foreign.translate_orchard if is_orchard else foreign.translate_olive)(value, label)
+        with about(label):
+            value = (foreign.translate_orchard if is_orchard else foreign.translate_olive)(value)
     return RecipeFile.from_json(value, label)
 
 

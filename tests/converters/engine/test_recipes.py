@@ -423,7 +423,7 @@ export: {format: onnx, opset_version: 18, dynamic_axes: true, do_constant_foldin
         *(({"export": {"max_deviation": float(word)}}, "out of range") for word in ("inf", "nan")),
         ({"export": {"quantization_type": "int4", "quantization_backend": "fbgemm"}}, "scale for each block"),
         *(({"options": OPTIONS, "export": value}, "must be a section with keys") for value in ([], None, "onnx")),
-        ({"export": {}}, "does not say the shape of the input"),
+        ({"export": {}}, "the shape of the input"),
         ({"export": {}, "dataset": {"resolution": 28, "force_rgb": False}}, "the shape of the input"),
         ({"export": {}, "dataset": "bloodmnist"}, "the shape of the input"),
         ({"export": {}, "options": {**OPTIONS, "samples": 3}}, "set by the export section too"),
