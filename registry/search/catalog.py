@@ -25,7 +25,7 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.bounds import MAX_CATALOG_ARTIFACTS, MAX_CATALOG_LINE_BYTES, MAX_CATALOG_MODELS
 from onnxreg.schema.core.canonical import Count, decode_json
-from onnxreg.schema.core.digest import PATTERN, Digest
+from onnxreg.schema.core.digest import Digest, is_digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Version
@@ -115,8 +115,6 @@ _FIELDS = {name: _TYPES[kind] for name, kind in FIELDS.items()}
 for _name in ("family", "latency", "license", "min_recall", "opset", "ort_format", "profile", "task"):
     _FIELDS[_name] = _FIELDS[_name][0] | None, None  # these may be unknown
 _FIELDS |= dict.fromkeys(LABELLED, (dict[str, float], msgspec.field(default_factory=dict)))
-for _name in ("digest", "manifest"):
-    _FIELDS[_name] = Annotated[str, msgspec.Meta(pattern=rf"{PATTERN[:-1]}\Z")], msgspec.NODEFAULT
 _FIELDS |= {"name": (str, ""), "held": (bool, True)}
 Artifact: Any = msgspec.defstruct(
     "Artifact",
@@ -172,8 +170,9 @@ class Catalog:
             piece = _decoded(_PIECE.decode, line)
             for artifact in _decoded(_ARTIFACTS.decode, piece.artifacts):
                 artifacts += 1
-                if artifacts > MAX_CATALOG_ARTIFACTS or not Version.is_version(artifact.version):
-                    raise CatalogError("has too many artifacts, or one without a valid version")
+                is_sound = Version.is_version(artifact.version) and is_digest(artifact.digest)
+                if not is_sound or not is_digest(artifact.manifest) or artifacts > MAX_CATALOG_ARTIFACTS:
+                    raise CatalogError("has too many artifacts, or one without a valid version or digest")
             if piece.name in self.models:
                 pieces.setdefault(piece.name, []).append(piece)
         self.pieces = pieces

@@ -13,7 +13,8 @@ PIECE_BYTES = 8 * 2**20
 """The size in bytes above which a file also has digests of its pieces."""
 PATTERN = "^sha256:[0-9a-f]{64}$"
 """The pattern of a digest in JSON Schema."""
-_matches = re.compile(PATTERN[1:-1]).fullmatch
+is_digest = re.compile(PATTERN[1:-1]).fullmatch
+"""Match a text that is a digest."""
 
 
 class Digest(str):
@@ -40,7 +41,7 @@ class Digest(str):
     @classmethod
     def parse(cls, text: object) -> Self:
         """Read `sha256:<hex>`. Raise InputError for another algorithm or spelling."""
-        if isinstance(text, str) and _matches(text):
+        if isinstance(text, str) and is_digest(text):
             return str.__new__(cls, text)
         value = repr(text[:80]) if isinstance(text, str) else f"a value of type {type(text).__name__}"
         raise InputError(f"not a digest: {value}", "expected sha256:<64 lower-case hex digits>")

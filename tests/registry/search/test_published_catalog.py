@@ -239,8 +239,8 @@ EDITED = r"""
 "models":3 | "models":100000 | is damaged
 "name":"org-000/ | "name":"../ | without a valid name
 "version":"1.1.0","man | "version":"one","man | without a valid version
-"version":"1.1.0","manifest":" | "version":"1.1.0","manifest":"a | is damaged
-"digest":"sha256: | "digest":"sha512: | is damaged
+"version":"1.1.0","manifest":" | "version":"1.1.0","manifest":"a | valid version or digest
+"digest":"sha256: | "digest":"sha512: | valid version or digest
 "channels":["stable"] | "channels":[1] | is damaged
 "size": | "size":"large","sizes": | is damaged
 "size": | "size":1e400,"sizes": | is damaged
