@@ -98,6 +98,7 @@ def test_an_interrupted_batch_goes_on(reg, environment, jobs, tmp_path):
     reg("verify")
 
 
+@pytest.mark.large
 @pytest.mark.skipif(sys.platform != "linux", reason="the children of a process are read from /proc")
 def test_a_killed_worker_fails_its_job_only(reg, environment, jobs, tmp_path):
     home = tmp_path / "home"

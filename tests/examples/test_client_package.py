@@ -345,6 +345,7 @@ def test_the_vectors_in_the_engine_of_iphones(tmp_path):
     assert "1 failed" in jsc("vectors", tmp_path / "vectors")
 
 
+@pytest.mark.more
 @needs_jsc
 def test_a_shell_without_the_web_updates_and_verifies(registry):
     def update(name: str = "acme/pii") -> Any:

@@ -176,7 +176,9 @@ HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", HOSTILE)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=pytest.mark.more if "10 MB" in case else ()) for case in HOSTILE]
+)
 def test_each_is_one_error_that_names_the_file(case, tmp_path):
     make, message = HOSTILE[case]
     made = make()

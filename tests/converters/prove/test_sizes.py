@@ -309,7 +309,7 @@ def check(seed: int, scratch: Path) -> int:
     [
         (range(60), 200),
         pytest.param(range(60, 300), 500, marks=pytest.mark.more),
-        pytest.param(range(300, 1000), 1_500, marks=pytest.mark.large),
+        pytest.param(range(300, 1000), 1_400, marks=pytest.mark.large),
     ],
     ids=["some", "many", "most"],
 )
