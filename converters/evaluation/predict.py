@@ -190,9 +190,8 @@ def generator(graphs: Mapping[str, Path], directory: Path) -> "Runner":
         graphs: files by member.
         directory: has the checkpoint's config and settings.
     """
-    model, stated = Generator(graphs), directory / GENERATION_CONFIG
-    config = read_json(directory / CONFIG)
-    settings, positions = settings_of(config, stated if stated.is_file() else None)
+    model = Generator(graphs)
+    settings, positions = settings_of(read_json(directory / CONFIG), directory / GENERATION_CONFIG)
 
     def run(feed: Feed) -> Mapping[str, Any]:
         return {TOKENS: np.array([generate(model, feed, settings, None, positions)[0]], dtype=np.int64)}

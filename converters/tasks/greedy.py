@@ -155,9 +155,9 @@ def settings_of(config: Mapping[str, Any], stated: Path | None) -> tuple[dict[st
 
     Args:
         config: the checkpoint's config.json.
-        stated: the checkpoint's `generation_config.json`; None if absent, then the settings are in `config`.
+        stated: the checkpoint's `generation_config.json`; if absent, the settings are in `config`.
     """
-    settings = config if stated is None else read_object(stated)
+    settings = config if stated is None or not stated.is_file() else read_object(stated)
     return {"decoder_start_token_id": config.get("decoder_start_token_id"), **settings}, positions_of(config)
 
 
