@@ -8,7 +8,7 @@ moves a channel to a version that meets the policy, and its event records the fi
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from onnxreg.registry.log.commit import Change, commit, line_signer
@@ -38,7 +38,7 @@ from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Event, LogLine, PolicyEvent, RolloutStep, Tag, check_channel
 from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
 from onnxreg.schema.query.cohort import parse_cohort
-from onnxreg.schema.signing.dsse import SignLine, sign_line
+from onnxreg.schema.signing.dsse import SignLine
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 CHANGES = frozenset({"breaking"})
@@ -335,8 +335,7 @@ def set_policy(
     log = policies_in(index, store.registry_id)
     if log.lines and log.policy == policy:
         return None
-    signer = line_signer()
-    sign = partial(sign_line, store.registry_id, signer) if signer else None
+    sign = line_signer(store.registry_id)
     longer = with_policy(log, policy, stamp(POLICY_LOG, actor, reason), sign)
     for _, problem in signatures.unauthorized_policies(load_trust(), longer.registry, longer.lines[-2:]):
         how = "sign with one of them: set REG_SIGNING_KEY, and trust it by that name: reg trust add NAME KEY"

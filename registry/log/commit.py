@@ -43,7 +43,7 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.ref import check_name
 from onnxreg.schema.log.events import Fence
-from onnxreg.schema.signing.dsse import Sign
+from onnxreg.schema.signing.dsse import SignLine, sign_line
 
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
@@ -67,17 +67,17 @@ def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
     New lines are signed if a key is configured. `more` may have manifests that `remote` does not have yet.
     """
     log = consult(remote, name, Log.check, *more, new=True)
-    log.mirrored, log.sign = remote.is_mirror, line_signer()
+    log.mirrored, log.sign = remote.is_mirror, line_signer(log.registry)
     return log
 
 
-def line_signer() -> Sign | None:
-    """Return the function that signs new lines; None if no key is configured. Its first call unlocks the key."""
+def line_signer(registry: str) -> SignLine | None:
+    """Return the function that signs a registry's new lines; None if no key is configured. Its first call unlocks the key."""
     if not environment.read("REG_SIGNING_KEY"):
         return None
     from onnxreg.registry.signing import signing_key
 
-    return lambda data: signing_key().sign(data)
+    return lambda line: sign_line(registry, signing_key().sign, line)
 
 
 def commit(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -60,11 +60,11 @@ from onnxreg.schema.log.state import (
     version_of,
     worst,
 )
-from onnxreg.schema.signing.dsse import Sign, sign_line
 
 if TYPE_CHECKING:
     from onnxreg.schema.delta.delta_format import Delta
     from onnxreg.schema.manifest.manifest import Manifest
+    from onnxreg.schema.signing.dsse import SignLine
 
 Value = TypeVar("Value")
 EventType = TypeVar("EventType", bound=Event)
@@ -319,7 +319,7 @@ class Log:
         self.summaries: dict[Version, VersionSummary] = {}
         self.documents: dict[Digest, bytes] = {}
         self.fetched: dict[Digest, bytes] = {}
-        self.sign: Sign | None = None
+        self.sign: SignLine | None = None
         self.mirrored = False
         self._line = b""  # the state line that was read
         self._state, self._is_current = State(registry, name, 0, self.head, {}, {}, {}, ()), True
@@ -587,8 +587,7 @@ class Log:
                     f"{rollout.to} is being rolled out to {self.name}:{tag}",
                     f"`reg rollout finish {self.name} --channel {tag}` moves the channel, `halt` stops the rollout",
                 )
-        sign = partial(sign_line, self.registry, self.sign) if self.sign else None
-        return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, sign))
+        return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, self.sign))
 
     def check_own(self) -> None:
         """Raise ConflictError if this log is in a mirror, which takes lines only from the registry that it copies."""

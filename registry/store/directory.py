@@ -9,7 +9,6 @@ import errno
 import hashlib
 import os
 import re
-import secrets
 import shutil
 import stat
 import threading
@@ -18,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
-from tempfile import gettempdir
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from onnxreg.registry import support
@@ -147,6 +145,8 @@ def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
 @contextmanager
 def temporary(parent: Path | None = None) -> Iterator[Path]:
     """Make a private directory for unfinished files, in `parent` if possible, else in TMPDIR; delete it at the end."""
+    from tempfile import gettempdir
+
     base = Path(gettempdir())
     if parent is not None:
         with suppress(OSError):
@@ -165,7 +165,7 @@ class StagedBlobs:
     """The part of a `Push` that receives blobs. `id` is the id of the push, `url` the final place of the blobs."""
 
     def __init__(self, directory: Path, url: str, disk: Disk | None = None) -> None:
-        self.id = secrets.token_hex(8)
+        self.id = os.urandom(8).hex()
         self.directory = directory
         self._url = url
         self._disk = disk or Disk()
@@ -176,7 +176,7 @@ class StagedBlobs:
         self, source: BinaryIO, expected: Digest | None = None, hasher: Hasher | None = None
     ) -> tuple[Digest, int]:
         """See `Push.put`. A given `hasher` also receives the bytes."""
-        temporary = self.directory / secrets.token_hex(8)
+        temporary = self.directory / os.urandom(8).hex()
         with host_errors(f"writing a blob to {self._url}"):
             try:
                 with self._disk.create(temporary) as file:
@@ -191,7 +191,7 @@ class StagedBlobs:
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
         """Move a file to a place where nobody else writes, then hash it. A link, or a file that cannot move, is copied."""
-        temporary = self.directory / secrets.token_hex(8)
+        temporary = self.directory / os.urandom(8).hex()
         can_move = is_regular(path) and path.lstat().st_nlink == 1
         try:
             if can_move:

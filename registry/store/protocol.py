@@ -5,13 +5,12 @@ The docstrings of protocols are obligations: `tests/conformance` tests that impl
 the files of every registry.
 """
 
-import secrets
+import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, NamedTuple, NoReturn, Protocol, cast
 
 from onnxreg.registry.store import streams
@@ -500,7 +499,7 @@ class ObjectPush(Push):
     """Uploads each blob when it is put, to its first key that no collector condemned, and the index file last."""
 
     def __init__(self, store: ObjectStore) -> None:
-        self.id = secrets.token_hex(8)
+        self.id = os.urandom(8).hex()
         self._store = store
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
@@ -519,6 +518,8 @@ class ObjectPush(Push):
     def _put_spooled(
         self, source: BinaryIO, expected: Digest | None, hasher: Hasher | None = None
     ) -> tuple[Digest, int]:
+        from tempfile import SpooledTemporaryFile
+
         with SpooledTemporaryFile(SPOOL_BYTES) as spool:
             digest, size = streams.pump(source, cast(BinaryIO, spool), hasher=hasher)
             if expected is not None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 import msgspec
 from msgspec import Meta, field
@@ -24,7 +24,9 @@ from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_registry_id, check_tag
 from onnxreg.schema.log.state import STATES, Percent, Salt, Speed, check_held, check_percent
-from onnxreg.schema.signing.dsse import SignLine
+
+if TYPE_CHECKING:
+    from onnxreg.schema.signing.dsse import SignLine
 
 BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
 """The media type of benchmark documents."""
@@ -401,7 +403,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def make(
-        cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: SignLine | None = None
+        cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: "SignLine | None" = None
     ) -> "LogLine":
         """Make a line of a registry's log; `sign`, if given, makes its `sig`. Raise InputError if the line is too long."""
         line = cls(seq=seq, prev=prev, event=cast("ModelEvent", event), via=via)
