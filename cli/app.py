@@ -119,10 +119,9 @@ SYNONYMS = {
     "quantize": "export --quantize",
     "undo": "yank --undo or pin --undo",
     "create": "new",
-    "publish": "push",
+    **dict.fromkeys(("publish", "upload"), "push"),
     "rollback": "tag",
     "download": "pull",
-    "upload": "push",
 }
 """Suggestions for names that other programs use, or that `reg` used before; a group suggests only its own verbs."""
 LEAST_LIKENESS = 0.7

@@ -176,18 +176,16 @@ def prove(
             attest_proof(decisions, published, proof.report, private)
         signed = "" if private is None else f", signed with key {private.public.id[:12]}"
         logged = f"logged {counted(len(proofs), 'report')} in {version.name}{session.place(store)}{signed}"
+    header = ("PATH", "PARENT", "VERDICT", "WEIGHTS", "QUANTIZED", "CLIPPED", "LARGEST ERROR")
     session.show(
         {"ref": version.ref, "proofs": [proof._asdict() for proof in proofs]},
-        table(PROOF_COLUMNS, map(_proof_row, proofs)),
+        table(header, map(_proof_row, proofs)),
         [printable(f"{item.path}: {reason}") for item in proofs for reason in item.report.reasons],
         logged,
     )
     if strict and (doubtful := [proof.path for proof in proofs if proof.report.verdict != "proven"]):
         hint = "read the reasons above; docs/prove.md has the rules"
         raise GateError(f"not proven: {', '.join(doubtful)}", hint)
-
-
-PROOF_COLUMNS = ("PATH", "PARENT", "VERDICT", "WEIGHTS", "QUANTIZED", "CLIPPED", "LARGEST ERROR")
 
 
 def _proof_row(proof: "ArtifactProof") -> tuple[object, ...]:
