@@ -297,7 +297,7 @@ def scene(template: Path, model: Path, outside: Path, tmp_path: Path) -> MakeSce
     return make
 
 
-STRIDE, MORE_STRIDE = 12, 4
+STRIDE, MORE_STRIDE = 12, 6
 
 
 @pytest.mark.timeout(120)

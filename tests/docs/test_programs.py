@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.docs.pages import REPOSITORY, Block, blocks
 from support.registries import grow
+from support.sampling import sampled
 from support.servers import regserve, static
 
 from onnxreg.converters.engine.plan import plan_export
@@ -59,7 +60,7 @@ def certificates(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("metric", ["mean_cosine", pytest.param("spearman", marks=pytest.mark.large)])
+@pytest.mark.parametrize("metric", sampled(["mean_cosine", "spearman"], 2, pytest.mark.large))
 def test_an_auditor_derives_the_verdict_with_the_lines_of_the_page(metric, certificates, tmp_path):
     audit = program("certification.md")
     assert len(audit.splitlines()) <= 45 and "onnxreg" not in audit, "it is short and needs nothing of ours"

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from e2e.conftest import Export, export_in_process, npm, python_of
 from support.e2e.tried import TEXT, text_model
+from support.sampling import sampled
 from support.servers import client_package
 from support.servers.browser import browsing, needs_chromium, serving
 from support.servers.page_snippets import snippets_of
@@ -252,7 +253,7 @@ def test_our_adapter_in_node(site, plain, modules, dist, tmp_path):
 
 
 @needs_chromium
-@pytest.mark.parametrize("which", [pytest.param("hub", marks=pytest.mark.large), "adapter"])
+@pytest.mark.parametrize("which", sampled(["adapter", "hub"], 2, pytest.mark.large))
 def test_transformers_js_in_a_browser(which, site, plain, modules, dist, tmp_path):
     """By itself and with our adapter; a second start of the browser fetches no file."""
     root = tmp_path / "site"

@@ -22,7 +22,7 @@ from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import RegError
 
-SAMPLE, MORE = 50, 150
+SAMPLE, MORE = 50, 100
 PRISTINE = specimens.tree()
 OTHER = specimens.tree("e" * 32)
 INDEXES = [path for path in PRISTINE if path.startswith("index/")]

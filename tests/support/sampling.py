@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 
-def sampled(values: Iterable[Any], stride: int) -> list[Any]:
-    """Run each value of that stride, beginning with the first, in `make test`, and the others in `make test-more`."""
+def sampled(values: Iterable[Any], stride: int, others: pytest.MarkDecorator = pytest.mark.more) -> list[Any]:
+    """Leave each value of that stride, beginning with the first, as it is, and give the mark to the others."""
     return [
-        pytest.param(value, marks=pytest.mark.more) if number % stride else value
-        for number, value in enumerate(values)
+        pytest.param(value, marks=others) if number % stride else value for number, value in enumerate(values)
     ]

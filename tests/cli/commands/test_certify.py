@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.registries import owner
 from support.registries.timed import check, record
+from support.sampling import sampled
 
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
@@ -196,7 +197,7 @@ def test_on_a_machine_too_busy_to_rank_bytes_decide_and_the_last_line_says_so(
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("objective", ["fast-enough", "bytes"])
+@pytest.mark.parametrize("objective", sampled(["bytes", "fast-enough"], 2, pytest.mark.large))
 def test_if_only_slower_files_pass_the_last_line_says_what_they_cost_and_save(
     search: Search, monkeypatch: pytest.MonkeyPatch, objective: str
 ) -> None:

@@ -35,7 +35,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 
-FAMILIES = sampled(("bert", "distilbert", "roberta", "electra", "xlm-roberta"), 5)
+FAMILIES = sampled(("bert", "distilbert", "roberta", "electra", "xlm-roberta"), 5, pytest.mark.large)
 
 
 def export(source: Path, workspace: Path, **options: Any) -> Draft:

@@ -299,7 +299,7 @@ LIMITS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("what", LIMITS)
+@pytest.mark.parametrize("what", sampled(LIMITS, 4, pytest.mark.large))
 def test_a_limit_that_does_not_hold_refuses_the_release(source, tmp_path, what):
     limits, message = LIMITS[what]
     root = small.copy(source, tmp_path / "source")

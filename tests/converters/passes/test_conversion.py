@@ -158,7 +158,7 @@ def test_an_opset_that_differs_is_an_error():
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("dynamo", [True, "auto"])
+@pytest.mark.parametrize("dynamo", sampled([True, "auto"], 2, pytest.mark.large))
 def test_an_older_opset_than_the_dynamo_exporter_has_is_an_error(dynamo):
     with pytest.raises(ConversionError, match="asked for opset 14, the exporter gave 18") as caught:
         run("fp32", OnnxConversion(use_dynamo_exporter=dynamo, target_opset=14), normed())

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from support.sampling import sampled
 
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import TorchModel
@@ -86,7 +87,7 @@ def test_names_axes_and_sizes_are_ours():
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("opset", [19, pytest.param(23, marks=pytest.mark.large)])
+@pytest.mark.parametrize("opset", sampled([19, 23], 2, pytest.mark.large))
 def test_the_opset_is_the_requested_one(opset):
     model = run("fp32", TransformersExport(target_opset=opset), subject())[0]
     assert model.opset_import[0].version == opset
