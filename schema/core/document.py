@@ -68,7 +68,8 @@ class Document(BaseModel):
         try:
             return cls.model_validate_json(data, by_alias=True, by_name=False)
         except ValidationError as error:
-            raise invalid(error, label, _keys(cls)) from error
+            own = [field.alias or name for name, field in cls.model_fields.items()]
+            raise invalid(error, label, _keys(cls), f"its keys are {', '.join(own)}") from error
 
 
 def _keys(model: type[Document]) -> Iterator[str]:
@@ -84,8 +85,11 @@ class WrittenDocument(Document):
     model_config = ConfigDict(extra="forbid")
 
 
-def invalid(error: ValidationError, label: str, keys: Iterable[str] = ()) -> InputError:
-    """The error for an invalid document. An unknown key, maybe a misspelled required one, is named before other problems."""
+def invalid(error: ValidationError, label: str, keys: Iterable[str] = (), listing: str = "") -> InputError:
+    """The error for an invalid document. An unknown key, maybe a misspelled required one, is named before other problems.
+
+    `listing` is the hint for an unknown key of the document itself that resembles none of `keys`.
+    """
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()
     words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
@@ -97,5 +101,6 @@ def invalid(error: ValidationError, label: str, keys: Iterable[str] = ()) -> Inp
     path = ".".join(map(str, problem["loc"]))
     location = f" at {(path if path.isprintable() else repr(path))[:200]}" if path else ""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    hint = f"did you mean {' or '.join(alike)}?" if alike else ""
+    is_unknown = kind == "extra_forbidden" and len(problem["loc"]) == 1
+    hint = f"did you mean {' or '.join(alike)}?" if alike else listing if is_unknown else ""
     return InputError(f"{label} is not valid{location}: {words[:200]}{more}", hint)

@@ -260,6 +260,7 @@ def refused(value: dict[str, Any]) -> InputError:
 
 def test_an_unknown_key_is_named():
     assert refused({"output": []}).message == "r.yaml is not valid at output: there is no such key"
+    assert "options" in refused({"quantize": True}).hint, "the keys that there are"
 
 
 @pytest.mark.parametrize(
