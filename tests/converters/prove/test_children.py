@@ -64,13 +64,7 @@ def deep(names: Iterable[str], *values: int) -> list[Any]:
     return [pytest.param(name, *values, marks=marks[n % 3]) for n, name in enumerate(names)]
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [
-        ("blocks 4 rows", 15),
-        *deep(PROVEN, 15),
-    ],
-)
+@pytest.mark.parametrize(("name", "count"), deep(PROVEN, 15))
 def test_the_judge_agrees_on_edits(family, name, count, tmp_path):
     rounding = 2.0**-8 if name.startswith("float16") else 0.0
     edits, inputs, verdicts = (change_tensor, scale_tensor), list(feeds(2)), set()
@@ -124,13 +118,7 @@ CODED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("name", "seed", "count"),
-    [
-        ("dynamic QInt8", 3, 15),
-        *deep(CODED, 4, 40),
-    ],
-)
+@pytest.mark.parametrize(("name", "seed", "count"), deep(CODED, 4, 40))
 def test_a_weight_that_is_one_step_off_is_named(family, name, seed, count, tmp_path):
     draw = np.random.default_rng(seed)
     for _ in range(count):

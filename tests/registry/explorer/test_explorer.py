@@ -108,6 +108,7 @@ def events(index: bytes) -> tuple[str, ...]:
     return tuple(json.dumps(event | {"nonce": ""}, sort_keys=True) for event in found)
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("names", [("a",), pytest.param(("a", "b"), marks=pytest.mark.large)])
 def test_forgetting_leaves_nothing_out(names):
     whole = {f"push {name}": pusher(name) for name in names} | {"collector": collector}

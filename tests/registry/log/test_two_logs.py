@@ -352,6 +352,6 @@ def _agree(ours: Log, theirs: Log, version: Version) -> bool:
     return held is not None and held.gone is None and held.manifest == ours.versions[version].manifest
 
 
-TestRegistries = Registries.TestCase
+TestRegistries = pytest.mark.more(Registries.TestCase)
 TestRegistries.settings = settings(max_examples=settings.default.max_examples * 4 // 10)
-"""Each example takes a third of a second or more: 4 of the 10 examples of `make test`, 80 of the 200 of `make test-all`."""
+"""Each example takes a third of a second or more: 16 of the 40 examples of `make test-more`, 80 of the 200 of `make test-all`."""

@@ -12,6 +12,7 @@ from onnxreg.registry.search.catalogs import MODELS, LocalCatalog
 from onnxreg.registry.store.layout import blob_path, index_path
 from onnxreg.schema.log.state import SEGMENT_LINES
 
+pytestmark = pytest.mark.more
 VERSIONS = 20
 NAME = grow.model_name(0)
 BOUND = 64 * 1024

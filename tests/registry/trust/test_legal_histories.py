@@ -121,6 +121,7 @@ def deeds(text: str) -> list[Deed]:
         "1.0.0 a add; 1.0.1 b add; 1.0.0 refused attest; 1.0.1 - push; 1.0.0 - push; 1.0.2 a add; 1.0.2 - push"
     )
 )
+@pytest.mark.more
 def test_no_legal_history_alarms_a_reader_or_a_newcomer(tmp_path_factory, history):
     """A reader who looks after each deed, one who looks at the end, and newcomers all along."""
     root = tmp_path_factory.mktemp("legal")
