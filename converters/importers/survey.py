@@ -115,8 +115,8 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
             raise error from None
     if keys := scrub_metadata(model, file.parent):
         intake.warnings.append(
-            f"{main.path} has notes on how it was made ({keys[0]}), and is registered as it is; without them: "
-            f"reg export {main.path} --name NAME"
+            f"{main.path} has notes on how it was made ({keys[0][:80]}), and is registered as it is; without them: "
+            f"reg export {quote(main.path)} --name NAME"
         )
     pairs = [(file.parent / location, (folder / location).as_posix()) for location in facts.external_data]
     return facts, [Found("external-data", *pair) for pair in pairs]

@@ -148,7 +148,9 @@ def scrub_metadata(model: Any, *directories: Path) -> list[str]:
                 keys.append(entries.pop(index).key)
         notes += [(entry, "value", entry.key) for entry in entries]
         notes += [(message, "doc_string", "doc_string")] if getattr(message, "doc_string", "") else []
-    texts, places = scrub([getattr(message, field) for message, field, _ in notes], "", *directories)
+    values = (getattr(message, field) for message, field, _ in notes)  # bytes, if they are not UTF-8
+    read = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
+    texts, places = scrub(read, "", *directories)
     for number in map(int, places):
         message, field, key = notes[number]
         setattr(message, field, texts[number])
