@@ -105,11 +105,15 @@ class StepResult:
 
     @property
     def _parent_runs(self) -> Runs:
-        """The parent's `runs`, computed once for all its children, which a search makes one by one."""
+        """The parent's `runs`, computed once for all its children, which a search makes one by one.
+
+        Only the two newest parents' runs are kept: of the search's graph, and of a candidate's first pass.
+        """
         shared, line = self.source.shared, str([dict(item.digests) for item in self.ancestors])
-        if line not in shared:
-            shared[line] = self.ancestors[0].runs
-        runs: Runs = shared[line]
+        runs: Runs = shared.pop(line, None) or self.ancestors[0].runs
+        shared[line] = runs
+        if len(shared) > 2:
+            del shared[next(iter(shared))]
         return runs
 
     @cached_property

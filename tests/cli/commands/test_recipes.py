@@ -410,8 +410,7 @@ def test_a_graph_with_notes_through_every_pass(reg, place, clean):
     for message in (model, model.graph, *model.graph.node):
         message.metadata_props.add(key="stack_trace", value=f'File "{Path.cwd()}/net.py", line 1')
         message.metadata_props.add(key="pkg.torch.onnx.stack_trace", value=CODE)
-    told = model.SerializeToString().replace(b'File "', b'\xffile "')  # not UTF-8, as from another code page
-    (place / "m.onnx").write_bytes(told)
+    (place / "m.onnx").write_bytes(model.SerializeToString().replace(b'File "', b'\xffile "'))  # not UTF-8
     np.savez("rows.npz", x=np.random.default_rng(0).normal(size=(8, 64)).astype(np.float32))
     (place / "all.yaml").write_text(EVERY_PASS)
     assert export(reg, "m.onnx", "all.yaml").status == 0 and clean() > 10
