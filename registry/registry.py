@@ -355,9 +355,7 @@ class Registry:
     def write_out(
         self, ref: Ref | str, output: Path, progress: Progress = SILENT, selection: Selection = EVERYTHING
     ) -> Release:
-        """Write the present files of a version, or those of the selected artifacts, into a directory, which is replaced as a
-        whole; see `folder_in`.
-        """
+        """Write the present files of a version, or of its selected artifacts, into a directory that they replace; see `folder_in`."""
         from onnxreg.registry.transfer.export_files import check_target, folder_in, materialize
 
         output = folder_in(output)

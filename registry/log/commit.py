@@ -225,7 +225,11 @@ def collect(
         doomed = _without(candidates, live)
         remote.delete([key.path for key in doomed])
         remote.remove_note("condemned", push.id)
-        _clear_dead(remote)
+        for note in remote.notes(
+            "condemned"
+        ):  # those of certainly dead collectors; any other is its collector's
+            if remote.is_alive(note) is False:
+                remote.remove_note("condemned", note)
     return CollectResult(doomed, len(sizes) - len(doomed), fenced)
 
 
@@ -328,13 +332,6 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
         return ()
 
     commit(remote, push, name, change)
-
-
-def _clear_dead(remote: RegistryStore) -> None:
-    """Remove the condemnations of certainly dead collectors; only its collector may remove any other condemnation."""
-    for note in remote.notes("condemned"):
-        if remote.is_alive(note) is False:
-            remote.remove_note("condemned", note)
 
 
 References = dict[str, tuple[str | None, frozenset[Digest]]]

@@ -243,17 +243,14 @@ class Catalog:
                 self._set(line, pieces)
 
     def _is_current(self, name: str, token: str, with_artifacts: bool) -> bool:
-        model = self.models.get(name)
-        if model is None or not token or model.token != token:
+        model, pieces = self.models.get(name), self.pieces.get(name) if with_artifacts else ()
+        if model is None or not token or model.token != token or pieces is None:
             return False
-        pieces = self.pieces.get(name, ()) if with_artifacts else ()
-        is_read = not with_artifacts or name in self.pieces
-        return is_read and all(piece.head == model.head and not piece.gaps for piece in pieces)
+        return all(piece.head == model.head and not piece.gaps for piece in pieces)
 
     def _contents(self, name: str) -> "Contents":
         """Return, by manifest, the artifacts of a model that were read earlier."""
-        contents: Contents = {}
-        first: dict[str, str] = {}
+        contents, first = Contents(), dict[str, str]()
         for artifact in self._artifacts(name):
             if first.setdefault(artifact.manifest, artifact.version) == artifact.version:
                 contents.setdefault(artifact.manifest, []).append(msgspec.structs.asdict(artifact))

@@ -86,10 +86,7 @@ class WrittenDocument(Document):
 
 
 def invalid(error: ValidationError, label: str, keys: Iterable[str] = (), listing: str = "") -> InputError:
-    """The error for an invalid document. An unknown key, maybe a misspelled required one, is named before other problems.
-
-    `listing` is the hint for an unknown key of the document itself that resembles none of `keys`.
-    """
+    """The error for an invalid document, an unknown key first: its hint is `listing` if it resembles none of `keys`."""
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()
     words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
