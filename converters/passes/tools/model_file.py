@@ -117,11 +117,13 @@ def _move_out(model: Any, data: Path) -> Any:
     copy_but(model, light, "graph")
     copy_but(model.graph, light.graph, "initializer")
     large = [one for one in model.graph.initializer if len(one.raw_data) > MAX_SMALL_ELEMENTS]
+    weights: list[Any] = list(map(ir.from_proto, large))
     stored = ir.external_data.convert_tensors_to_external(
-        list(map(ir.from_proto, large)), data.parent, data.name, alignment=ALIGNMENT_BYTES, align_threshold=0
+        weights, data.parent, data.name, alignment=ALIGNMENT_BYTES, align_threshold=0
     )
-    for tensor, one in zip(large, stored, strict=True):
+    for tensor, one in zip(weights, stored, strict=True):
         one.doc_string = tensor.doc_string
+        one.metadata_props.update(tensor.metadata_props)
     references = {tensor.name: ir.to_proto(tensor) for tensor in stored}
     light.graph.initializer.extend(references.get(one.name, one) for one in model.graph.initializer)
     return light

@@ -195,3 +195,14 @@ def test_a_data_file_with_a_second_link_is_read_as_a_cache_or_registry_keeps_it(
     (tmp_path / "second.bin").hardlink_to(tmp_path / "weights.bin")
     after = stored(model_file.load(path))
     assert before.keys() == after.keys() and all(np.array_equal(before[name], after[name]) for name in before)
+
+
+def test_a_weight_that_leaves_the_graph_keeps_its_notes(tmp_path):
+    model = model_file.load(write(tmp_path, 300))
+    weight = model.graph.initializer[-1]
+    weight.doc_string = "trained in May"
+    weight.metadata_props.add(key="origin", value="run 3")
+    model_file.save(model, tmp_path / "out.onnx", 1000)
+    copy = onnx.load(tmp_path / "out.onnx", load_external_data=False).graph.initializer[-1]
+    assert copy.external_data and copy.doc_string == "trained in May"
+    assert [(note.key, note.value) for note in copy.metadata_props] == [("origin", "run 3")]
