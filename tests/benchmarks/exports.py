@@ -300,7 +300,7 @@ def _losses(case: Case, files: Mapping[str, Path]) -> Iterator[Row]:
     from onnxreg.converters.request import ExportRequest
 
     kind = {name: value for name, value in case.kind.items() if name != "opset"}
-    options: dict[str, Any] = {"eval_suite": case.suites[1]}
+    options: dict[str, Any] = {"eval_suite": case.suites[1], **({"quantize": True} if "task" in kind else {})}
     plan: Any = ExportRequest(str(case.checkpoint), "acme/model", options=options, **kind).plan()
     with tempfile.TemporaryDirectory() as directory:
         subject = run_plan.load_subject(plan, Path(directory) / "subject")
