@@ -45,7 +45,7 @@ TABLES = "-embeddings"
 """The end of the name of a candidate that quantizes embedding tables in a way of its own."""
 MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
 """Beginnings of names: candidates with dynamic INT8 for the product groups that tolerate it; the others are as in `w8a8-128`
-or in `stored8-32`.
+or stored in blocks of 128.
 
 A processor without instructions for dot products of int8 runs the second faster. `MIXED_BITS` for each weight is a guess,
 because only the search finds the groups.
@@ -138,13 +138,14 @@ def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candida
         yield Candidate(f"{prefix}int8-int8{TABLES}", (*before, tables), "int8", (8, 8, 32))
     rows = ("int8", 8, _pass("EmbeddingQuantization"))
     halves = ("fp16", 16, _pass("OnnxFloatToFloat16", op_include_list=["Gather"]))
-    four_bits, storage = 4 + (SCALE_BITS + 4) / 32, _pass("WeightQuantization", block_size=32)
+    four_bits = 4 + (SCALE_BITS + 4) / 32
+    stored, coarse = (_pass("WeightQuantization", block_size=size) for size in (32, 128))
     fine = {size: _blocks(8, size, accuracy_level=INT8_ACTIVATIONS) for size in (16, 32, 64, 128)}
     methods = [("weights4", "int4", four_bits, _blocks(4, 32), [rows])]
     for size in (32, 64, 128):
         methods.append((f"weights8-{size}", "int8", 8 + SCALE_BITS / size, _blocks(8, size), [rows, halves]))
-    methods.append(("stored8-32", "int8", 8 + SCALE_BITS / 32, storage, [rows]))
-    for name, work in zip(MIXED, (fine[128], storage), strict=True):
+    methods.append(("stored8-32", "int8", 8 + SCALE_BITS / 32, stored, [rows]))
+    for name, work in zip(MIXED, (fine[128], coarse), strict=True):
         methods.append((name, "int8", MIXED_BITS, work, [rows]))
     for size, work in fine.items():
         methods.append((f"w8a8-{size}", "int8", 8 + SCALE_BITS / size, work, [rows]))
@@ -375,7 +376,7 @@ class Search:
         Raises ConversionError if no candidate passes; before one is made, if the source or the suite allows no verdict.
         """
         directory.mkdir(parents=True)
-        self._directory, self._cache, self._progress = directory, cache, progress
+        self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()
         self.evaluation.check()
         progress.step("judging the source")
         doubts = [
@@ -477,10 +478,11 @@ class Search:
     def _mix(self, candidate: Candidate) -> Candidate:
         """Put smoothing, and dynamic INT8 for the product groups that tolerate it, before a candidate's passes.
 
-        All groups but the farthest are tried, then fewer. If no such set of groups passes, the candidate is returned unchanged.
+        All groups but the farthest are tried, then fewer; if another candidate's set passed, that set alone. If no set passes,
+        the candidate is returned unchanged.
         """
         groups, (_, smooth) = self._groups, self._smoothed
-        counts = {len(groups) - 1, len(groups) - 2, len(groups) // 2}
+        counts = self._passed or {len(groups) - 1, len(groups) - 2, len(groups) // 2}
         for count in sorted((count for count in counts if count > 0), reverse=True):
             self._progress.step(f"{self._label}, {count} of {len(groups)} groups")
             passes = (_dynamic_but(groups[count:]), *candidate.passes)
@@ -492,6 +494,7 @@ class Search:
             except (ConversionError, InputError):  # a pass does not fit this set
                 continue
             if state == "certified":
+                self._passed = {count}
                 return replace(candidate, passes=(*smooth, *passes))
         return candidate
 
