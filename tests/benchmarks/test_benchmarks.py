@@ -104,6 +104,7 @@ def test_a_group_with_a_wide_row_is_written_by_force_alone(results, monkeypatch,
 
 
 def test_certified_latencies_of_another_processor_are_kept_and_shown(results, monkeypatch):
+    monkeypatch.setattr(run, "OF_THE_DEMO", ())
     for isa, ratio in (("x86_64+a", 0.25), ("x86_64+b", 0.75), ("x86_64+a", 0.5)):
         compared = row("latency: the certified file", "its fp32 file", [(ratio, 1.0)], "s", "")
         monkeypatch.setitem(run.BENCHMARKS, "certification", lambda rows=[compared]: rows)
