@@ -225,11 +225,7 @@ def collect(
         doomed = _without(candidates, live)
         remote.delete([key.path for key in doomed])
         remote.remove_note("condemned", push.id)
-        for note in remote.notes(
-            "condemned"
-        ):  # those of certainly dead collectors; any other is its collector's
-            if remote.is_alive(note) is False:
-                remote.remove_note("condemned", note)
+        _clear_dead(remote)
     return CollectResult(doomed, len(sizes) - len(doomed), fenced)
 
 
@@ -332,6 +328,13 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
         return ()
 
     commit(remote, push, name, change)
+
+
+def _clear_dead(remote: RegistryStore) -> None:
+    """Remove the condemnations of certainly dead collectors; only its collector may remove any other condemnation."""
+    for note in remote.notes("condemned"):
+        if remote.is_alive(note) is False:
+            remote.remove_note("condemned", note)
 
 
 References = dict[str, tuple[str | None, frozenset[Digest]]]
