@@ -68,20 +68,14 @@ export class Blobs {
     }
   }
 
-  /**
-   * The bytes of a file, whole and verified as they leave the store.
-   * @param {File} file
-   */
+  /** The bytes of a file, whole and verified as they leave the store. @param {File} file */
   async read(file) {
     const bytes = concat(await Promise.all(piecesOf(file).map(({ hex }) => this.#kept(file, hex))))
     if ((await sha256(bytes)) !== hexOf(file.digest)) throw await this.#changed(file)
     return bytes
   }
 
-  /**
-   * The pieces of a file in order, each verified as it leaves the store: for a file beyond memory.
-   * @param {File} file
-   */
+  /** The pieces of a file in order, each verified as it leaves the store: for a file beyond memory. @param {File} file */
   async *parts(file) {
     for (const { hex } of piecesOf(file)) {
       const part = await this.#kept(file, hex)
@@ -103,11 +97,7 @@ export class Blobs {
     return new IntegrityError(`what was kept of ${file.digest} has changed; download it again`)
   }
 
-  /**
-   * A small document by its digest, from the store or the registry.
-   * @param {string} digest
-   * @param {AbortSignal} [signal]
-   */
+  /** A small document by its digest, from the store or the registry. @param {string} digest @param {AbortSignal} [signal] */
   async document(digest, signal) {
     const hex = hexOf(digest)
     const kept = await this.store.get(`piece/${hex}`)
@@ -119,10 +109,7 @@ export class Blobs {
     return bytes
   }
 
-  /**
-   * Only the pieces of these digests stay, and nothing that was arriving.
-   * @param {Set<string>} kept hex digits
-   */
+  /** Only the pieces of these digests stay, and nothing that was arriving. @param {Set<string>} kept hex digits */
   async keepOnly(kept) {
     for (const key of [...(await this.store.keys('piece/')), ...(await this.store.keys('arriving/'))]) {
       if (!kept.has(key.replace('piece/', ''))) await this.store.delete(key)

@@ -25,8 +25,13 @@ export function memoryStore() {
   }
 }
 
-/** A store in a browser's IndexedDB. @param {string} name @returns {Store} */
+/**
+ * A store in a browser's IndexedDB, which reads slowly: bytes that were just stored come from memory while they are there.
+ * @param {string} name @returns {Store}
+ */
 export function browserStore(name) {
+  /** @type {Map<string, WeakRef<Uint8Array>>} */
+  const recent = new Map()
   /** @type {Promise<IDBDatabase> | undefined} */
   let opened
   const open = () => (opened ??= new Promise((done, failed) => {
@@ -51,9 +56,15 @@ export function browserStore(name) {
     })
   }
   return {
-    get: (key) => act('readonly', (held) => held.get(key)),
-    put: async (key, bytes) => void (await act('readwrite', (held) => held.put(bytes.slice(), key))),
-    delete: async (key) => void (await act('readwrite', (held) => held.delete(key))),
+    get: async (key) => recent.get(key)?.deref()?.slice() ?? act('readonly', (held) => held.get(key)),
+    put: async (key, bytes) => {
+      await act('readwrite', (held) => held.put(bytes.slice(), key))
+      recent.set(key, new WeakRef(bytes))
+    },
+    delete: async (key) => {
+      recent.delete(key)
+      await act('readwrite', (held) => held.delete(key))
+    },
     keys: async (prefix) => {
       const found = await act('readonly', (held) => held.getAllKeys(IDBKeyRange.bound(prefix, `${prefix}\uffff`)))
       return found.map(String)
