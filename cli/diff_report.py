@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from onnxreg.cli.output import NUMBERS, counted, fold_line, printable, size, table
+from onnxreg.cli.output import NUMBERS, counted, fold_line, printable, size, standing, table
 from onnxreg.cli.versions import doubts
 from onnxreg.schema.compare.figures import VERDICTS, FigureRow
 from onnxreg.schema.compare.manifests import ManifestDiff
@@ -117,7 +117,7 @@ def _artifact(row: ArtifactRow) -> tuple[str, ...]:
     if len(set(sizes)) > 1 and sizes[0].endswith(unit):
         sizes[0] = sizes[0].removesuffix(unit)
     columns = [
-        [side.path, side.precision, size_, side.state] for side, size_ in zip(sides, sizes, strict=True)
+        [side.path, side.precision, size_, standing(side)] for side, size_ in zip(sides, sizes, strict=True)
     ]
     cells = [" -> ".join(dict.fromkeys(values)) for values in zip(*columns, strict=True)]
     latencies = dict.fromkeys(side.latency or "-" for side in sides)

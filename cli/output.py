@@ -75,6 +75,12 @@ def paint(word: str, stream: TextIO | None = None) -> str:
     return f"\x1b[{COLOURS[word.strip()]}m{word}\x1b[0m"
 
 
+def standing(item: Any, state: str = "") -> str:
+    """The state of an artifact for people: a file in full precision, with which others are compared, is the `reference`."""
+    state = state or item.state
+    return "reference" if state == "unknown" and item.precision == "float32" else state
+
+
 def filled(text: str, width: int, indent: str = "", first: str = "") -> str:
     """Fold a text at `width`, with `first` before the first line and `indent` before the others; words stay whole."""
     return TextWrapper(width, first, indent, break_long_words=False, break_on_hyphens=False).fill(text)

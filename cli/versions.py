@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.output import counted, fields, filled, fold_line, number, printable, size, table
+from onnxreg.cli.output import counted, fields, filled, fold_line, number, printable, size, standing, table
 from onnxreg.schema.core import canonical
 from onnxreg.schema.log.state import RECALL, suite_checks
 from onnxreg.schema.manifest.vocabulary import UNJUDGED
@@ -55,12 +55,7 @@ def screen(
     manifest = version.manifest
     partial = None if version.held is None else f"partial: reg pull {version.ref} fetches the rest"
     first = (
-        (
-            str(version.ref),
-            *_facts(manifest),
-            f"manifest {version.digest}",
-            *_keyed({"held": partial}),
-        ),
+        [str(version.ref), *_facts(manifest), f"manifest {version.digest}", *_keyed({"held": partial})],
         _artifacts(version),
         _shipping(version),
         _figures(manifest, is_full),
@@ -214,7 +209,7 @@ def _artifacts(version: Release) -> Iterator[str]:
         first, present = items[0], [item for item in items if item.path in (version.held or ())]
         name = f"{len(items)} heads" if first.path in heads else first.path
         share = f"{len(present)} of {len(items)}" if len(items) > 1 else "yes" if present else "no"
-        certification = states[first.path]
+        certification = standing(first, states[first.path])
         if certification == "certified" and any(item.reaches_limit for item in items):
             certification += ", interval above the limit"
         total = size(sum(item.own_size for item in items))
@@ -224,14 +219,24 @@ def _artifacts(version: Release) -> Iterator[str]:
     return table(header, rows)
 
 
+SHIPPING = {
+    "certified": ("ship", "certified"),
+    "refused": ("not", "refused"),
+    "unsettled": ("open", "judged, but not settled"),
+    "reference": ("base", "reference, in full precision"),
+    "unknown": ("unknown", "not judged"),
+}
+"""State of artifacts -> the key and the words of their line."""
+
+
 def _shipping(version: Release) -> Iterator[str]:
     """Lines about the artifacts that may ship as certified, then about the others, with reasons of refusals and doubts."""
     paths: dict[str, list[str]] = {}
     heads: Counter[str] = Counter()
     states, of_heads = _states(version), version.manifest.heads
     for item in version.manifest.artifacts:
-        state = states[item.path]
-        if state == "unknown" and item.certification.rule is not None:
+        state = standing(item, states[item.path])
+        if state in ("reference", "unknown") and item.certification.rule is not None:
             state = "unsettled"
         if item.path in of_heads:
             heads[state] += 1
@@ -241,10 +246,10 @@ def _shipping(version: Release) -> Iterator[str]:
     for state, count in heads.items():
         paths.setdefault(state, []).insert(0, counted(count, "artifact") + " of heads")
     paths.setdefault("certified", ["no artifact"])
-    keys = {"certified": "ship", "refused": "not", "unsettled": "open", "unknown": "unknown"}
-    words = {"unsettled": "judged, but not settled", "unknown": "not judged"}
-    ordered = [(state, key) for state, key in keys.items() if state in paths]
-    yield from _keyed({key: f"{words.get(state, state)}: {_named(paths[state])}" for state, key in ordered})
+    rows = {
+        key: f"{words}: {_named(paths[state])}" for state, (key, words) in SHIPPING.items() if state in paths
+    }
+    yield from _keyed(rows)
     yield from doubts(version)
     for item in version.manifest.artifacts:
         against = {"refused": "refused", "unknown": "unsettled"}.get(item.certification.state, "")
@@ -295,9 +300,8 @@ def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:
         sides = (artifact.metadata.inputs, artifact.metadata.outputs)
-        inputs, outputs = (
-            ", ".join(f"{spec.name} {spec.dtype}{spec.shape_text}" for spec in side) for side in sides
-        )
+        specs = ([f"{spec.name} {spec.dtype}{spec.shape_text}" for spec in side] for side in sides)
+        inputs, outputs = map(", ".join, specs)
         contracts.setdefault((inputs, outputs), []).append(artifact)
     if len(contracts) > 1 and not is_full:
         graphs = [artifacts[0] for artifacts in contracts.values()]
@@ -426,11 +430,8 @@ def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
     record = _recorded(version, "search")
     if not record:
         return
-    timed = {
-        name: [item.ratio for item in items if item.ratio]
-        for one in tables
-        for name, items in one.candidates.items()
-    }
+    items = (pair for one in tables for pair in one.candidates.items())
+    timed = {name: [item.ratio for item in measured if item.ratio] for name, measured in items}
     trials, winner = record["candidates"], printable(record["winner"])
     rows = [
         (

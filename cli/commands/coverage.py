@@ -3,7 +3,7 @@
 from onnxreg.cli.commands.resolve import UNCERTIFIED
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import ANYTHING, REF, REMOTE, option, read_devices, takes_query
-from onnxreg.cli.output import counted, size, table
+from onnxreg.cli.output import counted, size, standing, table
 from onnxreg.registry.resolution import DeviceCoverage, NoAnswerError, coverage
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
@@ -53,5 +53,5 @@ def _row(covered: DeviceCoverage) -> tuple[object, ...]:
     if isinstance(answer, Exception):
         return *whose, None, None, None, None, None, answer.outcome.nearest()
     artifact = answer.artifact
-    facts = (answer.located.version, artifact.path, artifact.format, artifact.state, size(answer.size))
+    facts = (answer.located.version, artifact.path, artifact.format, standing(artifact), size(answer.size))
     return *whose, *facts, None

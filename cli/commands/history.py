@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import MAX_AGE, NAME, OFFLINE, PRECISION, REMOTE, option
-from onnxreg.cli.output import counted, number, printable, size, table
+from onnxreg.cli.output import counted, number, printable, size, standing, table
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish, Timing
 
@@ -119,13 +119,11 @@ def history(
     history = model_history(name, records, metric, is_chosen)
     rows = []
     for row in history.versions:
-        artifact, words = (
-            row.artifact,
-            [word for word in (row.status, *row.channels) if word not in ("", "refused")],
-        )
+        artifact = row.artifact
+        words = [word for word in (row.status, *row.channels) if word not in ("", "refused")]
         facts: tuple[object, ...] = (None,) * 4
         if artifact:
-            facts = (artifact.path, size(artifact.size), artifact.state, artifact.latency)
+            facts = (artifact.path, size(artifact.size), standing(artifact), artifact.latency)
         interval = " to ".join(map(number, row.interval or ()))
         remark = None if row.value is None or history.is_charted(row) else "other suite"
         rows.append((row.version, (row.time or "")[:10], words, *facts, number(row.value), interval, remark))

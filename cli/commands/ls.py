@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import FORMATS, MAX_AGE, OFFLINE, PRECISION, REMOTE, argument, complete_name, flag
-from onnxreg.cli.output import fields, size, table
+from onnxreg.cli.output import fields, size, standing, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log.log import FINISH, PATTERN, named_copy, open_log
 from onnxreg.registry.store.directory import DirectoryRegistry
@@ -83,10 +83,8 @@ def command(
 
 
 def _none(reader: RegistryReader) -> str:
-    is_own, copy = (
-        isinstance(reader, DirectoryRegistry),
-        f", {named_copy(reader)}," if reader.is_mirror else "",
-    )
+    is_own = isinstance(reader, DirectoryRegistry)
+    copy = f", {named_copy(reader)}," if reader.is_mirror else ""
     how = FINISH if copy else "reg export and reg add make some" if is_own else "reg push brings some"
     return f"{reader.url}{copy} holds no models yet: {how}"
 
@@ -113,7 +111,7 @@ def _matches(
         for name, artifacts in newest.items()
     ]
     rows = [
-        (item.name, item.version, item.path, item.format, item.precision, size(item.size), item.state)
+        (item.name, item.version, item.path, item.format, item.precision, size(item.size), standing(item))
         for artifacts in newest.values()
         for item in artifacts
     ]
@@ -127,14 +125,10 @@ def _versions(session: Session, reader: RegistryReader, name: str) -> None:
     versions = versions_json(open_log(reader, name))
     rows = []
     for item in versions["versions"]:
-        total, state, states = (
-            size(item["size"]) if "size" in item else None,
-            item["state"],
-            item.get("states", {}),
-        )
+        state, states = item["state"], item.get("states", {})
         if state == "refused" and 0 < (refused := list(states.values()).count("refused")) < len(states):
             state = f"{refused} of {len(states)} refused"
-        facts = (item["version"], item["manifest"][7:19], total)
+        facts = (item["version"], item["manifest"][7:19], size(item["size"]) if "size" in item else None)
         rows.append((*facts, item["channels"], state, item["held"] or None))
     header = ("VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE", "HELD")
     session.show(versions, table(header, rows))

@@ -15,7 +15,7 @@ from onnxreg.cli.options import (
     read_one_device,
     takes_query,
 )
-from onnxreg.cli.output import paint, size, table
+from onnxreg.cli.output import paint, size, standing, table
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.query.requirements import Query
@@ -80,7 +80,7 @@ def command(
 def _lines(resolution: Resolution, explain: bool) -> Iterator[str]:
     artifact, rejected = resolution.artifact, resolution.outcome.rejected
     doubt = f" by a later evaluation; its manifest says {artifact.stated}" if artifact.stated else ""
-    state = f"{paint(artifact.state)}{doubt}"
+    state = f"{paint(standing(artifact))}{doubt}"
     yield f"{resolution.located.ref}  {artifact.format}  {artifact.precision}  {state}"
     yield f"manifest {resolution.located.entry.manifest}"
     yield f"url      {resolution.files[0][1]}"
