@@ -35,7 +35,7 @@ from onnxreg.schema.gates.statements import FULL_PRECISION
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
 from onnxreg.schema.manifest.draft import Draft, Verdict
 
-SCORES, SCORES_VERSION = "scores", 7
+SCORES, SCORES_VERSION = "scores", 8
 """Kind and version of the cache's entries; raise the version if equal bytes get other scores, such as from other batches."""
 DISTANCE_INPUTS = 48
 """The most inputs of a suite on which the distance between two files is measured."""

@@ -1,12 +1,11 @@
 """Run a model over the items of a suite, on all cores.
 
-A model that quantizes activations while it runs takes one item at a time, as on a device, because the scales are computed
-over a whole batch. A graph of arbitrary arrays takes one row at a time, because the graph may mix rows. In any other
-model rows of texts are independent, so items of equal shape share a run. Each run computes on one thread, and runs are
-parallel, so sums are added in the same order on any number of cores.
+A file takes one item at a time, as on a device: scales of activations may be computed over a whole batch. A module of
+PyTorch, whose runs cost more, takes texts of equal shape together, since its rows of texts are independent. Each run
+computes on one thread, and runs are parallel, so sums are added in the same order on any number of cores.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.evaluators import ModelInput, Run, TaskEvaluator
-from onnxreg.converters.onnx.graph_operators import containers
-from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import conversion, model_builder
 from onnxreg.converters.passes.merge_decoders import PAST
 from onnxreg.converters.passes.tools import samples
@@ -32,15 +29,6 @@ from onnxreg.schema.core.progress import count_cores
 MASK = "attention_mask"
 MAX_ROWS, MAX_VALUES = 16, 200_000
 """The most rows of one run, and the most values of its largest input."""
-DYNAMIC = frozenset(
-    {
-        *("DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"),
-        *("MatMulInteger", "ConvInteger", "QAttention"),
-    }
-)
-"""Operators that quantize activations while a graph runs."""
-INT8_ACTIVATIONS = 4
-"""The `accuracy_level` of a MatMulNBits that may round activations to int8."""
 
 
 def predict(
@@ -94,7 +82,7 @@ def _batches(inputs: Sequence[ModelInput], rows: int) -> Iterator[list[int]]:
 
 @dataclass(frozen=True)
 class Runner:
-    """A loaded model that takes up to `rows` rows at once; 1 if rows depend on each other, or the shape is fixed.
+    """A loaded model that takes up to `rows` rows at once.
 
     For a graph, `gives` has the number of axes of each output, 0 if unknown; `has_past` is True if the graph takes keys and
     values; `length` is the number of tokens in a row, None if not fixed.
@@ -126,8 +114,10 @@ def parent_runner(
     A run raises ConversionError if the source does not take the inputs.
     """
     if isinstance(start, conversion.TorchModel):
+        axes = {start.axes_of(name).get(0) for name in start.inputs}
+        is_dynamic = len(axes) == 1 and all(isinstance(axis, str) for axis in axes)
         with conversion.runner(start) as run:
-            yield Runner(run, _rows(start.axes_of(name).get(0) for name in start.inputs))
+            yield Runner(run, MAX_ROWS if is_dynamic else 1)
     elif start.is_dir():
         yield Runner(model_builder.torch_run(start, trust_remote_code))
     else:
@@ -172,15 +162,7 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
         return {name: array[:, :own] if name in per_token else array for name, array in outputs.items()}
 
     gives = {item.name: len(item.shape) for item in session.get_outputs()}
-    is_alone = past or fixed is not None or path.suffix != ".onnx"
-    is_alone = is_alone or any(  # it quantizes activations while it runs
-        node.op_type in DYNAMIC
-        or ("accuracy_level", INT8_ACTIVATIONS) in {(entry.name, entry.i) for entry in node.attribute}
-        for body in containers(load_onnx(path))
-        for node in body.node
-    )
-    rows = 1 if is_alone else _rows(item.shape[0] if item.shape else None for item in takes.values())
-    return Runner(run, rows, gives, bool(past), fixed)
+    return Runner(run, 1, gives, bool(past), fixed)
 
 
 def generator(graphs: Mapping[str, Path], directory: Path) -> "Runner":
@@ -197,10 +179,3 @@ def generator(graphs: Mapping[str, Path], directory: Path) -> "Runner":
         return {TOKENS: np.array([generate(model, feed, settings, None, positions)[0]], dtype=np.int64)}
 
     return Runner(run)
-
-
-def _rows(first_axes: Iterable[Any]) -> int:
-    """Return the most rows of one run: several if the first axes of all inputs have one name, and are thus dynamic; else 1."""
-    axes = set(first_axes)
-    is_named = all(isinstance(axis, str) for axis in axes)
-    return MAX_ROWS if is_named and len(axes) == 1 else 1

@@ -24,7 +24,6 @@ from onnxreg.converters.evaluation.evaluate import BASE, SourceEvaluation, time_
 from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
 from onnxreg.converters.evaluation.metric import EvaluationError, combine
-from onnxreg.converters.evaluation.predict import INT8_ACTIVATIONS
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.tensors import tensor_bytes
 from onnxreg.converters.passes.base import run
@@ -41,6 +40,8 @@ from onnxreg.schema.manifest.draft import Draft
 PRODUCTS = ("MatMul", "Gemm")
 SCALE_BITS = 32
 """Number of bits in the scale of a block of weights."""
+INT8_ACTIVATIONS = 4
+"""The `accuracy_level` of a MatMulNBits that may round activations to int8."""
 TABLES = "-embeddings"
 """The end of the name of a candidate that quantizes embedding tables in a way of its own."""
 MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1

@@ -114,16 +114,21 @@ def test_graphs_that_are_not_of_the_model_are_refused(tmp_path, checkpoint, cand
     assert str(tmp_path) not in caught.value.message
 
 
-def test_items_share_a_run_only_if_rows_do_not_depend_on_each_other(tmp_path, candidate, checkpoint):
-    """As where scales are computed over all values of a run, or the first axes of inputs differ."""
-    assert artifact_runner(candidate()).rows == 16
-    body = """flat = Cast <to = 1> (input_ids) codes, scale, zero = DynamicQuantizeLinear(flat)
-        y = DequantizeLinear(codes, scale, zero)"""
-    onnx.save(graph(body, "int64[b, s] input_ids", "float[b, s] y"), tmp_path / "dynamic.onnx")
-    assert artifact_runner(tmp_path / "dynamic.onnx").rows == 1
-    path = saved(tmp_path / "other.onnx", {"input_ids": "b", "attention_mask": "c"})
-    assert artifact_runner(path).rows == 1
-    evaluator = evaluator_of(checkpoint())
+def test_items_share_a_run_of_the_source_and_not_of_a_file(candidate, checkpoint):
+    evaluator, rows = evaluator_of(checkpoint()), set()
+
+    def counting(run: Any) -> Any:
+        def counted(feed: Any) -> Any:
+            rows.add(len(feed["input_ids"]))
+            return run(feed)
+
+        return dataclasses.replace(run, run=counted)
+
+    predictions(evaluator, counting(artifact_runner(candidate())), TEXTS * 9)
+    assert rows == {1}
+    with parent_runner(evaluator.subject.part.start) as run:
+        predictions(evaluator, counting(run), TEXTS * 9)
+    assert max(rows) == 9
     with parent_runner(evaluator.subject.part.start) as run:
         together = predictions(evaluator, run, TEXTS * 9)
         alone = predictions(evaluator, run.run, TEXTS * 9)
