@@ -23,7 +23,7 @@ from onnxreg.converters.source.source_files import digest_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.gates.statements import EvaluationDocument
+from onnxreg.schema.gates.statements import EvaluationDocument, MetricRecord
 from onnxreg.schema.log.state import CERTIFICATE, ITEM_SCORES
 from onnxreg.schema.manifest.draft import DraftArtifact, DraftFile
 
@@ -61,13 +61,13 @@ def write(
     path, verdict, records = path_of(artifact.path), artifact.verdict, []
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     for judgement in judgements:
-        records.append(judgement.record())
+        records.append(judgement.record.to_json())
         if item_scores:
             file = f"{DIRECTORY}/{artifact.path}.{judgement.metric.id}.csv"
             (root / file).write_bytes(data := judgement.table.encode())
             records[-1]["item_scores"] = {"path": file, "digest": str(Digest.of(data))}
             yield DraftFile(ITEM_SCORES, file)
-    unit = "group" if any(judgement.table.is_grouped for judgement in judgements) else "item"
+    unit = "group" if any(one.record.groups < one.record.samples for one in judgements) else "item"
     value = {
         "format": "onnxreg-evaluation",
         "format_version": 1,
@@ -97,7 +97,7 @@ def recompute(
     Raises NotFoundError if no item scores were published, InputError if a metric is not installed or has another version
     here, IntegrityError for scores that do not belong to the certificate.
     """
-    judgements: list[Judgement] = []
+    records: list[MetricRecord] = []
     differences: list[FigureDifference] = []
     for recorded in certificate.metrics:
         if recorded.item_scores is None:
@@ -118,19 +118,19 @@ def recompute(
                 f"install the version of {recorded.package or 'onnxreg'} that wrote it",
             )
         try:
-            judgement = metric.judge(table, recorded.limit, recorded.settings)
+            record = metric.judge(table, recorded.limit, recorded.settings).record
         except (ConversionError, InputError) as error:
             raise IntegrityError(
                 f"{label}: the item scores do not fit the metric {recorded.metric}"
             ) from error
-        judgements.append(judgement)
-        old, new = recorded.to_json(), judgement.record()
+        records.append(record)
+        old, new = recorded.to_json(), record.to_json()
         differences += [
             FigureDifference(recorded.metric, key, old.get(key), new.get(key))
             for key in sorted((old.keys() | new.keys()) - {"item_scores", "package"})
             if not _same(old.get(key), new.get(key))
         ]
-    state = combine(judgements)[0] if judgements else "unknown"
+    state = combine(records)[0] if records else "unknown"
     if state != certificate.state:
         differences.append(FigureDifference("", "state", certificate.state, state))
     return differences

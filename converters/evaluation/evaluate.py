@@ -407,8 +407,8 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
             continue
         progress.step(f"judging {path}")
         judgements = evaluation.judge(draft.root / path)
-        state, reasons = combine(judgements)
-        rules = ", ".join(dict.fromkeys(judgement.metric.rule for judgement in judgements))
+        state, reasons = combine([one.record for one in judgements])
+        rules = ", ".join(dict.fromkeys(one.record.rule for one in judgements))
         report = certificate.path_of(path)
         checks = [
             check

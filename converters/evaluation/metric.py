@@ -12,7 +12,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import wraps
 from importlib import import_module
 from inspect import isfunction
@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from onnxreg.converters.source.toolchain import distributions
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, missing_extra
+from onnxreg.schema.gates.statements import MetricRecord, State
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -77,11 +78,6 @@ class ScoreTable:
     @property
     def group_count(self) -> int:
         return int(self.groups[-1]) + 1 if len(self) else 0
-
-    @property
-    def is_grouped(self) -> bool:
-        """True if a group has more than one item."""
-        return self.group_count < len(self)
 
     def encode(self) -> bytes:
         """Write CSV (RFC 4180, line feeds): `group`, `parent:<column>`..., `candidate:<column>`...; numbers only.
@@ -149,7 +145,6 @@ def _text(value: float) -> Any:
     return int(value) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else repr(value)
 
 
-State = Literal["certified", "refused", "unknown"]
 CHECKED = {"certified": "pass", "refused": "fail", "unknown": "unknown"}
 """The verdict of a check, for each state."""
 MAX_LISTED_LABELS = 20
@@ -165,65 +160,39 @@ class Part:
     """The figures of a part that a metric judges separately, such as a label; most metrics have a single part "".
 
     Figures are None if there was nothing to measure. `losing` describes the loss in words. A part with `doubts` is not
-    judged: `state` is None. `groups` counts the independent items behind the figures. `facts` are particular to the metric.
+    judged: `state` is None.
     """
 
     name: str
+    samples: int
     parent: float | None = None
     value: float | None = None
     loss: float | None = None
     losing: str = ""
-    groups: int = 0
-    doubts: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    doubts: Sequence[str] = ()
     interval: Interval | None = None
     state: State | None = None
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """The figures of one metric (`Metric`) on one artifact. `loss` must be below `limit`.
-
-    `parent`, `value` and `loss` are None if there was nothing to measure. `settings` are the settings of the rule, and `table`
-    has the item scores behind the figures.
-    """
+    """The record of one metric (`Metric`) on one artifact, its parts, and the item scores behind the figures."""
 
     metric: Any
-    limit: float
-    parent: float | None
-    value: float | None
-    loss: float | None
-    interval: Interval | None
-    state: State
-    reasons: tuple[str, ...]
-    settings: Mapping[str, Any]
+    record: MetricRecord
     parts: tuple[Part, ...]
     table: ScoreTable = field(compare=False)
 
-    def record(self) -> dict[str, Any]:
-        """Return the record of the metric in a certificate, in JSON form; see `schema.gates.statements.MetricRecord`."""
-        metric, figures = self.metric, ("limit", "parent", "value", "loss", "state")
-        return {
-            "metric": metric.id,
-            **{name: getattr(metric, name) for name in ("version", "direction", "rule")},
-            **{name: getattr(self, name) for name in figures},
-            "samples": len(self.table),
-            "groups": self.table.group_count,
-            "reasons": list(self.reasons),
-            "settings": dict(self.settings),
-            **({} if self.interval is None else {"interval": list(self.interval)}),
-            **({} if metric.package is None else {"package": metric.package}),
-        }
 
-
-def judge_loss(loss: float, interval: Interval | None, limit: float, margin: bool = False) -> State:
+def judge_loss(loss: float, interval: Interval | None, limit: float, settings: Mapping[str, Any]) -> State:
     """Judge a loss by the rule of the interval: refuse it only if the whole interval is at the limit or above.
 
-    Certify a loss below the limit; with a `margin`, only if the whole interval is below the limit. Any other loss is
-    unknown: a larger suite decides.
+    Certify a loss below the limit; with the setting `margin`, only if the whole interval is below the limit. Any other
+    loss is unknown: a larger suite decides.
     """
     if loss < limit:
-        return "unknown" if margin and (interval is None or interval[1] >= limit) else "certified"
+        is_wide = interval is None or interval[1] >= limit
+        return "unknown" if is_wide and settings.get("margin") else "certified"
     return "refused" if interval is not None and interval[0] >= limit else "unknown"
 
 
@@ -254,14 +223,14 @@ def listing(names: Sequence[str]) -> str:
     return ", ".join(name[:80] for name in names[:MAX_LISTED_LABELS]) + more
 
 
-def combine(judgements: Sequence[Judgement]) -> tuple[State, tuple[str, ...]]:
+def combine(records: Sequence[MetricRecord]) -> tuple[State, tuple[str, ...]]:
     """Combine the states of several metrics: refused wins over unknown, and unknown over certified.
 
     The reasons for the winning state come first.
     """
     order: tuple[State, ...] = ("refused", "unknown", "certified")
-    ranked = sorted(judgements, key=lambda judgement: order.index(judgement.state))
-    return ranked[0].state, tuple(reason for judgement in ranked for reason in judgement.reasons)
+    ranked = sorted(records, key=lambda record: order.index(record.state))
+    return ranked[0].state, tuple(reason for record in ranked for reason in record.reasons)
 
 
 LIBRARIES = ("jiwer", "sacrebleu", "scikit-learn", "scipy")
@@ -416,55 +385,21 @@ class Metric:
     def judge(self, table: ScoreTable, limit: float, settings: Mapping[str, Any]) -> Judgement:
         """Judge an artifact by its scores alone.
 
-        Each part without a doubt is judged by the rule of the interval (`judge_loss`). A refused part refuses the artifact;
-        otherwise an unclear part, a part in doubt, or a doubt about the whole leaves the verdict unknown.
-
         Args:
             settings: the rule's settings, such as the least evidence, and the facts about the suite.
 
         Raises ConversionError if the metric fails, or gives NaN or infinity.
         """
-        parts, losses = self.parts(table, settings), self.resampled(table)
-        judged = []
-        for number, part in enumerate(parts):
-            if part.loss is not None:
-                interval = percentiles(losses[:, number]) if part.groups > 1 else None
-                state = judge_loss(part.loss, interval, limit, settings.get("margin", False))
-                part = replace(part, interval=interval, state=None if part.doubts else state)
-            judged.append(part)
-        by_state: dict[State | None, list[Part]] = {}
-        for part in judged:
-            by_state.setdefault(part.state, []).append(part)
-        lost = [f"{part.losing}, the limit is below {limit:g}" for part in by_state.get("refused", ())]
-        doubts = [unclear(part.losing, part.interval, limit) for part in by_state.get("unknown", ())]
-        doubts += [doubt for part in judged for doubt in part.doubts]
-        doubts += self.doubts(len(table), judged, settings)
-        verdict: State = "refused" if lost else "unknown" if doubts else "certified"
-        reasons = lost + doubts if lost or doubts else self.proof(by_state["certified"], limit, settings)
-        loss, interval = self.worst(judged, losses)
-        is_measured = any(part.loss is not None for part in parts)
-        values = [self.value(rows) if is_measured else None for rows in (table.parent, table.candidate)]
-        return Judgement(
-            metric=self,
-            limit=limit,
-            parent=values[0],
-            value=values[1],
-            loss=loss,
-            interval=interval,
-            state=verdict,
-            reasons=(*reasons, *self.notes(judged, settings)),
-            settings=settings,
-            parts=tuple(judged),
-            table=table,
-        )
-
-    def parts(self, table: ScoreTable, settings: Mapping[str, Any]) -> list[Part]:
-        """The figures that are judged separately: a single part for most metrics, none for an empty suite."""
         if not len(table):
-            return []
+            return self.judgement(table, limit, settings, doubts=["the suite has no items"])
         parent, value = (self._number(self.value, rows) for rows in (table.parent, table.candidate))
         loss, skill = self._number(self.loss, parent, value), self._number(self.skill, table.parent)
+        losses = (
+            self.loss(self.value(table.parent[rows]), self.value(table.candidate[rows]))
+            for rows in draws(table.groups, table.group_count)
+        )
         groups, doubts = table.group_count, []
+        interval = percentiles(np.fromiter(losses, np.float64)) if groups > 1 else None
         if groups < self.min_groups:
             doubts.append(f"the suite has {groups} independent items, {self.id} needs {self.min_groups}")
         if skill < self.min_skill:
@@ -474,35 +409,59 @@ class Metric:
             )
         if settings.get("other_labels"):
             doubts.append(unmatched(settings["other_labels"]))
+        state = None if doubts else judge_loss(loss, interval, limit, settings)
         losing = f"{self.id} loses {loss:.3g} (from {parent:.4g} to {value:.4g})"
-        return [Part("", parent, value, loss, losing, groups, tuple(doubts))]
+        proof = [f"{losing}, the limit is below {limit:g}"]
+        if interval and interval[1] >= limit:
+            proof.append(f"its interval is above the limit: it reaches {interval[1]:.3g}")
+        part = Part("", len(table), parent, value, loss, losing, doubts, interval, state)
+        return self.judgement(table, limit, settings, [part], loss, interval, proof=proof)
 
-    def resampled(self, table: ScoreTable) -> Floats:
-        """The loss of each part in resampled suites, float64 `[resamples, parts]`; NaN if there is nothing to measure."""
-        losses = np.full((RESAMPLES, 1), np.nan)
-        for number, rows in enumerate(draws(table.groups, table.group_count)):
-            losses[number] = self.loss(self.value(table.parent[rows]), self.value(table.candidate[rows]))
-        return losses
+    def judgement(
+        self,
+        table: ScoreTable,
+        limit: float,
+        settings: Mapping[str, Any],
+        parts: Sequence[Part] = (),
+        loss: float | None = None,
+        interval: Interval | None = None,
+        doubts: Sequence[str] = (),
+        proof: Sequence[str] = (),
+        notes: Sequence[str] = (),
+    ) -> Judgement:
+        """Combine judged parts: a refused part refuses the artifact; otherwise, any unclear part or doubt leaves it unknown.
 
-    def worst(self, parts: Sequence[Part], losses: Floats) -> tuple[float | None, Interval | None]:
-        """Return the loss of the artifact as a whole, and its interval; `losses` are the resampled losses of the parts."""
-        return (parts[0].loss, parts[0].interval) if parts else (None, None)
-
-    def doubts(self, samples: int, parts: Sequence[Part], settings: Mapping[str, Any]) -> list[str]:
-        """Return doubts about the artifact as a whole, besides the parts' own: the verdict is unknown unless a part refuses."""
-        return [] if samples else ["the suite has no items"]
-
-    def proof(self, parts: Sequence[Part], limit: float, settings: Mapping[str, Any]) -> list[str]:
-        """The reasons why an artifact is certified."""
-        (part,) = parts
-        reasons = [f"{part.losing}, the limit is below {limit:g}"]
-        if part.interval and part.interval[1] >= limit:
-            reasons.append(f"its interval is above the limit: it reaches {part.interval[1]:.3g}")
-        return reasons
-
-    def notes(self, parts: Sequence[Part], settings: Mapping[str, Any]) -> list[str]:
-        """Further reasons, for any verdict."""
-        return []
+        Args:
+            loss, interval: of the artifact as a whole.
+            doubts: doubts about the whole, besides the parts' own.
+            proof: the reasons why an artifact is certified.
+            notes: further reasons, for any verdict.
+        """
+        lost = [f"{part.losing}, the limit is below {limit:g}" for part in parts if part.state == "refused"]
+        unsure = [unclear(part.losing, part.interval, limit) for part in parts if part.state == "unknown"]
+        unsure += [*(doubt for part in parts for doubt in part.doubts), *doubts]
+        is_measured = any(part.loss is not None for part in parts)
+        parent, value = (
+            self.value(rows) if is_measured else None for rows in (table.parent, table.candidate)
+        )
+        more: dict[str, Any] = {"interval": interval, "package": self.package}
+        record = MetricRecord(
+            metric=self.id,
+            version=self.version,
+            direction=self.direction,
+            rule=self.rule,
+            limit=limit,
+            parent=parent,
+            value=value,
+            loss=loss,
+            samples=len(table),
+            groups=table.group_count,
+            state="refused" if lost else "unknown" if unsure else "certified",
+            reasons=(*(lost + unsure or proof), *notes),
+            settings=dict(settings),
+            **{key: value for key, value in more.items() if value is not None},
+        )
+        return Judgement(self, record, tuple(parts), table)
 
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
         """The checks of the manifest, in JSON form: the value, and the loss with its limit.
@@ -511,15 +470,16 @@ class Metric:
             name: the name of the suite and the metric, such as `sts/spearman`.
             dataset: the digest of the suite.
         """
-        common = {"verdict": CHECKED[judgement.state], "samples": len(judgement.table), "dataset": dataset}
-        value = {"name": name, "metric": self.id, "value": judgement.value, "direction": self.direction}
+        record = judgement.record
+        common = {"verdict": CHECKED[record.state], "samples": record.samples, "dataset": dataset}
+        value = {"name": name, "metric": self.id, "value": record.value, "direction": self.direction}
         loss = {
             "name": f"{name}/loss",
             "metric": f"{self.id}_loss",
-            "value": judgement.loss,
-            "limit": judgement.limit,
+            "value": record.loss,
+            "limit": record.limit,
             "direction": "lower",
-            **({} if judgement.interval is None else {"interval": list(judgement.interval)}),
+            **({} if record.interval is None else {"interval": list(record.interval)}),
         }
         return [value | common, loss | common]
 

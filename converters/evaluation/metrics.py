@@ -19,12 +19,12 @@ from onnxreg.converters.evaluation.metric import (
     RESAMPLES,
     Floats,
     Integers,
-    Interval,
     Judgement,
     Metric,
     Part,
     ScoreTable,
     draws,
+    judge_loss,
     library,
     listing,
     percentiles,
@@ -333,9 +333,9 @@ class CharacterRecall(SpanMetric):
     """The share of a label's gold characters that a prediction of the same label covers; each label is a part.
 
     The value over all labels is the share of all gold characters; the loss is the largest loss of a label, at least 0. A
-    label is not judged if it has too little gold, or if the parent itself hardly finds it. The facts of a part are `spans` and
-    `characters` (of the gold), and `false_alarms`: the share of characters outside the gold that the parent gives the
-    label. Recall minus false alarms is Youden's J, or informedness: 0 for a model that guesses in any way.
+    label is not judged if it has too little gold, or if the parent itself hardly finds it: its recall minus its false alarms,
+    the share of characters outside the gold that it gives the label. This is Youden's J, or informedness: 0 for a model that
+    guesses in any way. The samples of a part are gold spans.
     """
 
     id = "character_recall"
@@ -389,14 +389,13 @@ class CharacterRecall(SpanMetric):
                 "nothing can be certified"
             )
 
-    def parts(self, table: ScoreTable, settings: Mapping[str, Any]) -> list[Part]:
+    def judge(self, table: ScoreTable, limit: float, settings: Mapping[str, Any]) -> Judgement:
         minimum, characters = MinimumEvidence.read(settings), int(table.parent[:, 0].sum())
-        parts = []
-        for name, parent, candidate in zip(*_by_label(table), strict=True):
+        parts, drawn = list[Part](), self.resampled(table)
+        for name, parent, candidate, losses in zip(*_by_label(table), drawn.T, strict=True):
             gold, hits, predicted, spans = parent.sum(axis=0).tolist()
-            facts: dict[str, Any] = {"spans": spans, "characters": gold, "false_alarms": None}
             if not gold:
-                parts.append(Part(name, facts=facts))
+                parts.append(Part(name, spans))
                 continue
             kept_hits, outside = int(candidate[:, 1].sum()), characters - gold
             alarms = (predicted - hits) / outside if outside else 1.0
@@ -409,10 +408,32 @@ class CharacterRecall(SpanMetric):
                     f"the other characters, the difference must reach {minimum.min_parent_recall}"
                 )
             groups = len(np.unique(table.groups[parent[:, 0] > 0]))
+            interval = percentiles(losses) if groups > 1 else None
+            state = None if doubts else judge_loss(loss, interval, limit, settings)
             losing = f"{name} loses {loss:.3g} of its recall"
-            facts["false_alarms"] = alarms
-            parts.append(Part(name, recall, kept_hits / gold, loss, losing, groups, tuple(doubts), facts))
-        return parts
+            parts.append(Part(name, spans, recall, kept_hits / gold, loss, losing, doubts, interval, state))
+        judged = [number for number, part in enumerate(parts) if part.state is not None]
+        largest = max((max(parts[number].loss or 0.0, 0.0) for number in judged), default=None)
+        worst = np.nan_to_num(drawn[:, judged], nan=0.0).max(axis=1, initial=0.0)
+        without = [part.name for part in parts if part.loss is None]
+        doubts = [] if len(table) else ["the evaluation suite is empty"]
+        if len(table) and len(without) == len(parts):
+            doubts = ["the evaluation suite has no gold for any label of the model"]
+        if others := convert(settings.get("other_labels", {}), dict[str, Count]):
+            doubts.append(unmatched(others, [part.name for part in parts]))
+        certified = (
+            f"no label loses {limit} or more; judged: {listing([parts[number].name for number in judged])}, each with at "
+            f"least {minimum.min_gold_chars} gold characters and a parent's recall above chance of at least "
+            f"{minimum.min_parent_recall}"
+        )
+        ends = [(part.name, part.interval[1]) for part in parts if part.interval]
+        wide = [f"{name} (to {end:.3g})" for name, end in ends if end >= limit]
+        proof = [certified, *([f"the interval is above the limit: {listing(wide)}"] if wide else [])]
+        notes = [f"no gold, so not judged: {listing(without)}"] if 0 < len(without) < len(parts) else []
+        if excluded := convert(settings.get("excluded_labels", {}), dict[str, Any]):
+            notes.append(f"excluded by name, so not judged: {listing(list(excluded))}")
+        interval = percentiles(worst) if judged else None
+        return self.judgement(table, limit, settings, parts, largest, interval, doubts, proof, notes)
 
     def resampled(self, table: ScoreTable) -> Floats:
         """Resample the sums of the groups, because recall needs only sums. The groups are sorted by their sums first."""
@@ -429,38 +450,6 @@ class CharacterRecall(SpanMetric):
             np.divide(total[labels:], total[:labels], out=losses, where=total[:labels] > 0)
         return result
 
-    def worst(self, parts: Sequence[Part], losses: Floats) -> tuple[float | None, Interval | None]:
-        columns = [number for number, part in enumerate(parts) if part.state is not None]
-        if not columns:
-            return None, None
-        largest = max(max(parts[number].loss or 0.0, 0.0) for number in columns)
-        drawn = np.nan_to_num(losses[:, columns], nan=0.0).max(axis=1, initial=0.0)
-        return largest, percentiles(drawn)
-
-    def doubts(self, samples: int, parts: Sequence[Part], settings: Mapping[str, Any]) -> list[str]:
-        others = convert(settings.get("other_labels", {}), dict[str, Count])
-        doubts = [] if samples else ["the evaluation suite is empty"]
-        if samples and all(part.loss is None for part in parts):
-            doubts = ["the evaluation suite has no gold for any label of the model"]
-        return doubts + ([unmatched(others, [part.name for part in parts])] if others else [])
-
-    def proof(self, parts: Sequence[Part], limit: float, settings: Mapping[str, Any]) -> list[str]:
-        minimum = MinimumEvidence.read(settings)
-        wide = [part for part in parts if part.interval and part.interval[1] >= limit]
-        reach = [f"{part.name} (to {part.interval[1]:.3g})" for part in wide if part.interval]
-        judged = listing([part.name for part in parts])
-        proof = (
-            f"no label loses {limit} or more; judged: {judged}, each with at least {minimum.min_gold_chars} gold characters "
-            f"and a parent's recall above chance of at least {minimum.min_parent_recall}"
-        )
-        return [proof, *([f"the interval is above the limit: {listing(reach)}"] if reach else [])]
-
-    def notes(self, parts: Sequence[Part], settings: Mapping[str, Any]) -> list[str]:
-        without = [part.name for part in parts if part.loss is None]
-        excluded = convert(settings.get("excluded_labels", {}), dict[str, Any])
-        notes = [f"no gold, so not judged: {listing(without)}"] if 0 < len(without) < len(parts) else []
-        return notes + ([f"excluded by name, so not judged: {listing(list(excluded))}"] if excluded else [])
-
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
         """A check for each label with the candidate's recall, and a check of the largest loss; `samples` counts gold spans."""
         common = {"metric": self.id, "dataset": dataset}
@@ -470,18 +459,19 @@ class CharacterRecall(SpanMetric):
                 "name": f"{self.id}/{part.name}",
                 "value": part.value,
                 "verdict": CHECKED[part.state or "unknown"],
-                "samples": part.facts["spans"],
+                "samples": part.samples,
             }
             for part in judgement.parts
         ]
+        record = judgement.record
         largest = {
             **common,
             "name": "quant_recall_delta",
-            "value": judgement.loss,
-            "verdict": CHECKED[judgement.state],
+            "value": record.loss,
+            "verdict": CHECKED[record.state],
             "limit": MAX_RECALL_LOSS,
-            "samples": sum(part.facts["spans"] for part in judgement.parts if part.state is not None),
-            **({} if judgement.interval is None else {"interval": list(judgement.interval)}),
+            "samples": sum(part.samples for part in judgement.parts if part.state is not None),
+            **({} if record.interval is None else {"interval": list(record.interval)}),
         }
         return [*checks, largest]
 

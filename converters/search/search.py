@@ -380,9 +380,8 @@ class Search:
         self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()
         self.evaluation.check()
         progress.step("judging the source")
-        doubts = [
-            why for one in self.evaluation.judge(None) if one.state != "certified" for why in one.reasons
-        ]
+        records = (one.record for one in self.evaluation.judge(None))
+        doubts = [why for one in records if one.state != "certified" and one.limit > 0 for why in one.reasons]
         if doubts:
             more = f"; and {len(doubts) - MAX_NEAREST} reasons more" if len(doubts) > MAX_NEAREST else ""
             reasons = "; ".join(doubts[:MAX_NEAREST])
@@ -489,7 +488,7 @@ class Search:
             passes = (_dynamic_but(groups[count:]), *candidate.passes)
             try:
                 with self._part(passes, f"{candidate.name}-{count}") as file:
-                    state, _ = combine(self.evaluation.judge(file))
+                    state, _ = combine([one.record for one in self.evaluation.judge(file)])
             except EvaluationError:
                 raise
             except (ConversionError, InputError):  # a pass does not fit this set
@@ -530,11 +529,11 @@ class Search:
         if trial.file is None or trial.state == "failed":
             return
         with self._trying(trial):
-            judgements = self.evaluation.judge(trial.file)
+            records = [one.record for one in self.evaluation.judge(trial.file)]
             keys = ("metric", "value", "loss", "limit", "state", "interval")
-            records = [judgement.record() for judgement in judgements]
-            trial.figures["metrics"] = [{key: one[key] for key in keys if key in one} for one in records]
-            trial.state, trial.reasons = combine(judgements)
+            figures = (one.to_json() for one in records)
+            trial.figures["metrics"] = [{key: one[key] for key in keys if key in one} for one in figures]
+            trial.state, trial.reasons = combine(records)
 
     def _winner(self, passed: Sequence[Trial]) -> Trial:
         """Return the fastest of the candidates that are small enough. A noisy latency counts as equal to the parent's."""

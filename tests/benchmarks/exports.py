@@ -314,7 +314,7 @@ def _losses(case: Case, files: Mapping[str, Path]) -> Iterator[Row]:
             yield row(
                 f"{case.what}: largest loss: {label}",
                 "the limit",
-                [(one.loss, one.limit)],
+                [(one.record.loss, one.record.limit)],
                 one.metric.id,
                 aim,
             )

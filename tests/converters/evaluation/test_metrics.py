@@ -253,7 +253,7 @@ def table_of(parent: Any, candidate: Any, groups: Any = None) -> ScoreTable:
 def test_the_rule_is_strict_about_the_limit(loss, state):
     parent = np.full((10, 1), 0.5)
     limit = 0.1 if loss != 0.1 else 0.5 - (0.5 - 0.1)
-    judgement = Steady().judge(table_of(parent, parent - loss), limit, {})
+    judgement = Steady().judge(table_of(parent, parent - loss), limit, {}).record
     assert judgement.state == state and judgement.loss == pytest.approx(loss)
     assert judgement.interval == pytest.approx((loss, loss))
 
@@ -262,21 +262,21 @@ def test_a_loss_whose_interval_spans_the_limit_is_unclear():
     parent, candidate = np.ones((200, 1)), np.ones((200, 1))
     candidate[:2] = 0
     table = table_of(parent, candidate)
-    judgement = Steady().judge(table, 0.008, {})
+    judgement = Steady().judge(table, 0.008, {}).record
     assert judgement.interval is not None and judgement.interval[0] < 0.008 < judgement.interval[1]
     assert judgement.state == "unknown" and judgement.reasons[0].startswith("unclear")
-    wide = Steady().judge(table, 0.012, {})
+    wide = Steady().judge(table, 0.012, {}).record
     assert wide.state == "certified" and len(wide.reasons) == 2
     for settings in ({"margin": True}, {"other_labels": {"SSN": 3}}):
-        assert Steady().judge(table, 0.012, settings).state == "unknown"
-    assert Steady().judge(table_of(parent, parent * 0), 0.008, {}).state == "refused"
+        assert Steady().judge(table, 0.012, settings).record.state == "unknown"
+    assert Steady().judge(table_of(parent, parent * 0), 0.008, {}).record.state == "refused"
 
 
 def test_few_items_or_a_parent_that_guesses_prove_nothing():
     poor, metric = np.full((10, 1), 0.1), Steady()
-    assert metric.judge(table_of(poor, poor * 0), 0.01, {}).state == "unknown"
+    assert metric.judge(table_of(poor, poor * 0), 0.01, {}).record.state == "unknown"
     metric.min_groups = 2  # type: ignore[misc]
-    assert metric.judge(table_of(poor + 0.5, poor, [0] * 10), 0.01, {}).state == "unknown"
+    assert metric.judge(table_of(poor + 0.5, poor, [0] * 10), 0.01, {}).record.state == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_few_items_or_a_parent_that_guesses_prove_nothing():
 def test_the_least_evidence_is_enough(skill, groups, state):
     metric, scores = Steady(), np.full((groups, 1), skill)
     metric.min_groups = Metric.min_groups  # type: ignore[misc]
-    assert metric.judge(table_of(scores, scores), 0.01, {}).state == state
+    assert metric.judge(table_of(scores, scores), 0.01, {}).record.state == state
 
 
 def test_the_limits_are_those_of_the_documentation():

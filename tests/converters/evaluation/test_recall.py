@@ -12,7 +12,6 @@ from onnxreg.converters.evaluation.metric import (
     MAX_LISTED_LABELS,
     Integers,
     Interval,
-    Judgement,
     Part,
     ScoreTable,
     judge_loss,
@@ -21,6 +20,7 @@ from onnxreg.converters.evaluation.metric import (
 from onnxreg.converters.evaluation.metrics import CharacterRecall
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.gates.statements import MetricRecord
 
 LABELS, METRIC = ("A", "B"), CharacterRecall()
 
@@ -47,9 +47,9 @@ def test_recall_worked_out_by_hand():
     candidate = [chars("AA....BBBB"), chars("..BBAAAA..")]
     a, b = parts(fixtures, parent, candidate)
     assert (a.parent, a.value, a.loss) == (7 / 10, 6 / 10, 1 / 10)
-    assert a.facts == {"spans": 2, "characters": 10, "false_alarms": 1 / 10}
+    assert a.samples == 2
     assert (b.parent, b.value, b.loss) == (1.0, 1.0, 0.0)
-    assert b.facts == {"spans": 1, "characters": 2, "false_alarms": 0.0}
+    assert b.samples == 1
 
 
 @pytest.mark.parametrize("texts", ["0123456789", "0123"])
@@ -84,10 +84,9 @@ def test_laws_of_recall(corpus):
     forth, back = parts(fixtures, parent, candidate), parts(fixtures, candidate, parent)
     turned = parts(fixtures[::-1], parent[::-1], candidate[::-1])
     for one, other in zip(forth, back, strict=True):
-        assert (one.loss is None) == (one.facts["characters"] == 0)
+        assert (one.loss is None) == (one.samples == 0)
         if one.loss is not None and other.loss is not None:
-            figures = (one.parent, one.value, one.facts["false_alarms"])
-            assert all(0 <= figure <= 1 for figure in figures)
+            assert all(figure is not None and 0 <= figure <= 1 for figure in (one.parent, one.value))
             assert one.loss == -other.loss
             assert one.interval is None or -1 <= one.interval[0] <= one.interval[1] <= 1
     assert turned == forth
@@ -143,9 +142,9 @@ def label(lost: int = 0, *, gold: int = 1000, parent: float = 0.9, texts: int = 
     return np.full(texts, size), parents, mine
 
 
-def judge(*labels: tuple[Any, Any, Any], others: Sequence[str] = (), **settings: Any) -> Judgement:
+def judge(*labels: tuple[Any, Any, Any], others: Sequence[str] = (), **settings: Any) -> MetricRecord:
     settings |= {"other_labels": dict.fromkeys(others, 7)}
-    return METRIC.judge(counted(*labels), 0.005, settings)
+    return METRIC.judge(counted(*labels), 0.005, settings).record
 
 
 @pytest.mark.parametrize(
@@ -158,9 +157,10 @@ def test_a_loss_is_that_of_the_worst_label_and_never_below_nothing(lost, gold, l
 
 
 def test_one_label_over_the_limit_refuses_whatever_the_others_gain():
-    judgement = judge(label(-90), label(300), label(500))
+    judged = METRIC.judge(counted(label(-90), label(300), label(500)), 0.005, {})
+    judgement = judged.record
     assert judgement.state == "refused" and judgement.loss == 0.5
-    assert [part.state for part in judgement.parts] == ["certified", "refused", "refused"]
+    assert [part.state for part in judged.parts] == ["certified", "refused", "refused"]
     assert "B loses 0.3 " in judgement.reasons[0] and "C loses 0.5 " in judgement.reasons[1]
 
 
@@ -198,7 +198,7 @@ def test_floors(name):
 def test_nothing_to_judge_is_unknown():
     none: tuple[Any, Any, Any] = ([0, 0], [0, 0], [0, 0])
     for judgement, reason in (
-        (METRIC.judge(table_of([], [], []), 0.005, {}), "the evaluation suite is empty"),
+        (METRIC.judge(table_of([], [], []), 0.005, {}).record, "the evaluation suite is empty"),
         (judge(none), "has no gold for any label of the model"),
         (judge(none, others=["SSN"]), "has no gold for any label of the model"),
     ):
@@ -233,7 +233,7 @@ def test_labels_without_gold_are_listed_and_gold_of_a_label_that_the_model_lacks
     ],
 )
 def test_a_loss_refuses_only_if_its_interval_does_not_span_the_limit(loss, interval, state, with_margin):
-    states = judge_loss(loss, interval, 0.005), judge_loss(loss, interval, 0.005, True)
+    states = judge_loss(loss, interval, 0.005, {}), judge_loss(loss, interval, 0.005, {"margin": True})
     assert states == (state, with_margin)
 
 
@@ -252,8 +252,8 @@ def test_one_text_refuses_nothing_for_ever():
     parent, rest = chars(text), [chars("....")] * 9
     candidates = ([chars("." * lost + text[lost:]), *rest] for lost in (1, 9))
     tables = [table_of(fixtures, [parent, *rest], candidate) for candidate in candidates]
-    assert [METRIC.judge(table, 0.005, {}).state for table in tables] == ["certified", "unknown"]
-    assert [METRIC.judge(table, 0.005, {"margin": True}).state for table in tables] == ["unknown"] * 2
+    assert [METRIC.judge(table, 0.005, {}).record.state for table in tables] == ["certified", "unknown"]
+    assert [METRIC.judge(table, 0.005, {"margin": True}).record.state for table in tables] == ["unknown"] * 2
 
 
 def test_reasons_stay_short_however_many_labels_there_are():
