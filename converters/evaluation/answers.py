@@ -24,17 +24,16 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.evaluators import (
-    STRIDE,
     best_answer,
     best_span,
+    labels_of,
     output,
-    tags_of,
     text_vector,
     transcript,
 )
 from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner
-from onnxreg.converters.evaluation.tokens import TextTokenizer, decode, runs, tag_scheme
+from onnxreg.converters.evaluation.tokens import TextTokenizer, runs, tag_scheme
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.converters.tasks.greedy import positions_of
@@ -165,20 +164,19 @@ def _sigmoid(logits: Floats) -> Floats:
 
 def _spans(model: TextModel, text: str) -> list[Answer]:
     """The spans of a text, in order. A text longer than the model's input is cut into overlapping windows."""
-    scheme, windows = tag_scheme(model.labels), list(model.tokenizer.windows(text))
+    names, windows = tag_scheme(model.labels).names, list(model.tokenizer.windows(text))
     if not any(len(window.positions) for window in windows):
         return []
-    parts = [tags_of(window, model.run(window.inputs), len(model.labels)) for window in windows]
-    tags, offsets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    labels = labels_of(len(text), windows, [model.run(window.inputs) for window in windows], model.labels)
     return [
-        {"start": start, "end": end, "label": scheme.names[label], "text": text[start:end]}
-        for start, end, label in runs(decode(tags, offsets, len(text), scheme))
+        {"start": start, "end": end, "label": names[label], "text": text[start:end]}
+        for start, end, label in runs(labels)
     ]
 
 
 def _answer(model: TextModel, question: str, context: str) -> Answer | None:
     """Return the best answer in all windows of the context, with its probability in its window; None for no answer."""
-    rows = list(model.tokenizer.pair_windows(question, context, STRIDE))
+    rows = list(model.tokenizer.windows(question, context))
     outputs = [model.run(row.inputs) for row in rows]
     windows = [best_span(own, row) for own, row in zip(outputs, rows, strict=True)]
     best = best_answer(windows)

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from onnxreg.converters.evaluation import certificate, metrics
-from onnxreg.converters.evaluation.evaluators import EVALUATORS, ModelInput, TaskEvaluator, TokenSpans
+from onnxreg.converters.evaluation.evaluators import EVALUATORS, Reading, TaskEvaluator, TokenSpans
 from onnxreg.converters.evaluation.latency import Latency, compare, typical_inputs
 from onnxreg.converters.evaluation.metric import (
     EvaluationError,
@@ -25,6 +25,7 @@ from onnxreg.converters.evaluation.predict import Runner, artifact_runner, gener
 from onnxreg.converters.evaluation.suite import Suite, relabel
 from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.greedy import GENERATORS
@@ -41,8 +42,8 @@ DISTANCE_INPUTS = 48
 """The most inputs of a suite on which the distance between two files is measured."""
 BASE = "the graph in full precision"
 """The name of a parent that is not an output of the export."""
-Tables = list[tuple[ScoreTable, Mapping[str, Any]]]
-"""The scores of an artifact by each metric, with the facts about the suite that the metric's rule needs."""
+Tables = tuple[list[ScoreTable], Mapping[str, Any]]
+"""The scores of an artifact by each metric, and the facts about the suite that rules need."""
 
 
 class JudgedMetric(NamedTuple):
@@ -103,7 +104,7 @@ class EvaluationPlan:
 
     def obstacles(self) -> Iterator[str]:
         """Yield the reasons why nothing can be certified on the suite."""
-        groups = len(self.suite.items) if self.suite.groups is None else len(set(self.suite.groups))
+        groups = len(set(self.suite.groups))
         for metric, _, settings in self.metrics:
             yield from metric.obstacles(self._items, groups, settings) or ()
 
@@ -158,7 +159,7 @@ def _plan(
 
 
 def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[JudgedMetric]:
-    of_task = metrics.of_task(task)
+    of_task = [metric for metric in metrics.METRICS if task in metric.tasks]
     names = ", ".join(metric.id for metric in of_task)
     choices = request.metrics or tuple(
         MetricLimit(metric=metric.id)
@@ -220,18 +221,22 @@ class SourceEvaluation:
         _ = self._prepared
 
     @cached_property
-    def _prepared(self) -> tuple[TaskEvaluator, list[ModelInput]]:
+    def _prepared(self) -> tuple[TaskEvaluator, list[Reading]]:
         evaluator, suite, subject = self.plan.evaluator(self.subject), self.plan.suite, self.subject
         evaluator.check(suite)
-        inputs = evaluator.inputs(suite.items, suite.positions)
-        if inputs and not evaluator.shares_runs and not subject.is_joint:
+        readings = evaluator.readings(suite.items, suite.positions)
+        if readings and not evaluator.shares_runs and not subject.is_joint:
             with parent_runner(subject.part.start, self._trust, subject.part.per_token) as run:
                 try:  # it took its sample, so the suite is at fault
-                    run(inputs[0].feed)
+                    run(readings[0].feeds[0])
                 except ConversionError as error:
                     message = f"the evaluation suite does not fit the model: {error.message}"
                     raise InputError(message) from error
-        return evaluator, inputs
+        return evaluator, readings
+
+    @property
+    def _feeds(self) -> list[Feed]:
+        return [feed for reading in self._prepared[1] for feed in reading.feeds]
 
     def join(self, draft: Draft) -> None:
         """Let the graphs of an encoder-decoder generate together; those in full precision become the parent.
@@ -260,7 +265,7 @@ class SourceEvaluation:
     @cached_property
     def _parent(self) -> tuple[Sequence[Any], Mapping[str, Any], list[Any], list[Floats]]:
         """The items with the model's labels, facts about label matching, and the source's predictions and scores."""
-        (evaluator, inputs), subject = self._prepared, self.subject
+        (evaluator, readings), subject = self._prepared, self.subject
         items, facts = evaluator.match(self.plan.suite.items, self.plan.request)
         try:
             with (
@@ -268,7 +273,7 @@ class SourceEvaluation:
                 if self._full is None
                 else nullcontext(self._runner(self._full))
             ) as run:
-                reference = predict(evaluator, run, items, inputs)
+                reference = predict(run, readings, evaluator.shares_runs)
         except ConversionError as error:
             raise EvaluationError(f"the source: {error.message}", error.hint) from error
         labels = evaluator.labels
@@ -288,10 +293,10 @@ class SourceEvaluation:
         if files not in self._scored:
             self._scored[files] = self._measure(path) if self._cache is None else self._cached(path, graphs)
         margin = {"margin": True} if self.plan.request.margin else {}
-        scored = zip(self.plan.metrics, self._scored[files], strict=True)
+        tables, facts = self._scored[files]
         return [
             metric.judge(table, limit, {**own, **facts, **margin})
-            for (metric, limit, own), (table, facts) in scored
+            for (metric, limit, own), table in zip(self.plan.metrics, tables, strict=True)
         ]
 
     def _cached(self, path: Path | None, graphs: Mapping[str, Path]) -> Tables:
@@ -311,34 +316,37 @@ class SourceEvaluation:
         }
         value = self._cache.find_value(SCORES, key)
         try:
-            tables = [(ScoreTable.decode(item["table"].encode(), SCORES), item["facts"]) for item in value]
+            tables, facts = (
+                [ScoreTable.decode(one.encode(), SCORES) for one in value["tables"]],
+                value["facts"],
+            )
         except (InputError, TypeError, KeyError, AttributeError):  # none, or a damaged one
-            tables = []
+            tables, facts = [], {}
         if len(tables) != len(self.plan.metrics):
-            tables = self._measure(path)
-            rows = [{"table": table.encode().decode(), "facts": dict(facts)} for table, facts in tables]
-            self._cache.remember(SCORES, key, rows)
-        return tables
+            tables, facts = self._measure(path)
+            value = {"tables": [table.encode().decode() for table in tables], "facts": dict(facts)}
+            self._cache.remember(SCORES, key, value)
+        return tables, facts
 
     def _measure(self, path: Path | None) -> Tables:
-        (evaluator, inputs), graphs = self._prepared, self._graphs.get(path)
+        (evaluator, readings), graphs = self._prepared, self._graphs.get(path)
         items, matched, reference, parent_scores = self._parent
         labels, joint = evaluator.labels, {} if graphs is None else {"graphs": _digests(graphs)}
-        predictions = reference if path is None else predict(evaluator, self._runner(path), items, inputs)
-        tables: Tables = []
+        predictions = reference
+        if path is not None:
+            predictions = predict(self._runner(path), readings, evaluator.shares_runs)
+        tables = []
         for (metric, _, _), parent in zip(self.plan.metrics, parent_scores, strict=True):
             scores = metric.scores(items, predictions, reference, labels)
-            columns, facts = metric.columns(labels), metric.settings(items, labels)
-            table = ScoreTable.of(columns, parent, scores, self.plan.suite.groups)
-            tables.append((table, {**facts, **matched, **joint}))
-        return tables
+            tables.append(ScoreTable.of(metric.columns(labels), parent, scores, self.plan.suite.groups))
+        return tables, {**matched, **joint}
 
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
         """Time a file beside its parent, on a short and a long input of the suite. The result names the files by the two paths.
 
         Raises ConversionError if one of them does not load or run.
         """
-        inputs = typical_inputs([item.feed for item in self._prepared[1]])
+        inputs = typical_inputs(self._feeds)
         return compare(path, self._runner(file), parent_path, self._runner(parent, is_parent=True), inputs)
 
     def distance(self, file: Path, parent: Path) -> float:
@@ -346,10 +354,9 @@ class SourceEvaluation:
 
         Raises ConversionError if one of the two files does not load or run.
         """
-        inputs = self._prepared[1]
-        feeds = [item.feed for item in inputs[:: -(-len(inputs) // DISTANCE_INPUTS)]]
+        feeds = self._feeds[:: -(-len(self._feeds) // DISTANCE_INPUTS)]
         if parent not in self._outputs:
-            self._outputs = {parent: [self._runner(parent, is_parent=True)(feed) for feed in feeds]}
+            self._outputs = {parent: [*map(self._runner(parent, is_parent=True), feeds)]}
         runner, distances = self._runner(file), []
         for feed, expected in zip(feeds, self._outputs[parent], strict=True):
             given = runner(feed)

@@ -6,11 +6,12 @@ The functions that decode the outputs of a graph also serve `answers`.
 import math
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
@@ -27,7 +28,7 @@ from onnxreg.converters.evaluation.suite import (
     numbered,
     read_fixture,
 )
-from onnxreg.converters.evaluation.tokens import TagScheme, TextTokenizer, TokenRow, decode, tag_scheme
+from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow, decode, tag_scheme
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.source_files import CONFIG, digest_file, read_json
@@ -47,13 +48,14 @@ Run = Callable[[Feed], Mapping[str, Any]]
 """Function from numpy arrays by input name to arrays by output name; several threads may call it at once."""
 
 
-@dataclass(frozen=True)
-class ModelInput:
-    """One run of a model: the number of the item, the arrays, and a context for reading the outputs."""
+class Reading(NamedTuple):
+    """The inputs of each run that the prediction for an item needs, and the function from the outputs of these runs to it.
 
-    item: int
-    feed: Feed
-    context: Any = None
+    The function raises ConversionError if an output is missing, or its shape does not fit the task.
+    """
+
+    feeds: Sequence[Feed]
+    predict: Callable[..., Any]
 
 
 class TaskEvaluator(ABC):
@@ -157,32 +159,20 @@ class TaskEvaluator(ABC):
         """
         return tuple(plain(getattr(item, name) or "") for name in cls.texts)
 
-    def inputs(self, items: Sequence[Any], positions: Sequence[str] = ()) -> list[ModelInput]:
-        """Return the runs of all items, in order. Raises InputError, naming the item's position, if an item cannot be run."""
-        inputs = []
+    def readings(self, items: Sequence[Any], positions: Sequence[str] = ()) -> list[Reading]:
+        """Return the reading of each item. Raises InputError, naming the item's position, if an item cannot be run."""
+        readings = []
         for number, item in enumerate(items):
             try:
-                inputs += [ModelInput(number, feed, context) for feed, context in self.runs(item)]
+                readings.append(self.reading(item))
             except (InputError, NotFoundError) as error:
                 position = positions[number] if positions else f"item {number + 1} of the evaluation suite"
                 raise InputError(f"{position}: {error.message}", error.hint) from error
-        return inputs
+        return readings
 
     @abstractmethod
-    def runs(self, item: Any) -> Iterable[tuple[Feed, Any]]:
-        """Return the runs that the prediction for an item needs; each has the input arrays, and the context for `read`."""
-
-    @abstractmethod
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
-        """Reduce the outputs of one run to the numbers that a prediction needs.
-
-        Raises ConversionError if an output is missing, or its shape does not fit the task.
-        """
-
-    def prediction(self, item: Any, parts: Sequence[Any]) -> Any:
-        """Make the prediction for an item from the results of the item's runs; by default, return the result of the only run."""
-        (part,) = parts
-        return part
+    def reading(self, item: Any) -> Reading:
+        """Return the runs that the prediction for an item needs. Raises InputError if the item cannot be run."""
 
 
 def numbers(values: Any) -> Any:
@@ -225,13 +215,9 @@ class TokenSpans(TaskEvaluator):
     distinct = (None, None)
     """Fixtures may have equal texts, because an id identifies a fixture, as in OpenMed."""
 
-    @cached_property
-    def _scheme(self) -> TagScheme:
-        return tag_scheme(self.subject.loaded.labels)
-
     @property
     def labels(self) -> tuple[str, ...]:
-        return self._scheme.names
+        return tag_scheme(self.subject.loaded.labels).names
 
     @classmethod
     def read_item(cls, row: dict[str, Any], position: str, directory: Path) -> Fixture:
@@ -240,33 +226,36 @@ class TokenSpans(TaskEvaluator):
     def match(
         self, items: Sequence[Fixture], request: EvaluationRequest
     ) -> tuple[Sequence[Fixture], Mapping[str, Any]]:
-        return match_labels(items, self.labels, request)
+        matched, facts = match_labels(items, self.labels, request)
+        spans = Counter(span.label for item in matched for span in item.spans)
+        others = {label: spans[label] for label in sorted(spans.keys() - set(self.labels))}
+        return matched, {"other_labels": others, **facts}
 
-    def runs(self, item: Fixture) -> Iterable[tuple[Feed, TokenRow]]:
-        return ((window.inputs, window) for window in self.tokenizer.windows(item.text))
-
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[Integers, Integers]:
-        return tags_of(model_input.context, outputs, len(self.subject.loaded.labels))
-
-    def prediction(self, item: Fixture, parts: Sequence[tuple[Integers, Integers]]) -> Integers:
-        tags, offsets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return decode(tags, offsets, len(item.text), self._scheme)
+    def reading(self, item: Fixture) -> Reading:
+        tags, windows = self.subject.loaded.labels, [*self.tokenizer.windows(item.text)]
+        return Reading(
+            [window.inputs for window in windows],
+            lambda *outputs: labels_of(len(item.text), windows, outputs, tags),
+        )
 
 
-def tags_of(window: TokenRow, outputs: Mapping[str, Any], labels: int) -> tuple[Integers, Integers]:
-    """Return the best tag of each token at the `positions` of a window, and the offsets of these tokens.
+def labels_of(
+    length: int, windows: Sequence[TokenRow], outputs: Sequence[Mapping[str, Any]], tags: Sequence[str]
+) -> Integers:
+    """Label the characters of a text of `length`, cut into `windows`, by the outputs for each window; see `tokens.decode`.
 
-    Raises ConversionError for logits of another shape than `[1, tokens, labels]`, and for NaN.
+    Raises ConversionError for logits of another shape than `[1, tokens, tags]`, and for NaN.
     """
-    logits = output(outputs, "logits", (len(window.offsets), labels))
-    tags = np.asarray(numbers(logits[window.positions]).argmax(axis=-1), dtype=np.int64)
-    return tags, window.offsets[window.positions]
+    best, offsets = [], []
+    for window, own in zip(windows, outputs, strict=True):
+        logits = output(own, "logits", (len(window.offsets), len(tags)))
+        best.append(numbers(logits[window.positions]).argmax(axis=-1))
+        offsets.append(window.offsets[window.positions])
+    return decode(np.concatenate(best), np.concatenate(offsets), length, tag_scheme(tags))
 
 
 MAX_ANSWER_TOKENS = 30
 """The most tokens of an answer, as in the example scripts of Transformers."""
-STRIDE = 128
-"""Number of tokens that two windows of one context share, if the model's length allows."""
 MAX_TOKENS = 2048
 """The most tokens of a prompt and its completion together."""
 OF_TEXTS = ("embeddings", "sentence_embedding", "text_embeds")
@@ -302,10 +291,10 @@ class TextClasses(TaskEvaluator):
         if len({getattr(item, "text_pair", None) is None for item in suite.items}) > 1:
             raise InputError("some items of the evaluation suite have a `text_pair`, and others have none")
 
-    def runs(self, item: LabelledText) -> Iterable[tuple[Feed, None]]:
-        return [(self.tokenizer.row(item.text, item.text_pair).inputs, None)]
+    def reading(self, item: LabelledText) -> Reading:
+        return Reading([self.tokenizer.row(item.text, item.text_pair).inputs], self.best)
 
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> int:
+    def best(self, outputs: Mapping[str, Any]) -> int:
         return int(numbers(output(outputs, "logits", (len(self.labels),))).argmax())
 
 
@@ -349,16 +338,14 @@ class Answers(TaskEvaluator):
     form = "{question, context, answers: [text]}"
     texts = ("question", "context")
 
-    def runs(self, item: Question) -> Iterable[tuple[Feed, TokenRow]]:
-        rows = self.tokenizer.pair_windows(item.question, item.context, STRIDE)
-        return ((row.inputs, row) for row in rows)
+    def reading(self, item: Question) -> Reading:
+        rows = [*self.tokenizer.windows(item.question, item.context)]
 
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> AnswerSpan:
-        return best_span(outputs, model_input.context)
+        def predict(*outputs: Mapping[str, Any]) -> str:
+            best = best_answer([best_span(own, row) for own, row in zip(outputs, rows, strict=True)])
+            return "" if best is None else item.context[best.start : best.end]
 
-    def prediction(self, item: Question, parts: Sequence[AnswerSpan]) -> str:
-        best = best_answer(parts)
-        return "" if best is None else item.context[best.start : best.end]
+        return Reading([row.inputs for row in rows], predict)
 
 
 def best_span(outputs: Mapping[str, Any], row: TokenRow) -> AnswerSpan:
@@ -400,12 +387,8 @@ class Texts(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if (self.text_pair is None) != (self.score is None) or (self.text_pair and self.documents):
             raise ValueError("a pair has both text_pair and score, and no documents")
-        if self.relevance is not None and not any(self.relevance):
+        if self.documents and not any(document.relevance for document in self.documents):
             raise ValueError("no document is relevant")
-
-    @property
-    def relevance(self) -> tuple[float, ...] | None:
-        return None if self.documents is None else tuple(document.relevance for document in self.documents)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -428,15 +411,14 @@ class Embeddings(TaskEvaluator):
     def identity(cls, item: Texts) -> Hashable:
         return frozenset(map(plain, item.texts))
 
-    def runs(self, item: Texts) -> Iterable[tuple[Feed, None]]:
+    def reading(self, item: Texts) -> Reading:
         prompt = self.subject.resolved_options.get("pooling", {}).get("prompt", "")
-        return ((self.tokenizer.row(prompt + text).inputs, None) for text in item.texts)
+        feeds = [self.tokenizer.row(prompt + text).inputs for text in item.texts]
 
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Floats:
-        return text_vector(outputs, model_input.feed)[0]
+        def predict(*outputs: Mapping[str, Any]) -> Floats:
+            return np.stack([text_vector(own, feed)[0] for own, feed in zip(outputs, feeds, strict=True)])
 
-    def prediction(self, item: Texts, parts: Sequence[Floats]) -> Floats:
-        return np.stack(parts)
+        return Reading(feeds, predict)
 
 
 def text_vector(
@@ -484,8 +466,8 @@ class Completions(TaskEvaluator):
     def identity(cls, item: Completion) -> Hashable:
         return plain((item.prompt or "") + item.completion)
 
-    def runs(self, item: Completion) -> Iterable[tuple[Feed, Integers]]:
-        """The feed of the whole text, and the indices of the completion's tokens; the text's first token never counts."""
+    def reading(self, item: Completion) -> Reading:
+        """One run of the whole text; the text's first token never counts."""
         prompt = item.prompt or ""
         row = self.tokenizer.whole(prompt + item.completion)
         if len(row.tokens) > MAX_TOKENS:
@@ -498,16 +480,16 @@ class Completions(TaskEvaluator):
         taken: Feed = self.subject.part.feeds[0] if self.subject.part.feeds else {"input_ids": None}
         # no token is earlier than these
         feed = {name: values[name] if name in values else past[:1, :, :0] for name, past in taken.items()}
-        return [(feed, np.array(scored))]
+        tokens = feed["input_ids"][0, scored]
 
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> tuple[float, int, int]:
-        scored = model_input.context
-        logits = output(outputs, "logits")[scored - 1].astype(np.float64)
-        tokens = model_input.feed["input_ids"][0, scored]
-        own = logits[np.arange(len(tokens)), tokens]
-        largest = logits.max(axis=1)
-        nats = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1)) - own
-        return float(nats.sum()), len(tokens), logits.shape[1]
+        def predict(outputs: Mapping[str, Any]) -> tuple[float, int, int]:
+            logits = output(outputs, "logits")[np.array(scored) - 1].astype(np.float64)
+            own = logits[np.arange(len(tokens)), tokens]
+            largest = logits.max(axis=1)
+            nats = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1)) - own
+            return float(nats.sum()), len(tokens), logits.shape[1]
+
+        return Reading([feed], predict)
 
 
 LABELS, GROUPS = "labels", "groups"
@@ -583,13 +565,15 @@ class LabelledRows(TaskEvaluator):
                     f"give a suite with the class of each row ({LABELS}), or leave the suite out: the file stays unjudged",
                 )
 
-    def runs(self, item: LabelledRow) -> Iterable[tuple[Feed, tuple[str, int | None]]]:
-        return [(item.feed, (next(iter(self.subject.part.expected[0])), item.label))]
+    def reading(self, item: LabelledRow) -> Reading:
+        if item.label is None:
+            return Reading([item.feed], _vectors)
+        return Reading(
+            [item.feed], partial(self.compare, next(iter(self.subject.part.expected[0])), item.label)
+        )
 
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
-        name, label = model_input.context
-        if label is None:
-            return _vectors(outputs)
+    def compare(self, name: str, label: Any, outputs: Mapping[str, Any]) -> Any:
+        """Return the prediction for a row with a label; `name` is the output that the label is about."""
         values = outputs.get(name)
         if values is None or values.ndim != 2 or len(values) != 1:
             raise ConversionError(f"the model has no output called {name} with one vector for each row")
@@ -618,17 +602,14 @@ class LabelledPixels(LabelledRows):
             raise InputError(f"evaluation suite {path}: {LABELS} must be a map of classes for each row")
         return None if value is None else value[0]
 
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> Any:
-        name, right = model_input.context
-        if right is None:
-            return _vectors(outputs)
+    def compare(self, name: str, label: Any, outputs: Mapping[str, Any]) -> Any:
         logits, count = output(outputs, name), len(self.labels)
         if logits.ndim != 3 or len(logits) != count:
             raise ConversionError(f"the model gives {name} of shape {logits.shape}, not a map for each label")
         down, along = (
-            np.arange(size) * given // size for size, given in zip(logits.shape[1:], right.shape, strict=True)
+            np.arange(size) * given // size for size, given in zip(logits.shape[1:], label.shape, strict=True)
         )
-        gold, predicted = right[down][:, along].astype(np.int64), logits.argmax(0)
+        gold, predicted = label[down][:, along].astype(np.int64), logits.argmax(0)
         is_counted = (gold >= 0) & (gold < count)
         hits, *sides = (
             np.bincount(pixels, minlength=count)
@@ -710,17 +691,19 @@ class GeneratedTexts(TaskEvaluator):
         length = int(self.subject.resolved_options.get("max_seq_length", 1))
         return TextTokenizer.read(self.subject.directory / TOKENIZER_FILE, length)
 
-    def runs(self, item: Any) -> Iterable[tuple[Feed, None]]:
+    def reading(self, item: Any) -> Reading:
         row = self.tokenizer.row(item.text).inputs
-        return [({name: row[name] for name in self.subject.parts[ENCODER].feeds[0]}, None)]
+        return Reading([{name: row[name] for name in self.subject.parts[ENCODER].feeds[0]}], self.best)
 
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> str:
+    def best(self, outputs: Mapping[str, Any]) -> Any:
         return self.tokenizer.text(outputs[TOKENS][0].tolist())
 
 
 class Sounds(TaskEvaluator):
     """Evaluator of items with a sound file. The digest of the suite covers the bytes of the sound files."""
 
+    best: Callable[[Mapping[str, Any]], Any]
+    """Function from the outputs of the only run to the prediction."""
     shares_runs = False
     distinct = ("the same item", "the same sound")
 
@@ -751,10 +734,10 @@ class Sounds(TaskEvaluator):
             raise InputError(message, "docs/howto-speech.md has the feature extractors that are known")
         return AudioPreprocessing.from_json(stated, "audio_preprocessing")
 
-    def runs(self, item: Any) -> Iterable[tuple[Feed, None]]:
+    def reading(self, item: Any) -> Reading:
         part = self.subject.parts[ENCODER] if self.subject.is_joint else self.subject.part
         (name,) = part.feeds[0]
-        return [({name: read_sound(Path(item.audio), self._preprocessing)}, None)]
+        return Reading([{name: read_sound(Path(item.audio), self._preprocessing)}], self.best)
 
 
 class Transcripts(Sounds, GeneratedTexts):
@@ -775,9 +758,9 @@ class Transcripts(Sounds, GeneratedTexts):
                 f"the checkpoint has no {VOCABULARY}, whose tokens CTC gives", "save its tokenizer"
             )
 
-    def read(self, model_input: ModelInput, outputs: Mapping[str, Any]) -> str:
+    def best(self, outputs: Mapping[str, Any]) -> Any:
         if self.subject.is_joint:
-            return super().read(model_input, outputs)
+            return GeneratedTexts.best(self, outputs)
         config, words = self._settings
         return transcript(output(outputs, "logits"), words, config, "the model")
 

@@ -18,7 +18,7 @@ from importlib import import_module
 from inspect import isfunction
 from pathlib import Path
 from traceback import extract_tb
-from typing import Any, ClassVar, Literal, ParamSpec, TypeVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,6 @@ from onnxreg.schema.gates.statements import MetricRecord, State
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
-P = ParamSpec("P")
-T = TypeVar("T")
 
 GROUP, PARENT, CANDIDATE = "group", "parent:", "candidate:"
 """The first column of a table of item scores, and the prefixes of the other columns."""
@@ -237,28 +235,26 @@ LIBRARIES = ("jiwer", "sacrebleu", "scikit-learn", "scipy")
 """The distributions that compute figures of built-in metrics."""
 
 
-def blamed(method: Callable[P, T]) -> Callable[P, T]:
+def blamed(method: Callable[..., Any]) -> Callable[..., Any]:
     """Let a method of a metric raise EvaluationError for any error in the code of the metric.
 
     The message has the line of the error but not the error's text, which may quote the suite.
     """
 
     @wraps(method)
-    def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         try:
             result = method(*args, **kwargs)
             return iter([*result]) if isinstance(result, Generator) else result
         except RegError:
             raise
         except Exception as error:
-            metric: Any = args[0]
             frame = extract_tb(error.__traceback__)[:2][-1]
             location = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
             raise EvaluationError(
-                f"the metric {metric.id} fails: {location}", "report it to the author of the metric"
+                f"the metric {args[0].id} fails: {location}", "report it to the author of the metric"
             ) from error
 
-    vars(call)["blames"] = True
     return call
 
 
@@ -295,7 +291,7 @@ class Metric:
         for name in (name for name in dir(cls) if not name.startswith("_")):
             owner = next(base for base in cls.__mro__ if name in vars(base))
             method = vars(owner)[name]
-            if isfunction(method) and not hasattr(method, "blames"):
+            if isfunction(method) and not hasattr(method, "__wrapped__"):
                 setattr(owner if issubclass(owner, Metric) else cls, name, blamed(method))
 
     @property
@@ -343,10 +339,6 @@ class Metric:
         """Raise InputError for a limit or a setting that the rule does not accept; `loss/interval` has no settings."""
         if settings:
             raise InputError(f"the metric {self.id} has no setting {next(iter(settings))[:80]!r}")
-
-    def settings(self, items: Sequence[Any], labels: Sequence[str]) -> Mapping[str, Any]:
-        """The facts about a suite that the rule needs; the certificate records these."""
-        return {}
 
     def warnings(self, items: Sequence[Any], settings: Mapping[str, Any]) -> Iterator[str]:
         """Yield a message for each property of the suite that makes a verdict depend on a single item."""

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import numpy as np
 
+from onnxreg.converters.evaluation.evaluators import LabelledRows
 from onnxreg.converters.evaluation.metric import (
     CHECKED,
     RESAMPLES,
@@ -37,13 +38,10 @@ from onnxreg.converters.source.toolchain import PlugIns
 from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.errors import InputError
 
+SPANS = frozenset({"token-classification"})
 VECTORS = frozenset({"pooling", "feature-extraction"})
 ROWS = frozenset({"image-classification", "onnx"})
 PIXELS = frozenset({"image-segmentation"})
-OTHER_ROWS = frozenset(
-    {"image-feature-extraction", "audio-feature-extraction", "depth-estimation", "object-detection"}
-)
-TEXTS = frozenset({"text-generation"})
 HEARD, MADE = frozenset({"automatic-speech-recognition"}), frozenset({"text2text-generation"})
 TOP = 10
 """The number of documents that nDCG counts."""
@@ -152,10 +150,10 @@ class NormalizedGain(Metric):
     id = "ndcg_10"
     tasks = VECTORS
     limit = 0.01
-    names, gold, uses = ("ndcg", "chance"), "relevance", "sklearn.metrics"
+    names, gold, uses = ("ndcg", "chance"), "documents", "sklearn.metrics"
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        relevance = np.array([item.relevance], dtype=np.float64)
+        relevance = np.array([[document.relevance for document in item.documents]], dtype=np.float64)
         query = np.repeat(prediction[:1], len(prediction) - 1, axis=0)
         similarities = cosines(query, prediction[1:])[None]
         score = library(self.uses).ndcg_score
@@ -181,7 +179,7 @@ class OutputCosine(MeanCosine):
     """The mean over rows of the lowest cosine between an output and the parent's output; for rows without labels."""
 
     id = "output_cosine"
-    tasks = ROWS | PIXELS | OTHER_ROWS
+    tasks = frozenset(LabelledRows.tasks) | PIXELS
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         """The lowest cosine of an output: 0 if shapes differ or only one side is zero, 1 if both sides are zero."""
@@ -279,7 +277,7 @@ class Perplexity(Metric):
     """
 
     id = "perplexity"
-    tasks = TEXTS
+    tasks = frozenset({"text-generation"})
     direction = "lower"
     limit = 0.05
     min_groups = 100
@@ -319,17 +317,7 @@ class MinimumEvidence(msgspec.Struct, frozen=True):
         return convert(dict(settings), cls, "the minimum evidence of character_recall")
 
 
-class SpanMetric(Metric):
-    """A metric of spans. Gold labels that the model does not have leave the verdict unknown."""
-
-    tasks = frozenset({"token-classification"})
-
-    def settings(self, items: Sequence[Fixture], labels: Sequence[str]) -> Mapping[str, Any]:
-        spans = Counter(span.label for item in items for span in item.spans)
-        return {"other_labels": {label: spans[label] for label in sorted(spans.keys() - set(labels))}}
-
-
-class CharacterRecall(SpanMetric):
+class CharacterRecall(Metric):
     """The share of a label's gold characters that a prediction of the same label covers; each label is a part.
 
     The value over all labels is the share of all gold characters; the loss is the largest loss of a label, at least 0. A
@@ -339,6 +327,7 @@ class CharacterRecall(SpanMetric):
     """
 
     id = "character_recall"
+    tasks = SPANS
     rule = "G4/interval"
     limit = MAX_RECALL_LOSS
 
@@ -487,16 +476,16 @@ def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
     return names, parent, candidate
 
 
-class SpanF1(SpanMetric):
+class SpanF1(Metric):
     """Strict F1 of spans over all labels: text, label and both ends agree (`seqeval`, mode strict, IOB2).
 
     Of overlapping gold spans only one counts: the first to begin; of spans with one start, the longest.
     """
 
     id = "span_f1"
+    tasks = on_request = SPANS
     limit = 0.01
     names = ("hits", "predicted", "gold")
-    on_request = SpanMetric.tasks
 
     def row(self, item: Fixture, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         gold, is_covered = set(), np.zeros(len(item.text), dtype=bool)
@@ -542,8 +531,3 @@ def _accept(entry: EntryPoint, kind: Any) -> Metric | None:
 
 CATALOG = PlugIns("onnxreg.metrics", "a metric", {metric.id: metric for metric in METRICS}, _accept)
 find, names = CATALOG.find, CATALOG.names
-
-
-def of_task(task: str) -> list[Metric]:
-    """The built-in metrics of a task."""
-    return [metric for metric in METRICS if task in metric.tasks]

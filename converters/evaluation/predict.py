@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.evaluators import ModelInput, Run, TaskEvaluator
+from onnxreg.converters.evaluation.evaluators import Reading, Run
 from onnxreg.converters.passes import conversion, model_builder
 from onnxreg.converters.passes.merge_decoders import PAST
 from onnxreg.converters.passes.tools import samples
@@ -31,51 +31,49 @@ MAX_ROWS, MAX_VALUES = 16, 200_000
 """The most rows of one run, and the most values of its largest input."""
 
 
-def predict(
-    evaluator: TaskEvaluator, run: Run, items: Sequence[Any], inputs: Sequence[ModelInput]
-) -> list[Any]:
-    """Return the prediction for each item.
-
-    Args:
-        inputs: the result of `evaluator.inputs(items)`, the same for every model under comparison.
+def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[Any]:
+    """Return the prediction for each reading (`TaskEvaluator.readings`). With `shares_runs`, those of equal shape share runs.
 
     Raises ConversionError if the model fails on the inputs, or gives other outputs than the task's.
     """
 
-    def read(numbers: Sequence[int]) -> list[Any]:
-        feeds = [inputs[number].feed for number in numbers]
-        outputs = run({name: np.concatenate([feed[name] for feed in feeds]) for name in feeds[0]})
+    def together(numbers: Sequence[int]) -> list[Any]:
+        feeds, predicted = readings[numbers[0]]
         if len(numbers) == 1:
-            return [evaluator.read(inputs[numbers[0]], outputs)]
-        with_rows = {name: array for name, array in outputs.items() if array.shape[:1] == (len(numbers),)}
+            return [predicted(*map(run, feeds))]
+        results = []
+        for at, names in enumerate(feeds):
+            rows = [readings[number].feeds[at] for number in numbers]
+            outputs = run({name: np.concatenate([row[name] for row in rows]) for name in names})
+            size = (len(numbers),)
+            results.append({name: array for name, array in outputs.items() if array.shape[:1] == size})
         return [
-            evaluator.read(inputs[number], {name: array[row : row + 1] for name, array in with_rows.items()})
+            readings[number].predict(*({name: one[name][row : row + 1] for name in one} for one in results))
             for row, number in enumerate(numbers)
         ]
 
-    batches = list(_batches(inputs, getattr(run, "rows", 1) if evaluator.shares_runs else 1))
-    results: dict[int, Any] = {}
+    batches = list(_batches(readings, getattr(run, "rows", 1) if shares_runs else 1))
+    predictions: dict[int, Any] = {}
     with ThreadPoolExecutor(count_cores()) as pool:
-        for numbers, own in zip(batches, pool.map(read, batches), strict=True):
-            results.update(zip(numbers, own, strict=True))
-    parts: list[list[Any]] = [[] for _ in items]
-    for number, model_input in enumerate(inputs):
-        parts[model_input.item].append(results[number])
-    return [evaluator.prediction(item, own) for item, own in zip(items, parts, strict=True)]
+        for numbers, own in zip(batches, pool.map(together, batches), strict=True):
+            predictions.update(zip(numbers, own, strict=True))
+    return [predictions[number] for number in range(len(readings))]
 
 
-def _batches(inputs: Sequence[ModelInput], rows: int) -> Iterator[list[int]]:
-    """Group the indices of inputs of equal shape; the groups and their order depend only on the inputs' contents."""
+def _batches(readings: Sequence[Reading], rows: int) -> Iterator[list[int]]:
+    """Group the indices of readings of equal shape; the groups and their order depend only on the contents."""
     if rows == 1:
-        yield from ([number] for number in range(len(inputs)))
+        yield from ([number] for number in range(len(readings)))
         return
     numbers_by_shape: dict[tuple[Any, ...], list[int]] = {}
-    for number, model_input in enumerate(inputs):
-        shape = tuple((name, array.shape) for name, array in model_input.feed.items())
+    for number, (feeds, _) in enumerate(readings):
+        shape = tuple((name, array.shape) for feed in feeds for name, array in feed.items())
         numbers_by_shape.setdefault(shape, []).append(number)
     for shape, numbers in sorted(numbers_by_shape.items()):
-        numbers.sort(key=lambda number: [array.tobytes() for array in inputs[number].feed.values()])
-        values = max(prod(sizes) for _, sizes in shape)
+        numbers.sort(
+            key=lambda number: [a.tobytes() for feed in readings[number].feeds for a in feed.values()]
+        )
+        values = max((prod(sizes) for _, sizes in shape), default=1)
         size = max(1, min(rows, MAX_VALUES // max(1, values)))
         yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
 

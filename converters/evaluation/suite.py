@@ -86,15 +86,15 @@ def read_fixture(row: dict[str, Any], position: str) -> Fixture:
 class Suite:
     """The items of a file, and the digest of the file's bytes.
 
-    `groups` has a number for each item, None if no item names a group: items of one group are not independent, such as
-    texts of one document. `synthetic` is True if an item says that it was made up, False if every item says that it was
+    `groups` has a number for each item: items of one group are not independent, such as texts of one document. If no item
+    names a group, each is a group. `synthetic` is True if an item says that it was made up, False if every item says that it was
     not, else None. `positions` names the place of each item: the file, and a line or number. `identities` has a value for each
     item that is equal for two items with the same model input (`TaskEvaluator.identity`).
     """
 
     digest: Digest
     items: tuple[Any, ...]
-    groups: tuple[int, ...] | None = None
+    groups: tuple[int, ...]
     synthetic: bool | None = None
     positions: tuple[str, ...] = ()
     identities: tuple[Hashable, ...] = ()
@@ -105,19 +105,18 @@ class Suite:
         The generator is NumPy's legacy one, whose stream is frozen. The half's digest covers the whole suite's digest, the
         name and the seed.
         """
-        groups = self.groups or tuple(range(len(self.items)))
-        order = np.random.RandomState(seed).permutation(max(groups, default=-1) + 1).tolist()
+        order = np.random.RandomState(seed).permutation(max(self.groups, default=-1) + 1).tolist()
         middle = (len(order) + 1) // 2
         chosen = set(order[:middle] if name == "choose" else order[middle:])
         key = {"suite": str(self.digest), "half": name, "seed": seed}
 
         def half(values: tuple[Any, ...]) -> tuple[Any, ...]:
-            return tuple(value for value, group in zip(values, groups, strict=True) if group in chosen)
+            return tuple(value for value, group in zip(values, self.groups, strict=True) if group in chosen)
 
         return Suite(
             Digest.of(canonical.encode(key)),
             half(self.items),
-            None if self.groups is None else half(self.groups),
+            half(self.groups),
             self.synthetic,
             half(self.positions),
             half(self.identities),
@@ -137,10 +136,10 @@ def check_unique(
             raise InputError(f"{position}: {name} was used before, at {before}", hint)
 
 
-def numbered(groups: Sequence[Group], path: Path) -> tuple[int, ...] | None:
+def numbered(groups: Sequence[Group], path: Path) -> tuple[int, ...]:
     """Number the groups in the order of their first items. InputError if only some items have a group."""
     if all(group is None for group in groups):
-        return None
+        return tuple(range(len(groups)))
     if None in groups:
         raise InputError(
             f"evaluation suite {path}, item {groups.index(None) + 1}: `group` is missing, and others have one"

@@ -5,8 +5,9 @@ Evaluations and `reg run` use both, for every model under comparison.
 
 import copy
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import numpy as np
 
 from onnxreg.converters.evaluation.metric import Integers
 from onnxreg.schema.core.errors import InputError, missing_extra
+
+STRIDE = 128
+"""Number of tokens that two windows of one second text share, if the model's length allows."""
 
 
 @dataclass(frozen=True)
@@ -70,33 +74,30 @@ class TextTokenizer:
         self._tokenizer.no_truncation()
         return _row(self._tokenizer.encode(text))
 
-    def windows(self, text: str) -> Iterator[TokenRow]:
-        """Yield rows that together have every token of a text; two rows overlap by a quarter of their room."""
-        overlap = self._room(False) // 4
-        self._tokenizer.enable_truncation(self.max_length, stride=overlap)
-        first = self._tokenizer.encode(text)
+    def windows(self, text: str, pair: str | None = None) -> Iterator[TokenRow]:
+        """Yield rows that together have every token of a text; two rows overlap by a quarter of their room.
+
+        With a second text, all rows have the whole text, and together every token of the second; two rows overlap by
+        `STRIDE` tokens if the model's length allows. Raise InputError if the text leaves no more room than the overlap.
+        """
+        room = self._room(pair is not None)
+        overlap, strategy = room // 4, "longest_first"
+        if pair is not None:
+            overlap, strategy = min(STRIDE, self.max_length // 4), "only_second"
+            self._tokenizer.no_truncation()
+            count = len(self._tokenizer.encode(text, add_special_tokens=False).ids)
+            if room - count <= overlap:
+                raise InputError(
+                    f"the question has {count} tokens, which leaves too little room for its context in {self.max_length}",
+                    "shorten the question, or state a larger max_seq_length",
+                )
+        self._tokenizer.enable_truncation(self.max_length, stride=overlap, strategy=strategy)
+        first = self._tokenizer.encode(text, pair)
         windows = (first, *first.overflowing)
         for number, window in enumerate(windows):
             yield _row(
                 window, overlap // 2 * (number > 0), (overlap - overlap // 2) * (window is not windows[-1])
             )
-
-    def pair_windows(self, text: str, pair: str, overlap: int) -> Iterator[TokenRow]:
-        """Yield rows of a whole text with parts of a second text; parts share `overlap` tokens if the model's length allows.
-
-        Raise InputError if the first text leaves no more room than two parts share.
-        """
-        overlap = min(overlap, self.max_length // 4)
-        self._tokenizer.no_truncation()
-        count = len(self._tokenizer.encode(text, add_special_tokens=False).ids)
-        if self._room(True) - count <= overlap:
-            raise InputError(
-                f"the question has {count} tokens, which leaves too little room for its context in {self.max_length}",
-                "shorten the question, or state a larger max_seq_length",
-            )
-        self._tokenizer.enable_truncation(self.max_length, stride=overlap, strategy="only_second")
-        first = self._tokenizer.encode(text, pair)
-        yield from map(_row, (first, *first.overflowing))
 
     def text(self, ids: list[int]) -> str:
         """The text of tokens, without special tokens."""
@@ -156,7 +157,8 @@ class TagScheme:
     ends: tuple[bool, ...]
 
 
-def tag_scheme(tags: Sequence[str]) -> TagScheme:
+@cache
+def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
     """Read the scheme from a model's tags, in the order of the logits.
 
     Tags have marks if some label has a tag with the mark B and a tag with another mark, or if every tag but `O` begins with

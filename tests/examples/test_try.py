@@ -136,7 +136,7 @@ def test_spans_are_those_of_an_evaluation():
         edges = sorted(generator.sample(range(len(text) + 1), 12))
         places = [list(pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
         used = [generator.randrange(len(tags)) for _ in places]
-        scheme = tag_scheme(tags)
+        scheme = tag_scheme(tuple(tags))
         labels = decode(np.array(used), np.array(places), len(text), scheme)
         questions.append({"text": text, "places": places, "tags": tags, "used": used})
         expected.append([

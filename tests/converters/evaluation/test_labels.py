@@ -85,7 +85,7 @@ PLAIN = ("O", "A", "B")
 
 def labels(tags: tuple[str, ...], tokens: list[tuple[str, int, int]], length: int) -> str:
     """Decoded characters as letters, `.` for none."""
-    scheme = tag_scheme(tags)
+    scheme = tag_scheme(tuple(tags))
     numbers = np.array([tags.index(tag) for tag, _, _ in tokens], dtype=np.int64)
     offsets = np.array([(start, end) for _, start, end in tokens], dtype=np.int64).reshape(-1, 2)
     return "".join("." if n == NOTHING else scheme.names[n] for n in decode(numbers, offsets, length, scheme))
@@ -142,7 +142,7 @@ def test_decoding(tags, tokens, expected):
     ],
 )
 def test_the_labels_behind_the_tags(tags, names):
-    assert tag_scheme(tags).names == names
+    assert tag_scheme(tuple(tags)).names == names
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3), st.integers(1, 3)), max_size=20))

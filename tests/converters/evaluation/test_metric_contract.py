@@ -86,9 +86,8 @@ def test_a_metric_keeps_what_verdicts_rest_on(metric):
         assert metric.value(rows) == pytest.approx(metric.value(rows[::-1]), abs=1e-12)
         assert np.isfinite(metric.value(np.concatenate([rows, rows[:2]])))
     table = ScoreTable.of(metric.columns(LABELS), parent, worse)
-    settings = dict(metric.settings(items, LABELS))
     published = ScoreTable.decode(table.encode(), "scores")
-    assert metric.judge(published, metric.limit, settings) == metric.judge(table, metric.limit, settings)
+    assert metric.judge(published, metric.limit, {}) == metric.judge(table, metric.limit, {})
     with pytest.raises(InputError):
         metric.check(metric.limit, {"no_such_setting": 1})
 
@@ -200,7 +199,7 @@ def test_a_metric_of_two_metrics_has_the_methods_of_both():
 
 
 METHODS = {
-    "columns": "labels", "settings": "items, labels", "judge": "table, limit, settings", "value": "rows", "skill": "rows",
+    "columns": "labels", "judge": "table, limit, settings", "value": "rows", "skill": "rows",
     "loss": "parent, value", "supports": "items", "check": "limit, settings", "warnings": "items, settings",
     "obstacles": "items, groups, settings",
 }  # fmt: skip

@@ -18,7 +18,6 @@ from onnxreg.converters.evaluation.evaluators import (
     Document,
     LabelledPixels,
     LabelledRows,
-    ModelInput,
     Question,
     Texts,
 )
@@ -65,7 +64,7 @@ def test_ranks_and_documents_as_scikit_learn_ranks_them():
     values, right = RANDOM.normal(size=(200, 12)).round(1), RANDOM.randint(0, 12, 200)
     evaluator = LabelledRows(NO_SUBJECT)
     pairs = zip(values, right, strict=True)
-    ranks = [evaluator.read(ModelInput(0, {}, ("y", int(label))), {"y": row[None]}) for row, label in pairs]
+    ranks = [evaluator.compare("y", int(label), {"y": row[None]}) for row, label in pairs]
     for k, name in ((1, "top_1"), (5, "top_5")):
         expected = top_k_accuracy_score(right, values, k=k, labels=range(12))
         assert value(name, [None] * 200, ranks) == pytest.approx(expected)
@@ -120,15 +119,15 @@ def test_the_overlap_of_maps_is_that_of_scikit_learn():
     evaluator, right = LabelledPixels(subject), RANDOM.randint(0, 3, (9, 8, 8))
     logits = RANDOM.normal(size=(9, 1, 3, 8, 8))
     assert [evaluator.read_label(one[None], Path("s.npz")).tolist() for one in right] == right.tolist()
-    maps = [evaluator.read(ModelInput(0, {}, ("y", a)), {"y": b}) for a, b in zip(right, logits, strict=True)]
+    maps = [evaluator.compare("y", a, {"y": b}) for a, b in zip(right, logits, strict=True)]
     expected = jaccard_score(right.ravel(), logits[:, 0].argmax(1).ravel(), average="macro")
     assert value("mean_iou", [None] * 9, maps, labels=LABELS) == pytest.approx(expected)
-    half = evaluator.read(ModelInput(0, {}, ("y", right[0])), {"y": logits[0][:, :, ::2, ::2]})
+    half = evaluator.compare("y", right[0], {"y": logits[0][:, :, ::2, ::2]})
     assert np.array_equal(
         half[:, 0],
-        evaluator.read(ModelInput(0, {}, ("y", right[0][::2, ::2])), {"y": logits[0][:, :, ::2, ::2]})[:, 0],
+        evaluator.compare("y", right[0][::2, ::2], {"y": logits[0][:, :, ::2, ::2]})[:, 0],
     )
-    ignored = evaluator.read(ModelInput(0, {}, ("y", np.full((8, 8), 255))), {"y": logits[0]})
+    ignored = evaluator.compare("y", np.full((8, 8), 255), {"y": logits[0]})
     assert not ignored.any() and metrics.find("mean_iou").value(ignored.ravel()[None]) == 0
     with pytest.raises(InputError, match="a map of classes for each row"):
         evaluator.read_label(np.array([1]), Path("s.npz"))

@@ -15,13 +15,12 @@ from support.evaluation import subject_of
 from support.graphs import graph
 
 from onnxreg.converters.evaluation.evaluators import (
-    Embeddings,
     LabelledRow,
     LabelledRows,
-    ModelInput,
     Run,
     TokenSpans,
     output,
+    text_vector,
 )
 from onnxreg.converters.evaluation.predict import artifact_runner, parent_runner, predict
 from onnxreg.converters.evaluation.suite import Fixture
@@ -50,7 +49,7 @@ def evaluator_of(checkpoint: Any, max_length: int = 512) -> TokenSpans:
 
 def predictions(evaluator: TokenSpans, run: Run, texts: Sequence[str]) -> list[Any]:
     items = [Fixture(text, ()) for text in texts]
-    return predict(evaluator, run, items, evaluator.inputs(items))
+    return predict(run, evaluator.readings(items), evaluator.shares_runs)
 
 
 def test_both_runtimes_and_the_decoder_agree(checkpoint, candidate):
@@ -151,29 +150,29 @@ def test_a_source_that_does_not_run_on_an_item_is_an_error_and_threads_are_put_b
 
 def test_a_model_that_gives_nan_has_no_prediction(checkpoint):
     evaluator = evaluator_of(checkpoint())
-    (window, *_) = evaluator.inputs([Fixture("Ada meets Bo", ())])
+    (reading,) = evaluator.readings([Fixture("Ada meets Bo", ())])
     logits = np.zeros((1, 5, 5), dtype=np.float32)
     logits[0, 0] = np.nan
-    evaluator.read(window, {"logits": logits})
+    reading.predict({"logits": logits})
     logits[0, 2, 1] = np.nan
-    row, arrays = ModelInput(0, {}, ("y", 1)), LabelledRows(NO_MODEL)
-    assert arrays.read(row, {"y": np.array([[0.1, 0.5, np.inf]])}) == (1, 3)
+    arrays = LabelledRows(NO_MODEL)
+    assert arrays.compare("y", 1, {"y": np.array([[0.1, 0.5, np.inf]])}) == (1, 3)
     for read in (
-        lambda: evaluator.read(window, {"logits": logits}),
+        lambda: reading.predict({"logits": logits}),
         lambda: output({"logits": np.array([[0.5, np.nan]])}, "logits"),
-        lambda: arrays.read(row, {"y": np.array([[0.1, np.nan, 0.2]])}),
+        lambda: arrays.compare("y", 1, {"y": np.array([[0.1, np.nan, 0.2]])}),
     ):
         with pytest.raises(ConversionError, match="gives NaN"):
             read()
 
 
 def test_a_vector_is_the_output_or_the_mean_of_the_states_that_count():
-    feed, evaluator = {"attention_mask": np.array([[1, 1, 0]])}, Embeddings(NO_MODEL)
+    feed = {"attention_mask": np.array([[1, 1, 0]])}
     states = np.array([[[1.0, 2.0], [3.0, 5.0], [99.0, 99.0]]], np.float32)
     outputs = {"last_hidden_state": states}
-    assert evaluator.read(ModelInput(0, feed, None), outputs).tolist() == [2.0, 3.5]
+    assert text_vector(outputs, feed)[0].tolist() == [2.0, 3.5]
     outputs["embeddings"] = np.array([[7.0, 8.0]], np.float32)
-    assert evaluator.read(ModelInput(0, feed, None), outputs).tolist() == [7.0, 8.0]
+    assert text_vector(outputs, feed)[0].tolist() == [7.0, 8.0]
 
 
 def test_a_graph_of_arrays_that_mixes_its_rows_gets_one_at_a_time(tmp_path):
@@ -183,5 +182,5 @@ def test_a_graph_of_arrays_that_mixes_its_rows_gets_one_at_a_time(tmp_path):
     evaluator = LabelledRows(subject)
     items = [LabelledRow(feed, number % 3) for number, feed in enumerate(feeds)]
     run = artifact_runner(tmp_path / "mixing.onnx")
-    together = predict(evaluator, run, items, evaluator.inputs(items))
-    assert together == predict(evaluator, run.run, items, evaluator.inputs(items))
+    readings = evaluator.readings(items)
+    assert predict(run, readings, evaluator.shares_runs) == predict(run.run, readings, False)
