@@ -144,9 +144,8 @@ def command(
     if source is not None and not (profile or task or recipe):
         from onnxreg.converters.tasks.task_catalog import choose
 
-        chosen = choose(source)
-        task = chosen.task
-        session.warn(f"task {chosen.task}: {chosen.why}")
+        task, reason = choose(source)
+        session.warn(f"task {task}: {reason}")
     request = requests.ExportRequest(
         source, name, profile, recipe, task, given, trust_remote_code, allow_code or (), is_typed=True
     )

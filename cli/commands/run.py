@@ -199,7 +199,7 @@ def _generate(
     max_tokens: int | None,
 ) -> "Answer":
     from onnxreg.converters.source.source_files import GENERATION_CONFIG
-    from onnxreg.converters.tasks.greedy import Generator, generate, settings_of
+    from onnxreg.converters.tasks.greedy import Generator, Rules, generate
 
     files = parts[0]
     tokenizer = _text_model(files).tokenizer
@@ -213,9 +213,9 @@ def _generate(
         }
     else:
         feed = _numbers(files, file)
-    settings, positions = settings_of(_config(files), _companions(files).get(GENERATION_CONFIG))
+    rules = Rules.read(_config(files), _companions(files).get(GENERATION_CONFIG))
     model = Generator({files.manifest.members[part.artifact.path]: part.main for part in parts})
-    ids, is_ended = generate(model, feed, settings, max_tokens, positions)
+    ids, is_ended = generate(model, feed, rules, max_tokens)
     text = tokenizer.text(ids)
     generated = {"text": text, "tokens": len(ids), "finish": "end" if is_ended else "length"}
     end = "the model" if is_ended else "the limit of tokens"

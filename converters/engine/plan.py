@@ -189,7 +189,8 @@ def plan_export(
             reason = "the checkpoint has no tokenizer, so the texts of an evaluation cannot be read"
             raise InputError(reason, SAVE_TOKENIZER)
         judged.evaluator.check_source(judged.suite, located.location)
-    model_name = name or recipe.name or located.name
+    hub_name = None if located.origin is None else located.origin.id.lower()
+    model_name = name or recipe.name or hub_name
     if model_name is None:
         raise InputError("a source on this machine has no model name of its own", "pass --name NAME")
     own: dict[str, Any] = {"recipe": recipe, "name": check_name(model_name), "source": located}

@@ -22,7 +22,7 @@ from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import CONFIG, GENERATION_CONFIG, read_json
-from onnxreg.converters.tasks.greedy import TOKENS, Generator, generate, settings_of
+from onnxreg.converters.tasks.greedy import TOKENS, Generator, Rules, generate
 from onnxreg.schema.core.errors import ConversionError, RegError, why
 from onnxreg.schema.core.progress import count_cores
 
@@ -171,9 +171,9 @@ def generator(graphs: Mapping[str, Path], directory: Path) -> "Runner":
         directory: has the checkpoint's config and settings.
     """
     model = Generator(graphs)
-    settings, positions = settings_of(read_json(directory / CONFIG), directory / GENERATION_CONFIG)
+    rules = Rules.read(read_json(directory / CONFIG), directory / GENERATION_CONFIG)
 
     def run(feed: Feed) -> Mapping[str, Any]:
-        return {TOKENS: np.array([generate(model, feed, settings, None, positions)[0]], dtype=np.int64)}
+        return {TOKENS: np.array([generate(model, feed, rules)[0]], dtype=np.int64)}
 
     return Runner(run)

@@ -3,42 +3,30 @@
 A `TaskHead` names the transformers class that loads a checkpoint, and describes the outputs of the graph.
 """
 
-import copy
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.onnx.quiet import silent_transformers
-from onnxreg.converters.source.location import Location, check_inside, locate
+from onnxreg.converters.source.location import Location, check_inside
 from onnxreg.converters.source.source_files import (
     CARD,
     CONFIG,
     PROCESSOR,
-    TOKENIZER,
     WEIGHTS,
     digest_files,
     read_object,
-    taking_part,
     weight_files,
 )
 from onnxreg.converters.source.toolchain import refuse_missing, require_memory
-from onnxreg.converters.tasks import adapter, sentence
 from onnxreg.converters.tasks.heads import (
-    ENCODER,
     LOADERS,
-    OPTIMUM,
-    SEQ2SEQ,
-    VECTORS,
     Modality,
     TaskHead,
-    head_of,
-    modality_of,
 )
-from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, LocatedSource
-from onnxreg.schema.core.digest import directory_digest
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource
 from onnxreg.schema.core.errors import InputError, why
 from onnxreg.schema.manifest.manifest import Source
 
@@ -66,83 +54,6 @@ PARAMETER_BYTES = 12
 """Bytes of memory for each parameter: in the model, in its graph, and in the file that is written."""
 
 
-@dataclass(frozen=True)
-class LoadedCheckpoint:
-    """A trained checkpoint in memory.
-
-    `model` is a torch module on the CPU, in float32 and evaluation mode, with eager attention, without a cache of keys and
-    values. `tokenizer` is a fast tokenizer that pads and truncates only on request, or None. `labels` are in the order
-    of the logits, empty for a head without labels. `config` is the saved configuration.
-    """
-
-    model: Any
-    tokenizer: Any
-    config: Any
-    labels: tuple[str, ...]
-    source: Source
-    directory: Path
-
-
-def find_checkpoint(source: str, head: TaskHead, trust_remote_code: bool = False) -> LocatedSource:
-    """Find and hash a checkpoint with this head; no heavy module is imported.
-
-    The digest for `VECTORS` covers the pooling files of sentence-transformers; all files of that library accompany an `ENCODER`.
-
-    Raises NotFoundError or RemoteError if the source cannot be read, InputError if the source is not a complete
-    checkpoint of this kind, or needs code of its own that the user did not allow.
-    """
-    patterns = sentence.PATTERNS if head in (VECTORS, ENCODER) else ()
-    named = locate(source, trust_remote_code, (*patterns, *adapter.FILES))
-    base = adapter.find_base(named.directory, lambda base: locate(base, trust_remote_code, patterns))
-    location = base or named
-    directory = location.directory
-    config = read_config(directory)
-    _refuse_own_code(directory, trust_remote_code)
-    architectures = config.get("architectures") or []
-    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
-        raise InputError("architectures in config.json of the checkpoint is not a list of names")
-    is_text = head.modality == "text" and head is not SEQ2SEQ
-    if config.get("is_encoder_decoder") is True and is_text:
-        message = "an encoder-decoder takes the words so far as a second input, which this task does not have"
-        hint = "leave --task out; or save its encoder alone, and export that"
-        raise InputError(message, hint)
-    fitting = [name for name in architectures if name.endswith(head.suffix) and name != "StaticModel"]
-    if architectures and not fitting:
-        message = f"not {head.description}: config.json says {', '.join(architectures)[:200]}"
-        hint = f"export {head.description} that was trained: a head that was not gives random numbers"
-        if (other := head_of(config, modality_of(directory))) is not None:
-            hint = other.way or f"export it with --task {other.task} in place of your --profile or --task"
-        raise InputError(message, hint)
-    require_weights(directory)
-    if head.modality != "text":
-        require_processor(directory, head.modality)
-    elif head is SEQ2SEQ and any((directory / name).is_file() for name in PROCESSOR):
-        message = "the checkpoint reads images or sound (it has a processor), and the task gives texts alone"
-        raise InputError(message, OPTIMUM)
-    names = taking_part(directory, trust_remote_code)
-    names += sentence.sentence_files(directory) if head is VECTORS else []
-    companions = sentence.sentence_files(directory, all_modules=True) if head is ENCODER else []
-    lacks_tokenizer = head.has_tokens and not any((directory / name).is_file() for name in TOKENIZER)
-    located = replace(located_source(location, names, companions), lacks_tokenizer=lacks_tokenizer)
-    return located if location is named else _adapted(located, named)
-
-
-def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
-    """Describe an adapter and its base model as one source; the digest covers both."""
-    if not (location.directory / adapter.WEIGHTS).is_file():
-        raise InputError(f"the adapter has no {adapter.WEIGHTS}", "save it as safetensors, with peft")
-    own = located_source(location, adapter.FILES)
-    digest = directory_digest({"adapter": own.digest, "base": base.digest})
-    files = None if own.files is None or base.files is None else (*own.files, *base.files)
-    origin = None if own.origin is None else own.origin.model_copy(update={"digest": digest})
-    record = {"digest": str(base.digest)} if base.origin is None else base.origin.to_json()
-    part = Adapter(location.directory, {"digest": str(own.digest), "base": record})
-    packages = ("peft",)
-    return replace(
-        base, digest=digest, origin=origin, name=own.name, files=files, packages=packages, adapter=part
-    )
-
-
 def require_processor(directory: Path, modality: Modality) -> None:
     """Raise InputError if a checkpoint has no settings of an image processor or feature extractor."""
     if not any((directory / name).is_file() for name in PROCESSOR):
@@ -165,40 +76,7 @@ def located_source(location: Location, names: Sequence[str], companions: Sequenc
         files = (directory, card, *(directory / name for name in names))
         return LocatedSource(directory, digest, described=described, files=files)
     origin = {"id": location.hub_id, "revision": location.revision, "digest": str(digest)}
-    return LocatedSource(directory, digest, Source.from_json(origin), location.hub_id.lower(), described)
-
-
-def load_located(
-    source: LocatedSource, name: str, head: TaskHead, trust_remote_code: bool = False
-) -> LoadedCheckpoint:
-    """Load a located checkpoint. A source without a hub id is recorded under `name`, never under its path.
-
-    Raises InputError if weights are missing, the tokenizer has no fast form or a token without an embedding, or the labels
-    are not distinct and numbered from 0.
-    """
-    directory: Path = source.location
-    model, tokenizer = load_model(directory, head, trust_remote_code), None
-    if source.adapter is not None:
-        model = adapter.merged(model, source.adapter.directory)
-    if head.has_tokens and not source.lacks_tokenizer:
-        with silent_transformers():
-            tokenizer = load_tokenizer(directory, trust_remote_code)
-        reader = getattr(model, "text_model", model)  # of a model that reads images too
-        rows = getattr(reader.get_input_embeddings(), "num_embeddings", None)
-        highest = max(tokenizer.get_vocab().values(), default=-1)
-        if rows is not None and highest >= rows:
-            message = f"the tokenizer has tokens up to {highest}, but the model has embeddings for {rows}"
-            hint = "give the tokenizer that it was trained with, or resize the embeddings and train them"
-            raise InputError(message, hint)
-    by_number = {int(key): str(label) for key, label in model.config.id2label.items() if head.labelled}
-    labels = tuple(label for _, label in sorted(by_number.items()))
-    if by_number.keys() != set(range(len(labels))):
-        raise InputError(f"id2label of the checkpoint does not number its labels from 0 to {len(labels) - 1}")
-    if len(set(labels)) != len(labels):
-        raise InputError("id2label of the checkpoint gives one label to two ids")
-    config = copy.deepcopy(model.config)
-    model.config.use_cache = False
-    return LoadedCheckpoint(model, tokenizer, config, labels, source.record(name), directory)
+    return LocatedSource(directory, digest, Source.from_json(origin), described)
 
 
 def require_weights(directory: Path) -> None:
@@ -253,7 +131,7 @@ def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
         yield str(value)
 
 
-def _refuse_own_code(directory: Path, trusted: bool) -> None:
+def refuse_own_code(directory: Path, trusted: bool) -> None:
     """Raise InputError if a checkpoint needs untrusted code, or code of another repository, which the digest would not cover."""
     for name in (CONFIG, "tokenizer_config.json"):
         names = list(_code_names(read_object(directory / name)))

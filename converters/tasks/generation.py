@@ -15,9 +15,9 @@ from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.location import locate
-from onnxreg.converters.source.source_files import PROCESSOR, taking_part
+from onnxreg.converters.source.source_files import taking_part
 from onnxreg.converters.tasks import heads
-from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, located_source, read_config, require_weights
+from onnxreg.converters.tasks.checkpoint import located_source, read_config, require_weights
 from onnxreg.converters.tasks.greedy import (
     DECODER,
     ENCODER,
@@ -31,11 +31,11 @@ from onnxreg.converters.tasks.greedy import (
     Generator,
 )
 from onnxreg.converters.tasks.processed import Processor
-from onnxreg.converters.tasks.saved import Graphs, Saved, described, module_of, part_of
+from onnxreg.converters.tasks.saved import Graphs, LoadedCheckpoint, Saved, described, module_of, part_of
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Task
 from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample_feeds
 from onnxreg.schema.core.errors import ConversionError, InputError
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 STATES = "last_hidden_state"
 BATCH, SOURCE, TARGET, NEW = (
@@ -63,18 +63,13 @@ class Seq2Seq(Saved):
     Options: ClassVar[type[PassParams]] = TextOptions
     exporter, members, merged = "TransformersExport", STAGES, {MERGED: (DECODER, NEXT)}
 
-    def inputs(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Sequence[Feed], Axes, Graphs]:
-        """Make the inputs of the encoder: one row, a batch, and a row of another size if sizes vary.
-
-        Return these inputs, the dynamic axes of the encoder's inputs and output, and what to publish about the inputs (`Graphs`).
-        """
+    def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Part, Graphs]:
+        """Make the part of the encoder: one row, a batch, and a row of another size. Return also what to publish about it."""
         length = longest(int(self.options.max_seq_length), checkpoint.model)
         feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)
-        return (
-            feeds,
-            {name: {0: BATCH, 1: SOURCE} for name in (*REQUIRED, STATES)},
-            Graphs({}, REQUIRED, length),
-        )
+        axes = {name: {0: BATCH, 1: SOURCE} for name in (*REQUIRED, STATES)}
+        part = part_of(checkpoint.model.get_encoder(), feeds, axes, (STATES,), has_golden=True)
+        return part, Graphs({}, REQUIRED, length)
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         model = checkpoint.model
@@ -84,9 +79,8 @@ class Seq2Seq(Saved):
         if start is None:
             message = "the checkpoint has no decoder_start_token_id, with which an answer begins"
             raise InputError(message, "save the model again with one")
-        feeds, axes, graphs = self.inputs(checkpoint, directory)
-        encoder = part_of(model.get_encoder(), feeds, axes, (STATES,), self.head.modality)
-        proof = Proof([answer_of(model, feed, start) for feed in feeds[:2]])
+        encoder, graphs = self.encoder(checkpoint, directory)
+        proof = Proof([answer_of(model, feed, start) for feed in encoder.feeds[:2]])
         return replace(graphs, parts={ENCODER: encoder, **decoders(model, encoder)}, proof=proof)
 
 
@@ -95,23 +89,13 @@ class ProcessedSeq2Seq(Seq2Seq):
 
     Options = PassParams
 
-    def inputs(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Sequence[Feed], Axes, Graphs]:
-        import numpy as np
-
+    def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Part, Graphs]:
         own = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
-        model = checkpoint.model
-        if own.input != model.main_input_name:
-            message = f"the {heads.LOADERS[own.modality][1]} gives {own.input}, and the model takes {model.main_input_name}"
-            raise InputError(message, f"{PROCESSOR[0]} must be that of this model")
-        one, two = own.rows[0], np.concatenate([own.rows[1], own.rows[1][:, ::-1]])
-        feeds = [{own.input: array} for array in (one, two, own.rows[3])]
-        axes: Axes = {own.input: {0: BATCH}, STATES: {0: BATCH}}
-        if one.shape[1:] != two.shape[1:]:
-            axes = {own.input: {0: BATCH, 1: "num_samples"}, STATES: {0: BATCH, 1: SOURCE}}
+        sizes = {0: BATCH, 1: "num_samples"}
+        part = own.part(checkpoint.model.get_encoder(), sizes, {STATES: (BATCH, SOURCE)})
         with silent_transformers():
             own.processor.save_pretrained(directory)
-        files = (DraftFile("other", PROCESSOR[0]),)
-        return feeds, axes, Graphs({}, REQUIRED, fields=own.contract(), files=files)
+        return part, Graphs({}, REQUIRED, fields=own.contract())
 
 
 def decoder_of(model: Any, encoder: Part) -> Any:
@@ -208,59 +192,50 @@ class CausalDecoder(Saved):
     Options = TextOptions
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
+        """Make the module, and samples of several sizes; the module itself computes the keys and values of earlier tokens."""
         import numpy as np
+        import torch
+        from transformers import DynamicCache
 
-        length = longest(int(self.options.max_seq_length), checkpoint.model)
-        feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)
-        tokens = feeds[1]["input_ids"]
+        model = checkpoint.model
+        length = longest(int(self.options.max_seq_length), model)
+        tokens = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)[1]["input_ids"]
+
+        def decode(**tensors: Any) -> Any:
+            cached = [tensor for name, tensor in tensors.items() if name.startswith(PAST)]
+            # of all tokens in every layer, even with a sliding window
+            cache = DynamicCache([tuple(cached[at : at + 2]) for at in range(0, len(cached), 2)])
+            plain = {name: tensors[name] for name in INPUTS}
+            result = model(**plain, past_key_values=cache, use_cache=True, return_dict=True)
+            layers = result.past_key_values.layers
+            return (result.logits, *(state for layer in layers for state in (layer.keys, layer.values)))
+
+        def feed(ids: Any, mask: Any) -> dict[str, Any]:
+            """Make the inputs for new tokens; positions count only the tokens that the mask keeps."""
+            positions = (mask.cumsum(1) - 1).clip(0)[:, -ids.shape[1] :]
+            return dict(zip(INPUTS, (ids, mask, positions), strict=True))
+
+        module, feeds = module_of(decode, model=model), list[Feed]()
+        ids = np.resize(tokens.reshape(-1), (3, 16))
+        for rows, earlier, new in SIZES:
+            mask = np.ones((rows, earlier + new), np.int64)
+            mask[0, :2] = rows == 1
+            least = max(earlier, 1)
+            plain = feed(ids[:rows, :least], mask[:, :least])
+            with torch.no_grad():
+                _, *past = module(**{name: torch.from_numpy(array) for name, array in plain.items()})
+            names = [f"{layer}.{kind}" for layer in range(len(past) // 2) for kind in ("key", "value")]
+            states = zip(names, past, strict=True)
+            past_feed = {f"{PAST}{name}": state[:, :, :earlier].numpy() for name, state in states}
+            feeds.append({**feed(ids[:rows, earlier : earlier + new], mask), **past_feed})
+        before, total = f"past_{NEW}", f"past_{NEW} + {NEW}"
+        axes = {name: {0: BATCH, 1: NEW} for name in ("input_ids", "position_ids", "logits")}
+        axes |= {"attention_mask": {0: BATCH, 1: total}}
+        axes |= {f"{PAST}{name}": {0: BATCH, 2: before} for name in names}
+        axes |= {f"{PRESENT}{name}": {0: BATCH, 2: total} for name in names}
+        part = part_of(module, feeds, axes, ("logits", *(f"{PRESENT}{name}" for name in names)), example=0)
         prompt = dict(zip(REQUIRED, (tokens[:, :6], np.ones_like(tokens[:, :6])), strict=True))
-        proof = Proof([answer_of(checkpoint.model, prompt)])
-        part = decoder_part(causal_decoder(checkpoint.model), tokens)
-        return Graphs({"": part}, INPUTS, length, proof=proof)
-
-
-def causal_decoder(model: Any) -> Any:
-    """Wrap a model to take and give its cache as flat tensors; every layer caches all tokens, even with a sliding window."""
-    from transformers import DynamicCache
-
-    def decode(**tensors: Any) -> Any:
-        cached = [tensor for name, tensor in tensors.items() if name.startswith(PAST)]
-        cache = DynamicCache([tuple(cached[at : at + 2]) for at in range(0, len(cached), 2)])
-        plain = {name: tensors[name] for name in INPUTS}
-        result = model(**plain, past_key_values=cache, use_cache=True, return_dict=True)
-        layers = result.past_key_values.layers
-        return (result.logits, *(state for layer in layers for state in (layer.keys, layer.values)))
-
-    return module_of(decode, model=model)
-
-
-def decoder_part(module: Any, tokens: Any) -> Part:
-    """Make the part, with samples of several sizes; the module itself computes the keys and values of earlier tokens."""
-    import numpy as np
-    import torch
-
-    def feed(ids: Any, mask: Any) -> dict[str, Any]:
-        """Make the inputs for new tokens; positions count only the tokens that the mask keeps."""
-        positions = (mask.cumsum(1) - 1).clip(0)[:, -ids.shape[1] :]
-        return dict(zip(INPUTS, (ids, mask, positions), strict=True))
-
-    ids, feeds = np.resize(tokens.reshape(-1), (3, 16)), []
-    for rows, earlier, new in SIZES:
-        mask = np.ones((rows, earlier + new), np.int64)
-        mask[0, :2] = rows == 1
-        least = max(earlier, 1)
-        plain = feed(ids[:rows, :least], mask[:, :least])
-        with torch.no_grad():
-            _, *past = module(**{name: torch.from_numpy(array) for name, array in plain.items()})
-        names = [f"{layer}.{kind}" for layer in range(len(past) // 2) for kind in ("key", "value")]
-        states = {PAST + name: state[:, :, :earlier].numpy() for name, state in zip(names, past, strict=True)}
-        feeds.append({**feed(ids[:rows, earlier : earlier + new], mask), **states})
-    before, total = f"past_{NEW}", f"past_{NEW} + {NEW}"
-    axes = {name: {0: BATCH, 1: NEW} for name in ("input_ids", "position_ids", "logits")}
-    axes |= {"attention_mask": {0: BATCH, 1: total}}
-    axes |= {f"{PAST}{name}": {0: BATCH, 2: before} for name in names}
-    axes |= {f"{PRESENT}{name}": {0: BATCH, 2: total} for name in names}
-    return part_of(module, feeds, axes, ("logits", *(f"{PRESENT}{name}" for name in names)), example=0)
+        return Graphs({"": part}, INPUTS, length, proof=Proof([answer_of(model, prompt)]))
 
 
 class TextGeneration(Task):

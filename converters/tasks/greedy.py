@@ -10,7 +10,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -41,7 +41,10 @@ Tokens = tuple[int, ...]
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The fields of `generation_config.json` that shape a greedy answer, as in transformers; Whisper's fields come last."""
+    """The fields of `generation_config.json` that shape a greedy answer, as in transformers, then Whisper's fields.
+
+    `positions` is the most tokens that the decoder takes, including the prompt; None without a limit.
+    """
 
     decoder_start_token_id: int
     eos_token_id: int | Tokens | None = None
@@ -64,11 +67,33 @@ class Rules(msgspec.Struct, frozen=True):
     task_to_id: dict[str, int] | None = None
     language: str | None = None
     task: str | None = None
+    positions: int | None = None
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any], stated: Path | None = None) -> Self:
+        """Read the rules in `generation_config.json` (`stated`; if absent, they are in the checkpoint's config.json).
+
+        Raises InputError if the rules are malformed, or one is not supported here.
+        """
+        settings = config if stated is None or not stated.is_file() else read_object(stated)
+        settings = {"decoder_start_token_id": config.get("decoder_start_token_id"), **settings}
+        settings["positions"] = positions_of(config)
+        rules = convert({k: v for k, v in settings.items() if v is not None}, cls, GENERATION_CONFIG)
+        others = {
+            "encoder_no_repeat_ngram_size": rules.encoder_no_repeat_ngram_size,
+            "sequence_bias": rules.sequence_bias,
+            "forced_decoder_ids": rules.no_timestamps_token_id is None and rules.forced_decoder_ids,
+        }
+        if other := next((name for name, value in others.items() if value), None):
+            message = f"the model's {GENERATION_CONFIG} has {other}, which is not followed here"
+            raise InputError(message, "generate with Transformers.js or Optimum: docs/howto-speech.md")
+        return rules
 
     def limit(self, start: int, requested: int | None) -> int:
         """Return the most tokens to generate after a prompt of `start` tokens."""
         stated = self.max_new_tokens or (self.max_length or 0) - start
-        return min(requested or (stated if stated > 0 else MAX_NEW_TOKENS), MOST)
+        limit = min(requested or (stated if stated > 0 else MAX_NEW_TOKENS), MOST)
+        return limit if self.positions is None else max(1, min(limit, self.positions - start + 1))
 
     def follow(self, scores: Any, ids: list[int], start: int, is_last: bool) -> None:
         """Apply the rules to the next token's scores, in transformers' order; `ids` has the prompt and the tokens generated."""
@@ -148,19 +173,6 @@ class Generator:
         return decode
 
 
-def settings_of(config: Mapping[str, Any], stated: Path | None) -> tuple[dict[str, Any], int | None]:
-    """Return the settings for `generate`, and the most tokens that the decoder takes (None without a limit).
-
-    Raises InputError for a malformed file.
-
-    Args:
-        config: the checkpoint's config.json.
-        stated: the checkpoint's `generation_config.json`; if absent, the settings are in `config`.
-    """
-    settings = config if stated is None or not stated.is_file() else read_object(stated)
-    return {"decoder_start_token_id": config.get("decoder_start_token_id"), **settings}, positions_of(config)
-
-
 def positions_of(config: Mapping[str, Any]) -> int | None:
     """Return the most tokens that a decoder takes; None without a limit, as in T5, where distances count."""
     decoder = config.get("decoder")  # of an encoder-decoder from images
@@ -170,36 +182,16 @@ def positions_of(config: Mapping[str, Any]) -> int | None:
 
 
 def generate(
-    model: Generator,
-    feed: Feed,
-    settings: Mapping[str, Any],
-    max_tokens: int | None = None,
-    positions: int | None = None,
+    model: Generator, feed: Feed, rules: Rules, max_tokens: int | None = None
 ) -> tuple[list[int], bool]:
     """Generate an answer for one row: return the tokens after the prompt, and True if the model itself ended the answer.
 
-    Raises InputError if the settings are malformed or have a rule that this function does not support.
-
-    Args:
-        settings: the fields of `generation_config.json`; null counts as absent.
-        max_tokens: the most tokens to generate; by default the limit in the settings.
-        positions: the most tokens that the decoder takes, including the prompt; None without a limit.
+    `max_tokens` is the most tokens to generate, by default the limit in the rules.
     """
     import numpy as np
 
-    rules = convert({k: v for k, v in settings.items() if v is not None}, Rules, GENERATION_CONFIG)
-    others = {
-        "encoder_no_repeat_ngram_size": rules.encoder_no_repeat_ngram_size,
-        "sequence_bias": rules.sequence_bias,
-        "forced_decoder_ids": rules.no_timestamps_token_id is None and rules.forced_decoder_ids,
-    }
-    if other := next((name for name, value in others.items() if value), None):
-        message = f"the model's {GENERATION_CONFIG} has {other}, which is not followed here"
-        raise InputError(message, "generate with Transformers.js or Optimum: docs/howto-speech.md")
     prompt = _prompt(model, feed, rules)
     limit, ends = rules.limit(len(prompt), max_tokens), _several(rules.eos_token_id)
-    if positions is not None:
-        limit = max(1, min(limit, positions - len(prompt) + 1))
     decode, ids, tokens = model.decoding(feed), list(prompt), prompt
     for count in range(1, limit + 1):
         scores = decode(np.array([tokens]))[0].astype(np.float64)

@@ -16,8 +16,8 @@ from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import code
 from onnxreg.converters.tasks.checkpoint import some
 from onnxreg.converters.tasks.code import Factory
-from onnxreg.converters.tasks.saved import module_of
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Task
+from onnxreg.converters.tasks.saved import module_of, part_of
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, why
 from onnxreg.schema.manifest.parts import Preprocessing
@@ -28,8 +28,6 @@ MAX_SAMPLE_BYTES = 2**30
 """The most bytes of all sample images together."""
 MAX_BATCH_IMAGES = 32
 """The most images in one run."""
-MAX_GOLDEN_VALUES = 4_500
-"""The most values of input and output together in golden vectors; larger images get no golden vectors."""
 WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights")
 """Usual keys of the weights in checkpoints that also hold other values, such as an epoch and an optimizer."""
 AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", "ema", "swa_state_dict")
@@ -151,12 +149,10 @@ class ImageClassification(Task):
             several = images if len(images) > 1 else np.concatenate([images, images])
             starts = range(0, len(several), MAX_BATCH_IMAGES)
             feeds += [{options.input_name: several[start : start + MAX_BATCH_IMAGES]} for start in starts]
-        expected = conversion.run(subject, feeds)
-        values = images[:1].size + sum(array.size for array in expected[0].values())
-        golden: dict[str, Feed] = {"image": feeds[0]} if values <= MAX_GOLDEN_VALUES else {}
-        part = Part(subject, feeds, expected, golden=golden)
+        example = 0 if options.fixed_batch else len(images)
+        part = part_of(subject.module, feeds, subject.axes or {}, subject.outputs, True, example)
 
-        given, named = list(expected[0][subject.outputs[0]].shape[1:]), len(options.labels)
+        given, named = list(part.expected[0][subject.outputs[0]].shape[1:]), len(options.labels)
         if named and given != [named]:
             raise InputError(f"{named} classes are named, the module gives {given} a row")
         fields: dict[str, Any] = {"task": self.id}

@@ -1,16 +1,15 @@
 """Tasks of image and sound checkpoints of transformers; the checkpoint's own processor computes the sample."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR
-from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, unloadable
+from onnxreg.converters.tasks.checkpoint import unloadable
 from onnxreg.converters.tasks.heads import DEPTH, LOADERS, Modality
 from onnxreg.converters.tasks.pixels import preprocessing_of
-from onnxreg.converters.tasks.saved import MAX_GOLDEN_VALUES, Graphs, Saved, part_of
+from onnxreg.converters.tasks.saved import Graphs, LoadedCheckpoint, Saved, part_of
 from onnxreg.converters.tasks.sound import audio_of
 from onnxreg.converters.tasks.task import Part
 from onnxreg.schema.core.errors import InputError, why
@@ -97,7 +96,7 @@ class Processor:
             counted = zip(self.rows, (1, 3, 2), strict=False)
             groups = [[row, row[..., ::-1], row / 2][:count] for row, count in counted]
         batches = list(map(np.concatenate, groups))
-        axes = {self.input: {0: "batch", **{at: names[at] for at in sorted(self.varying)}}}
+        axes = {self.input: {at: names.get(at, "batch") for at in sorted({0, *self.varying})}}
         axes |= {key: dict(enumerate(at if self.varying else at[:1])) for key, at in outputs.items()}
         try:
             with torch.no_grad():
@@ -106,10 +105,7 @@ class Processor:
             sizes = list(batches[-1].shape[1:])
             message = f"the model does not take the {sizes} of its {LOADERS[self.modality][1]}: {why(error)}"
             raise InputError(message, f"{PROCESSOR[0]} must be that of this model") from error
-        part = part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), example=-1)
-        tiles = np.random.default_rng(0).integers(-1, 2, batches[0][:1].shape).astype(np.float32)
-        golden = {"tiles": {self.input: tiles}} if tiles.size <= MAX_GOLDEN_VALUES else {}
-        return replace(part, golden=golden)
+        return part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), True, -1)
 
     def contract(self) -> dict[str, Any]:
         """Return the manifest's key for the preprocessing, in JSON form; empty if that gives other numbers than the processor."""

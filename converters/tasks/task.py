@@ -33,7 +33,7 @@ class LocatedSource:
 
     `location` is for the task alone. `digest` covers everything that shapes the graphs except the recipe, `described` covers
     further inputs of the manifest, such as a model card. `origin` is the source's record in a manifest, None for an unnamed
-    source; `name` is the model name from a hub id. `files` are all local files read, and each directory whose listing decides
+    source. `files` are all local files read, and each directory whose listing decides
     which files are read; None if unknown. `packages` are the installed packages whose code runs, `code` is the function that
     makes the module, if any. `lacks_tokenizer` is True for a checkpoint of texts without a tokenizer. `adapter` is merged into the
     model at `location`.
@@ -42,7 +42,6 @@ class LocatedSource:
     location: Any
     digest: Digest
     origin: Source | None = None
-    name: str | None = None
     described: Digest | None = None
     files: tuple[Path, ...] | None = None
     packages: tuple[str, ...] = ()

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,16 +87,8 @@ def find(name: str) -> type[Task]:
     return task
 
 
-@dataclass(frozen=True)
-class Chosen:
-    """The id of the chosen task, and the reason: what in the source decided."""
-
-    task: str
-    why: str
-
-
-def choose(source: str) -> Chosen:
-    """Choose the task of a source; for a hub id, only small files are fetched.
+def choose(source: str) -> tuple[str, str]:
+    """Choose the task of a source; return its id and the reason. For a hub id, only small files are fetched.
 
     Raises InputError, with a hint, if no task takes the source or its files do not say what it is; NotFoundError or
     RemoteError if the source cannot be read.
@@ -122,9 +113,9 @@ def small_files(source: str) -> Location:
     return Location(fetch(hub, source.partition("@")[2] or None, lambda paths: small & {*paths}), hub)
 
 
-def _file(path: Path) -> Chosen:
+def _file(path: Path) -> tuple[str, str]:
     if path.suffix == ".onnx":
-        return Chosen("onnx", f"{path.name} is an ONNX file")
+        return "onnx", f"{path.name} is an ONNX file"
     if path.suffix == ".gguf":
         message = f"{path.name} is a GGUF file: weights that were quantized for llama.cpp, without a graph"
         raise InputError(message, "export the checkpoint that it was made from")
@@ -135,13 +126,13 @@ def _file(path: Path) -> Chosen:
     raise InputError(f"{path.name} is not a model", f"{SAVED}, an .onnx file, or module:function")
 
 
-def _checkpoint(directory: Path) -> Chosen:
+def _checkpoint(directory: Path) -> tuple[str, str]:
     config, kinds = read_object(directory / CONFIG), [module.kind for module in modules_of(directory)[0]]
     if (base := adapter.find_base(directory, small_files)) is not None:
-        chosen = _checkpoint(base.directory)
-        return replace(chosen, why=f"an adapter of a model whose {chosen.why}")
+        task, why = _checkpoint(base.directory)
+        return task, f"an adapter of a model whose {why}"
     if STATIC in kinds:
-        return Chosen("pooling", f"{MODULES_FILE} says {', '.join(kinds)[:200]}")
+        return "pooling", f"{MODULES_FILE} says {', '.join(kinds)[:200]}"
     if not config:
         raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
     if "pretrained_cfg" in config and "model_type" not in config:
@@ -153,11 +144,11 @@ def _checkpoint(directory: Path) -> Chosen:
     name = str(names[0])[:80] if isinstance(names, list) and names else ""
     head = heads.head_of(config, modality)
     if "Pooling" in kinds and (head in (None, heads.ENCODER, heads.MASKED) or head.way):
-        return Chosen("pooling", f"{MODULES_FILE} says {', '.join(kinds)[:200]}")
+        return "pooling", f"{MODULES_FILE} says {', '.join(kinds)[:200]}"
     if head is None:
         message = f"nothing says what the checkpoint is for: {CONFIG} says {name or 'no architecture'}"
         raise InputError(message, "name it: --task TASK, one of those of docs/tasks.md")
     if head.way:
         raise InputError(f"{CONFIG} says {name}, which no task here exports: {head.task}", head.way)
     alone = "" if head.suffix else ", an encoder without a head"
-    return Chosen(head.task, f"{CONFIG} says {name}{alone}")
+    return head.task, f"{CONFIG} says {name}{alone}"

@@ -14,16 +14,10 @@ from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.tools.samples import Feed
 from onnxreg.converters.source.location import locate
 from onnxreg.converters.tasks import sentence
-from onnxreg.converters.tasks.checkpoint import (
-    TOKENIZER_FILE,
-    LoadedCheckpoint,
-    located_source,
-    require_processor,
-    unloadable,
-)
+from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, located_source, require_processor, unloadable
 from onnxreg.converters.tasks.heads import PER_ROW, PER_TOKEN, TEXTS, TOKENS, TaskHead
 from onnxreg.converters.tasks.processed import Processor
-from onnxreg.converters.tasks.saved import Graphs, Saved, module_of, part_of
+from onnxreg.converters.tasks.saved import Graphs, LoadedCheckpoint, Saved, module_of, part_of
 from onnxreg.converters.tasks.task import LocatedSource
 from onnxreg.schema.core.errors import InputError
 
@@ -46,10 +40,13 @@ SENTENCES = (
 )
 
 
-def sample_feeds(tokenizer: Any, config: Any, inputs: Sequence[str], max_length: int) -> list[Feed]:
+def sample_feeds(
+    tokenizer: Any, config: Any, inputs: Sequence[str], max_length: int, page: Processor | None = None
+) -> list[Feed]:
     """Make the fixed sample: a short row; a padded batch of three, the second a pair of texts; a row of `max_length` tokens.
 
     The tokens of `SENTENCES` come first, then random tokens with a fixed seed. Without a tokenizer, all tokens are random.
+    On the page of a document model, boxes are in lines, from left to right; its images are those of the processor `page`.
     """
     import numpy as np
 
@@ -74,6 +71,13 @@ def sample_feeds(tokenizer: Any, config: Any, inputs: Sequence[str], max_length:
             if "token_type_ids" in arrays and index == 1:
                 arrays["token_type_ids"][index, width // 4 : width] = 1
             start += width
+        if BOXES in inputs:
+            rows, width = arrays["input_ids"].shape
+            left, top = np.arange(width) * MOST_BOX // (width + 1), 20 * np.arange(rows)[:, None]
+            edges = np.broadcast_arrays(left, top, left + MOST_BOX // (width + 1), top + 20)
+            arrays[BOXES] = np.where(arrays["attention_mask"][..., None], np.stack(edges, axis=-1), 0)
+        if page is not None:
+            arrays[PIXELS] = np.concatenate(page.rows[: len(widths)])
         feeds.append(arrays)
     return feeds
 
@@ -103,21 +107,6 @@ def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]
         encode = tokenizer.backend_tokenizer.encode
         takes_types = any(map(any, (encode("a").type_ids, encode("a", "a").type_ids)))
     return (*REQUIRED, *(["token_type_ids"] if takes_types else []), *pages)
-
-
-def add_page(feeds: Sequence[Feed], processor: Processor | None) -> list[Feed]:
-    """Add page inputs to the feeds of a document model: boxes from left to right, and the images of a processor."""
-    import numpy as np
-
-    pages: list[Feed] = []
-    for feed in feeds:
-        rows, width = feed["input_ids"].shape
-        left = np.broadcast_to(np.arange(width) * MOST_BOX // (width + 1), (rows, width))
-        top = np.broadcast_to(np.arange(rows)[:, None] * 20, (rows, width))
-        boxes = np.stack([left, top, left + MOST_BOX // (width + 1), top + 20], axis=-1)
-        images = {} if processor is None else {PIXELS: np.concatenate(processor.rows[:rows])}
-        pages.append({**feed, BOXES: np.where(feed["attention_mask"][..., None], boxes, 0), **images})
-    return pages
 
 
 def longest(max_length: int, model: Any) -> int:
@@ -171,17 +160,15 @@ class TextTask(Saved):
                 settings = {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt}
         length = longest(length, checkpoint.model)
         inputs = input_names(checkpoint, self.head)
-        words = [name for name in inputs if name not in (BOXES, PIXELS)]
         page = None
         if PIXELS in inputs:
             require_processor(checkpoint.directory, "image")
             page = Processor(checkpoint.directory, "image", self.trust_remote_code)
-        feeds = sample_feeds(tokenizer, checkpoint.config, words, length)
-        feeds = add_page(feeds, page) if BOXES in inputs else feeds
+        feeds = sample_feeds(tokenizer, checkpoint.config, inputs, length, page)
         axis_names = {**dict.fromkeys(inputs, PER_TOKEN), **self.head.outputs}
         axis_names |= {PIXELS: PER_ROW} if page else {}
         axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
-        part = part_of(module, feeds, axes, self.head.outputs, "" if page else "row")
+        part = part_of(module, feeds, axes, self.head.outputs, has_golden=page is None)
         return Graphs({"": part}, inputs, length, settings, resolved=resolved)
 
 
@@ -229,7 +216,7 @@ class StaticPooling(Pooling):
             )
         return located_source(location, [*names, *sentence.sentence_files(directory)])
 
-    def checkpoint(self, source: LocatedSource, name: str) -> LoadedCheckpoint:
+    def checkpoint(self, source: LocatedSource) -> LoadedCheckpoint:
         import torch
         from safetensors.torch import load_file
         from transformers import PreTrainedConfig, PreTrainedTokenizerFast
@@ -252,17 +239,15 @@ class StaticPooling(Pooling):
             message = f"the tokenizer has more tokens than the table of {len(table)} rows"
             raise InputError(message, "give the tokenizer that it was trained with")
 
-        class StaticConfig(PreTrainedConfig):  # type: ignore[misc, unused-ignore]
-            model_type = "static-embedding"
-
-        config = StaticConfig(architectures=[sentence.STATIC], hidden_size=table.shape[1])
+        kind = type("StaticConfig", (PreTrainedConfig,), {"model_type": "static-embedding"})
+        config = kind(architectures=[sentence.STATIC], hidden_size=table.shape[1])
         rows = torch.nn.Embedding(len(table), table.shape[1], _weight=table.float())
 
         def look_up(input_ids: Any, **others: Any) -> Any:
             return SimpleNamespace(last_hidden_state=rows(input_ids))
 
         model = module_of(look_up, rows=rows, config=config)
-        return LoadedCheckpoint(model, tokenizer, config, (), source.record(name), directory)
+        return LoadedCheckpoint(model, tokenizer, config, (), directory)
 
 
 def pooled(encoder: Any, mode: sentence.Mode, normalize: bool, dense: Sequence[sentence.Dense] = ()) -> Any:

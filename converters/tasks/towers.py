@@ -13,9 +13,8 @@ and SigLIP do not scale their vectors to length 1.
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint
 from onnxreg.converters.tasks.processed import Processed, Processor
-from onnxreg.converters.tasks.saved import Graphs, module_of, part_of
+from onnxreg.converters.tasks.saved import Graphs, LoadedCheckpoint, module_of, part_of
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource
 from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample_feeds
 from onnxreg.schema.core.errors import InputError
@@ -64,7 +63,7 @@ class Towers(Processed):
         }
         results |= {text: rows, other: columns}
         parts = {
-            TEXT: part_of(vectors(model.get_text_features), texts, axes, own[:1], "text"),
+            TEXT: part_of(vectors(model.get_text_features), texts, axes, own[:1], True),
             [*self.members][1]: tower,
             WHOLE: part_of(model, pairs, {**both, **results}, results),
         }

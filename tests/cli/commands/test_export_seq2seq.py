@@ -13,7 +13,7 @@ from support.tasks.seq2seq import KINDS, SPEECH, save
 from onnxreg.converters import export
 from onnxreg.converters.tasks import heads
 from onnxreg.converters.tasks.generation import Answer, ProcessedSeq2Seq, Proof, Seq2Seq
-from onnxreg.converters.tasks.greedy import ENCODER, MERGED, STAGES, Generator, generate
+from onnxreg.converters.tasks.greedy import ENCODER, MERGED, STAGES, Generator, Rules, generate
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
@@ -154,7 +154,7 @@ def test_a_translator_is_judged_by_what_its_published_files_write(reg: Reg, tmp_
     for text, target in zip(texts, targets, strict=True):
         encoded = reader.encode(text)
         feed = {"input_ids": np.array([encoded.ids]), "attention_mask": np.array([encoded.attention_mask])}
-        written = reader.decode(generate(small, feed, settings)[0])
+        written = reader.decode(generate(small, feed, Rules.read(settings))[0])
         scores.append(sacrebleu.sentence_chrf(written, [target]).score / 100)
     certificates = {
         path.name: json.loads(path.read_text()) for path in (tmp_path / "out/certificates").glob("*.json")
@@ -201,15 +201,16 @@ def absurd_settings_end_in_an_answer_or_an_error(files: Path) -> None:
         {"suppress_tokens": [-1, 10**9], "no_repeat_ngram_size": 10**9, "bad_words_ids": [[]]},
         {"max_new_tokens": -5, "max_length": -1},
     ):
-        assert len(generate(model, feed, start | absurd, 2)[0]) == 2
-    assert len(generate(model, feed, start | {"max_new_tokens": 10**9}, positions=3)[0]) == 3
+        assert len(generate(model, feed, Rules.read(start | absurd), 2)[0]) == 2
+    few = {"max_new_tokens": 10**9, "max_position_embeddings": 3}
+    assert len(generate(model, feed, Rules.read(start | few))[0]) == 3
     for wrong in (
         {"decoder_start_token_id": 2**70},
         {"decoder_start_token_id": 10**9},
         {"eos_token_id": "a"},
     ):
         with pytest.raises((ConversionError, InputError)):
-            generate(model, feed, start | wrong, 2)
+            generate(model, feed, Rules.read(start | wrong), 2)
 
 
 def one_wrong_token_is_found(files: Path) -> None:

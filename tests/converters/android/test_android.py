@@ -108,7 +108,7 @@ def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(family, make_checkpoi
     for old, new in zip(before, after, strict=True):
         np.testing.assert_array_equal(old["logits"], new["logits"])
     examples = {name: torch.from_numpy(array) for name, array in feeds[0].items()}
-    module = TorchModel(load_checkpoint(str(source), "x", TOKENS).model, examples)
+    module = TorchModel(load_checkpoint(str(source), TOKENS).model, examples)
     sample = Part(None, feeds, conversion.run(module, feeds), frozenset({"logits"}))
     expected, got = (measure.counting(each, sample) for each in (sample.expected, after))
     assert measure.agreement(expected, got, "logits").max_abs_diff < 1e-5
@@ -116,7 +116,7 @@ def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(family, make_checkpoi
 
 def batches(source: Path) -> list[Feed]:
     """Padded and unpadded batches of one and of three, from one token to as many as the model takes."""
-    checkpoint = load_checkpoint(str(source), "x", TOKENS)
+    checkpoint = load_checkpoint(str(source), TOKENS)
     longest = text.longest(512, checkpoint.model)
     draw = np.random.default_rng(1)
     feeds = []

@@ -105,7 +105,7 @@ def test_a_limit_gives_a_verdict_and_figures_are_rounded(value, asked, verdict):
 
 @pytest.mark.parametrize("longest", [1, 5, 40, 512])
 def test_sample_covers_padding_and_the_longest_row(bert, longest):
-    tokenizer = load_checkpoint(str(bert), "x", TOKENS).tokenizer
+    tokenizer = load_checkpoint(str(bert), TOKENS).tokenizer
     inputs = ("input_ids", "attention_mask", "token_type_ids")
     feeds = text.sample_feeds(tokenizer, None, inputs, longest)
     assert [tuple(feed) for feed in feeds] == [inputs] * 3

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.tasks.checkpoints import task_of
 
 from onnxreg.converters.evaluation.evaluators import TokenSpans
 from onnxreg.converters.runtime.golden import read_arrays
@@ -20,7 +21,6 @@ from onnxreg.converters.source.source_files import (
     scrub_file,
 )
 from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.converters.tasks.checkpoint import find_checkpoint
 from onnxreg.converters.tasks.heads import TOKENS
 from onnxreg.schema.core.errors import HostError, InputError, missing_extra
 from onnxreg.schema.core.files import SETTLED_NANOSECONDS
@@ -203,7 +203,7 @@ def test_stand_ins_for_files_of_a_checkpoint(make_checkpoint, name, data):
     checkpoint = make_checkpoint()
     (checkpoint / name).write_bytes(data)
     with pytest.raises(InputError, match=f"{re.escape(name)} is a (Git LFS pointer|web page)"):
-        find_checkpoint(str(checkpoint), TOKENS)
+        task_of(TOKENS).find(str(checkpoint))
 
 
 @stand_ins

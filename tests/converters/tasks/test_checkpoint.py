@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.tasks.checkpoints import load_checkpoint
+from support.tasks.checkpoints import load_checkpoint, task_of
 
 from onnxreg.converters.source import location
 from onnxreg.converters.source.location import hub_id, locate
@@ -31,7 +31,7 @@ def change(path: Path, **keys: Any) -> None:
 
 def refused(directory: Path, family: type[RegError], **options: Any) -> str:
     with pytest.raises(family) as caught:
-        load_checkpoint(str(directory), "acme/x", TOKENS, **options)
+        load_checkpoint(str(directory), TOKENS, **options)
     assert caught.value.hint or family is InputError
     return caught.value.message
 
@@ -47,7 +47,7 @@ def resave(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 def test_a_checkpoint_is_loaded_for_export(bert):
     import torch
 
-    loaded = load_checkpoint(str(bert), "acme/x", TOKENS)
+    loaded = load_checkpoint(str(bert), TOKENS)
     assert loaded.labels == ("O", "B-NAME", "I-NAME", "B-DATE", "I-DATE")
     assert not loaded.model.training
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
@@ -58,7 +58,7 @@ def test_a_checkpoint_is_loaded_for_export(bert):
         f"{hashlib.sha256((bert / name).read_bytes()).hexdigest()}  {name}\n"
         for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
     )
-    assert loaded.source.to_json() == {
+    assert task_of(TOKENS).find(str(bert)).record("acme/x").to_json() == {
         "id": "acme/x",
         "digest": f"sha256:{hashlib.sha256(lines.encode()).hexdigest()}",
     }
@@ -71,14 +71,14 @@ def test_half_precision_becomes_float32_and_old_buffers_are_no_trained_weights(c
     resave(checkpoint, lambda tensors: tensors.update({name: torch.ones(32, 32) for name in names}))
     resave(checkpoint, lambda tensors: tensors.update({name: t.half() for name, t in tensors.items()}))
     change(checkpoint / "config.json", dtype="float16")
-    loaded = load_checkpoint(str(checkpoint), "x", TOKENS)
+    loaded = load_checkpoint(str(checkpoint), TOKENS)
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
 
 
 def test_a_model_file_and_a_package_that_the_tokenizer_needs_are_named(checkpoint, monkeypatch):
     (checkpoint / "model.onnx").write_bytes(b"")
     with pytest.raises(InputError, match="is a file, not the directory of a checkpoint") as caught:
-        load_checkpoint(str(checkpoint / "model.onnx"), "x", TOKENS)
+        load_checkpoint(str(checkpoint / "model.onnx"), TOKENS)
     assert f"reg export {checkpoint / 'model.onnx'} --quantize" in caught.value.hint
 
     def load(*_: Any, **__: Any) -> Any:
@@ -188,7 +188,7 @@ def test_a_broken_checkpoint_is_refused(checkpoint, what):
 def test_a_checkpoint_of_another_head_gets_the_way_to_export_it(checkpoint, architecture, hint):
     change(checkpoint / "config.json", architectures=[architecture])
     with pytest.raises(InputError, match=architecture) as caught:
-        load_checkpoint(str(checkpoint), "acme/x", TOKENS)
+        load_checkpoint(str(checkpoint), TOKENS)
     assert hint in str(caught.value.hint)
 
 
@@ -202,10 +202,10 @@ def test_own_code_of_another_repository_is_not_run_at_all(checkpoint, name):
 
 
 def test_own_code_takes_part_in_the_digest_once_trusted(checkpoint):
-    plain = load_checkpoint(str(checkpoint), "x", TOKENS, trust_remote_code=True).source.digest
+    plain = task_of(TOKENS, trust_remote_code=True).find(str(checkpoint)).digest
     (checkpoint / "extra.py").write_text("x = 1\n")
-    assert load_checkpoint(str(checkpoint), "x", TOKENS).source.digest == plain
-    assert load_checkpoint(str(checkpoint), "x", TOKENS, trust_remote_code=True).source.digest != plain
+    assert task_of(TOKENS).find(str(checkpoint)).digest == plain
+    assert task_of(TOKENS, trust_remote_code=True).find(str(checkpoint)).digest != plain
 
 
 class Evil:
@@ -222,11 +222,11 @@ def test_a_pickle_may_hold_tensors_only_and_safetensors_win(checkpoint, tmp_path
 
     path, evil = checkpoint / "pytorch_model.bin", Evil(tmp_path / "ran")
     torch.save(evil, path)
-    assert load_checkpoint(str(checkpoint), "x", TOKENS).labels[0] == "O"
+    assert load_checkpoint(str(checkpoint), TOKENS).labels[0] == "O"
     tensors = load_file(checkpoint / "model.safetensors")
     (checkpoint / "model.safetensors").unlink()
     torch.save(tensors, path)
-    assert load_checkpoint(str(checkpoint), "x", TOKENS).labels[0] == "O"
+    assert load_checkpoint(str(checkpoint), TOKENS).labels[0] == "O"
     torch.save({**tensors, "classifier.bias": evil}, path)
     assert "more than tensors" in refused(checkpoint, InputError)
     assert not (tmp_path / "ran").exists()
@@ -270,8 +270,8 @@ def test_a_hub_id_is_pinned_to_the_commit(checkpoint, monkeypatch, absent, optio
         return snapshot
 
     monkeypatch.setattr(location, "fetch", fetch)
-    loaded = load_checkpoint("acme/Tagger@main", "ignored", TOKENS)
-    assert (loaded.source.id, loaded.source.revision) == ("acme/Tagger", "0123abcd")
+    source = task_of(TOKENS).find("acme/Tagger@main").record("ignored")
+    assert (source.id, source.revision) == ("acme/Tagger", "0123abcd")
     locate("acme/Tagger", **options)
     assert [call[:2] for call in calls] == [("acme/Tagger", "main"), ("acme/Tagger", None)]
     assert calls[1][2] == expected
@@ -307,4 +307,4 @@ def test_the_hub_says_no(monkeypatch):
 def test_a_checkpoint_without_a_tokenizer(checkpoint):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (checkpoint / name).unlink()
-    assert load_checkpoint(str(checkpoint), "acme/tiny", TOKENS).tokenizer is None
+    assert load_checkpoint(str(checkpoint), TOKENS).tokenizer is None

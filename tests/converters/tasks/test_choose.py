@@ -57,8 +57,8 @@ def named(name: str, **files: Any) -> dict[str, Any]:
 )
 def test_what_is_chosen_and_why(files, task, why, tmp_path):
     write(tmp_path, files)
-    chosen = choose(str(tmp_path))
-    assert chosen.task == task and why in chosen.why
+    chosen, reason = choose(str(tmp_path))
+    assert chosen == task and why in reason
 
 
 def write(directory: Path, files: dict[str, Any]) -> None:
@@ -153,7 +153,7 @@ def test_the_model_of_an_adapter_is_a_name_that_the_hub_does_not_answer(base, fa
 
 
 def test_sources_that_are_no_checkpoint(tmp_path):
-    assert choose(str(tmp_path / "later.onnx")).task == "onnx"
+    assert choose(str(tmp_path / "later.onnx"))[0] == "onnx"
     with pytest.raises(InputError, match="makes a module"):
         choose("net.py:build")
     with pytest.raises(NotFoundError, match="no such checkpoint directory"):

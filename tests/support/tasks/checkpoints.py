@@ -1,13 +1,16 @@
 """Checkpoints found and loaded in one call."""
 
+from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.tasks.checkpoint import LoadedCheckpoint, find_checkpoint, load_located
 from onnxreg.converters.tasks.heads import TaskHead
+from onnxreg.converters.tasks.text import TextTask
 
 
-def load_checkpoint(
-    source: str, name: str, head: TaskHead, trust_remote_code: bool = False
-) -> LoadedCheckpoint:
-    options: dict[str, Any] = {"trust_remote_code": trust_remote_code}
-    return load_located(find_checkpoint(source, head, **options), name, head, **options)
+def task_of(head: TaskHead, trust_remote_code: bool = False) -> TextTask:
+    return TextTask.of(head)(Path(), trust_remote_code)
+
+
+def load_checkpoint(source: str, head: TaskHead, **options: bool) -> Any:
+    task = task_of(head, **options)
+    return task.checkpoint(task.find(source))
