@@ -78,12 +78,16 @@ class WeightBytes(NamedTuple):
     remainder: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Candidate:
     """A sequence of passes in JSON form, `{pass, params, data?}`; each pass takes the previous result.
 
     `mark` is a part of the file name. `bits` are the bits per weight in the result, for products, tables and the
     remainder; None for a candidate that the user wrote. A candidate with `is_default` False runs only if the user names it.
+
+    A search adds the file, the file's latencies, and figures on the suite to choose on: the known ones of `bytes`,
+    `precision` and `metrics`. The states are the states of a verdict, `failed` (a pass or the file does not work), and
+    `untried` (a better candidate passed).
     """
 
     name: str
@@ -91,6 +95,25 @@ class Candidate:
     mark: str = "small"
     bits: tuple[float, float, float] | None = None
     is_default: bool = True
+    state: str = "untried"
+    reasons: Sequence[str] = (UNTRIED,)
+    file: Path = Path()
+    latencies: Sequence[Latency] = ()
+    figures: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ratios(self) -> list[Ratio]:
+        return [item.ratio for item in self.latencies if item.ratio is not None]
+
+    @property
+    def excess(self) -> float:
+        """The largest ratio of a loss to its limit: below 1 the candidate passes; infinity without a loss."""
+        figures = (figure for figure in self.figures.get("metrics", ()) if figure["loss"] is not None)
+        return max((figure["loss"] / figure["limit"] for figure in figures), default=inf)
+
+    def record(self) -> dict[str, Any]:
+        """Return the manifest's record, which has no latencies because a manifest does not depend on the machine."""
+        return {"candidate": self.name, "state": self.state, "reasons": list(self.reasons), **self.figures}
 
     def estimate(self, weights: WeightBytes) -> float:
         """Estimate the bytes of the result; 0 for a candidate that the user wrote, so that the search tries it first."""
@@ -247,37 +270,6 @@ def _dynamic_but(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
     return _dynamic(nodes_to_exclude=sorted(name for group in groups for name in group))
 
 
-@dataclass
-class Trial:
-    """A candidate in a search: its file, once it is made, with latencies, and figures on the suite to choose on.
-
-    The states are the states of a verdict, `failed` (a pass or the file does not work), and `untried` (a better candidate
-    passed). `figures` are the known ones of `bytes`, `precision` and `metrics`.
-    """
-
-    candidate: Candidate
-    state: str = "untried"
-    reasons: Sequence[str] = (UNTRIED,)
-    file: Path | None = None
-    latencies: Sequence[Latency] = ()
-    figures: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def ratios(self) -> list[Ratio]:
-        return [item.ratio for item in self.latencies if item.ratio is not None]
-
-    @property
-    def excess(self) -> float:
-        """The largest ratio of a loss to its limit: below 1 the candidate passes; infinity for a trial without a loss."""
-        figures = (figure for figure in self.figures.get("metrics", ()) if figure["loss"] is not None)
-        return max((figure["loss"] / figure["limit"] for figure in figures), default=inf)
-
-    def record(self) -> dict[str, Any]:
-        """Return the manifest's record, which has no latencies because a manifest does not depend on the machine."""
-        name, reasons = self.candidate.name, list(self.reasons)
-        return {"candidate": name, "state": self.state, "reasons": reasons, **self.figures}
-
-
 def run_judged(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
 ) -> tuple[Draft, LatencyTable]:
@@ -304,7 +296,7 @@ def run_judged(
         final_plan = search.run(scratch, cache, progress)
         draft = run_plan.execute(final_plan, workspace, cache, progress, search.subject)
         latencies = time_judged(search.evaluation, draft, search.base, progress)
-        tried = {trial.candidate.name: trial.latencies for trial in search.trials if trial.latencies}
+        tried = {one.name: one.latencies for one in search.candidates if one.latencies}
         table = LatencyTable(PAIRS, tuple(latencies), tried)
     shutil.rmtree(scratch, ignore_errors=True)
     return draft, table
@@ -314,7 +306,7 @@ class Search:
     """One search. Candidates are tried from the smallest estimate up, until one passes and no other can be smaller.
 
     With the objective `fast-enough`, candidates that are slower than the file in full precision are judged only if no other
-    passes. `base` is that file, and `trials` has the candidates in the order of their estimates.
+    passes. `base` is that file, and `candidates` are in the order of their estimates.
     """
 
     def __init__(self, plan: ExportPlan) -> None:
@@ -393,31 +385,27 @@ class Search:
         model, objective = load_onnx(self.base), self._request.objective
         weights = measure_weights(model, self.base.stat().st_size)
         candidates = choose_candidates(self._request, weights.tables > 0, head_of(model))
-        ordered = sorted(candidates, key=lambda candidate: candidate.estimate(weights))
-        self.trials, smallest, slow = [Trial(candidate) for candidate in ordered], inf, list[Trial]()
-        for number, trial in enumerate(self.trials, start=1):
-            if trial.candidate.estimate(weights) >= smallest * MAX_SIZE_RATIO[objective]:
+        self.candidates = sorted(candidates, key=lambda candidate: candidate.estimate(weights))
+        smallest, slow = inf, list[Candidate]()
+        for number, candidate in enumerate(self.candidates, start=1):
+            if candidate.estimate(weights) >= smallest * MAX_SIZE_RATIO[objective]:
                 continue
-            self._label = f"{number} of {len(ordered)}: {trial.candidate.name}"
-            if trial.candidate.name.startswith(MIXED) and trial.candidate.bits is not None:
-                trial.candidate = self._mix(trial.candidate)
-            self._make(trial)
-            if objective == "fast-enough" and any(ratio.is_slow for ratio in trial.ratios):
-                slow.append(trial)
-                continue
-            self._judge(trial)
-            if trial.state == "certified":
-                smallest = min(smallest, trial.figures["bytes"])
-        for trial in sorted(slow, key=lambda trial: trial.figures["bytes"]) if smallest == inf else ():
-            self._judge(trial)
-            if trial.state == "certified":
-                break
-        passed = [trial for trial in self.trials if trial.state == "certified"]
-        if not passed:
-            raise _none_passes(self.trials)
-        winner = self._winner(passed)
+            self._label = f"{number} of {len(self.candidates)}: {candidate.name}"
+            if candidate.name.startswith(MIXED) and candidate.bits is not None:
+                self._mix(candidate)
+            with self._trying(candidate):
+                self._make(candidate)
+                if objective == "fast-enough" and any(ratio.is_slow for ratio in candidate.ratios):
+                    slow.append(candidate)
+                elif self._passes(candidate):
+                    smallest = min(smallest, candidate.figures["bytes"])
+        for candidate in sorted(slow, key=lambda one: one.figures["bytes"]) if smallest == inf else ():
+            with self._trying(candidate):
+                if self._passes(candidate):
+                    break
+        winner = self._winner()
         shutil.rmtree(directory / "trials", ignore_errors=True)
-        path, artifacts = self._path_of(winner.candidate), self._judged
+        path, artifacts = self._path_of(winner), self._judged
         if artifacts or winner.figures["precision"] == FULL_PRECISION:
             artifacts = tuple(dict.fromkeys((*artifacts, path)))
         request = self._confirm.request.model_copy(update={"artifacts": artifacts})
@@ -426,13 +414,13 @@ class Search:
             "objective": objective,
             "choose": str(self._choose.suite.digest),
             "confirm": str(self._confirm.suite.digest),
-            "candidates": [trial.record() for trial in self.trials],
-            "tried": sum(trial.state != "untried" for trial in self.trials),
-            "winner": winner.candidate.name,
+            "candidates": [candidate.record() for candidate in self.candidates],
+            "tried": sum(candidate.state != "untried" for candidate in self.candidates),
+            "winner": winner.name,
             "output": path,
         }
         evaluation = replace(self._confirm, request=request)
-        return replace(self._final(winner.candidate, request), evaluation=evaluation, search=record)
+        return replace(self._final(winner, request), evaluation=evaluation, search=record)
 
     @cached_property
     def subject(self) -> ExportSubject:
@@ -475,11 +463,11 @@ class Search:
         yield file
         file.unlink()
 
-    def _mix(self, candidate: Candidate) -> Candidate:
+    def _mix(self, candidate: Candidate) -> None:
         """Put smoothing, and dynamic INT8 for the product groups that tolerate it, before a candidate's passes.
 
         All groups but the farthest are tried, then fewer; if another candidate's set passed, that set alone. If no set passes,
-        the candidate is returned unchanged.
+        the candidate stays as it is.
         """
         groups, (_, smooth) = self._groups, self._smoothed
         counts = self._passed or {len(groups) - 1, len(groups) - 2, len(groups) // 2}
@@ -494,13 +482,12 @@ class Search:
             except (ConversionError, InputError):  # a pass does not fit this set
                 continue
             if state == "certified":
-                self._passed = {count}
-                return replace(candidate, passes=(*smooth, *passes))
-        return candidate
+                self._passed, candidate.passes = {count}, (*smooth, *passes)
+                return
 
     @contextmanager
-    def _trying(self, trial: Trial) -> Iterator[None]:
-        """Let an error make the trial `failed`; a failure of the source or of a metric ends the search."""
+    def _trying(self, candidate: Candidate) -> Iterator[None]:
+        """Let an error make the candidate `failed`; a failure of the source or of a metric ends the search."""
         try:
             yield
         except EvaluationError:
@@ -508,44 +495,61 @@ class Search:
         except (ConversionError, InputError) as error:
             folders = (self._directory.parent, self._plan.directory, Path(self._plan.start))
             # the reason is published with the version, so it names no directory of this machine
-            trial.state, trial.reasons = "failed", [str(scrub(error.message, "", *folders)[0])]
+            candidate.state, candidate.reasons = "failed", [str(scrub(error.message, "", *folders)[0])]
 
-    def _make(self, trial: Trial) -> None:
+    def _make(self, candidate: Candidate) -> None:
         """Make a candidate's file, note its bytes, and time it beside the file in full precision."""
         self._progress.step(self._label)
-        with self._trying(trial):
-            own_steps, path = trial.candidate.steps(self._request.input), self._path_of(trial.candidate)
-            plan = self._alone(own_steps, own_steps[-1]["name"], path)
-            draft = self._execute(plan, f"trials/{trial.candidate.name}")
-            (artifact,) = draft.artifacts
-            files = (artifact.path, *(sidecar.path for sidecar in artifact.sidecars))
-            size = sum((draft.root / file).stat().st_size for file in files)
-            trial.figures |= {"bytes": size, "precision": artifact.precision}
-            trial.file, trial.reasons = draft.root / artifact.path, (SLOW,)
-            trial.latencies = self.evaluation.time(path, trial.file, BASE, self.base)
+        own_steps, path = candidate.steps(self._request.input), self._path_of(candidate)
+        plan = self._alone(own_steps, own_steps[-1]["name"], path)
+        draft = self._execute(plan, f"trials/{candidate.name}")
+        (artifact,) = draft.artifacts
+        files = (artifact.path, *(sidecar.path for sidecar in artifact.sidecars))
+        size = sum((draft.root / file).stat().st_size for file in files)
+        candidate.figures |= {"bytes": size, "precision": artifact.precision}
+        candidate.file, candidate.reasons = draft.root / artifact.path, (SLOW,)
+        candidate.latencies = self.evaluation.time(path, candidate.file, BASE, self.base)
 
-    def _judge(self, trial: Trial) -> None:
-        """Judge a candidate that did not fail, and note the result."""
-        if trial.file is None or trial.state == "failed":
-            return
-        with self._trying(trial):
-            records = [one.record for one in self.evaluation.judge(trial.file)]
-            keys = ("metric", "value", "loss", "limit", "state", "interval")
-            figures = (one.to_json() for one in records)
-            trial.figures["metrics"] = [{key: one[key] for key in keys if key in one} for one in figures]
-            trial.state, trial.reasons = combine(records)
+    def _passes(self, candidate: Candidate) -> bool:
+        """Judge a candidate's file, note the result, and return True if it is certified."""
+        records = [one.record for one in self.evaluation.judge(candidate.file)]
+        keys = ("metric", "value", "loss", "limit", "state", "interval")
+        figures = (one.to_json() for one in records)
+        candidate.figures["metrics"] = [{key: one[key] for key in keys if key in one} for one in figures]
+        candidate.state, candidate.reasons = combine(records)
+        return candidate.state == "certified"
 
-    def _winner(self, passed: Sequence[Trial]) -> Trial:
-        """Return the fastest of the candidates that are small enough. A noisy latency counts as equal to the parent's."""
+    def _winner(self) -> Candidate:
+        """Return the fastest of the candidates that pass and are small enough. A noisy latency counts as the parent's.
+
+        Raises ConversionError if no candidate passes; it lists those that miss their limits by the least.
+        """
         objective = self._request.objective
-        most = MAX_SIZE_RATIO[objective] * min(trial.figures["bytes"] for trial in passed)
+        passed = [candidate for candidate in self.candidates if candidate.state == "certified"]
+        if not passed:
+            missed = (
+                one
+                for one in self.candidates
+                if one.state == "refused" or one.reasons[0].startswith("unclear")
+            )
+            misses = "; ".join(
+                f"{one.name} ({one.figures['bytes'] / 1e6:.1f} MB): {one.reasons[0]}"
+                for one in sorted(missed, key=lambda one: one.excess)[:MAX_NEAREST]
+            )
+            reasons = "; ".join(f"{one.name}: {one.reasons[0]}" for one in self.candidates)
+            raise ConversionError(
+                f"none of {len(self.candidates)} candidates passes on the suite to choose on; the nearest: "
+                f"{misses or reasons[:MAX_REASONS_CHARS]}",
+                NOTHING_PUBLISHED,
+            )
+        most = MAX_SIZE_RATIO[objective] * min(one.figures["bytes"] for one in passed)
 
-        def rank(trial: Trial) -> tuple[float, int]:
-            ratios = () if objective == "bytes" else trial.ratios
+        def rank(candidate: Candidate) -> tuple[float, int]:
+            ratios = () if objective == "bytes" else candidate.ratios
             slowest = max((1.0 if one.is_noisy else one.value for one in ratios), default=0.0)
-            return slowest, trial.figures["bytes"]
+            return slowest, candidate.figures["bytes"]
 
-        return min((trial for trial in passed if trial.figures["bytes"] <= most), key=rank)
+        return min((one for one in passed if one.figures["bytes"] <= most), key=rank)
 
     def _execute(self, plan: ExportPlan, directory: str) -> Draft:
         workspace = self._directory / directory
@@ -584,32 +588,14 @@ class Search:
         self, own_steps: Sequence[Mapping[str, Any]], outputs: list[dict[str, Any]], **fields: Any
     ) -> ExportPlan:
         """Make the plan for the same source with further steps, and without the steps that no output needs."""
-        recipe_value = self._plan.recipe.to_json()
-        all_steps = [*recipe_value["steps"], *own_steps]
-        inputs, needed = {step["name"]: step.get("input") for step in all_steps}, set()
-        for output in outputs:
-            name: str | None = output["step"]
-            while name is not None:
-                needed.add(name)
-                name = inputs[name]
+        value = {**self._plan.recipe.to_json(), "outputs": outputs}
         for key in ("search", "checks", "evaluation"):
-            recipe_value.pop(key, None)
-        own = {"steps": [step for step in all_steps if step["name"] in needed], "outputs": outputs}
-        recipe = RecipeFile.from_json({**recipe_value, **own, **fields}, "search")
+            value.pop(key, None)
+        recipe = RecipeFile.from_json({**value, "steps": [*value["steps"], *own_steps], **fields}, "search")
         nodes = steps.nodes(recipe, self._plan.directory)
+        needed = {node.name for output in outputs for node in nodes[output["step"]].lineage()}
+        recipe = recipe.model_copy(
+            update={"steps": tuple(step for step in recipe.steps if step.name in needed)}
+        )
+        nodes = {name: node for name, node in nodes.items() if name in needed}
         return replace(self._plan, recipe=recipe, nodes=nodes, outputs=steps.outputs(recipe, nodes))
-
-
-def _none_passes(trials: Sequence[Trial]) -> ConversionError:
-    """Make the error for a search in which no candidate passes; it lists the trials that miss their limits by the least."""
-    missed = [trial for trial in trials if trial.state == "refused" or trial.reasons[0].startswith("unclear")]
-    misses = "; ".join(
-        f"{trial.candidate.name} ({trial.figures['bytes'] / 1e6:.1f} MB): {trial.reasons[0]}"
-        for trial in sorted(missed, key=lambda trial: trial.excess)[:MAX_NEAREST]
-    )
-    reasons = "; ".join(f"{trial.candidate.name}: {trial.reasons[0]}" for trial in trials)
-    return ConversionError(
-        f"none of {len(trials)} candidates passes on the suite to choose on; the nearest: "
-        f"{misses or reasons[:MAX_REASONS_CHARS]}",
-        NOTHING_PUBLISHED,
-    )
