@@ -109,7 +109,8 @@ def recompute(
             table = ScoreTable.decode(read(recorded.item_scores.digest), recorded.item_scores.path)
         except InputError as error:
             raise IntegrityError(error.message) from error
-        metric = metrics.find(recorded.metric)
+        metric = metrics.find(recorded.metric)()
+        metric.limit = recorded.limit
         if metric.rule != recorded.rule:
             raise IntegrityError(f"{label}: its rule and scores do not fit the metric {recorded.metric}")
         if metric.version != recorded.version:
@@ -118,7 +119,7 @@ def recompute(
                 f"install the version of {recorded.package or 'onnxreg'} that wrote it",
             )
         try:
-            record = metric.judge(table, recorded.limit, recorded.settings).record
+            record = metric.judge(table, recorded.settings).record
         except (ConversionError, InputError) as error:
             raise IntegrityError(
                 f"{label}: the item scores do not fit the metric {recorded.metric}"

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from onnxreg.converters.evaluation import certificate, metrics
 from onnxreg.converters.evaluation.evaluators import EVALUATORS, Reading, TaskEvaluator, TokenSpans
 from onnxreg.converters.evaluation.latency import Latency, compare, typical_inputs
 from onnxreg.converters.evaluation.metric import (
+    LIBRARIES,
     EvaluationError,
     Floats,
     Judgement,
@@ -46,14 +47,6 @@ Tables = tuple[list[ScoreTable], Mapping[str, Any]]
 """The scores of an artifact by each metric, and the facts about the suite that rules need."""
 
 
-class JudgedMetric(NamedTuple):
-    """A metric with its limit and the settings of its rule."""
-
-    metric: Metric
-    limit: float
-    settings: dict[str, Any]
-
-
 @dataclass(frozen=True)
 class EvaluationPlan:
     """A checked request for an evaluation. `suite` is `full_suite`, the suite in the file, or the requested half of it.
@@ -66,7 +59,7 @@ class EvaluationPlan:
     full_suite: Suite
     suite: Suite
     evaluator: type[TaskEvaluator]
-    metrics: tuple[JudgedMetric, ...]
+    metrics: tuple[Metric, ...]
 
     def half(self, name: Literal["choose", "confirm"], seed: int) -> "EvaluationPlan":
         """The evaluation on one half of the suite, by the metrics for which the half has data."""
@@ -79,11 +72,11 @@ class EvaluationPlan:
             {
                 "metric": metric.id,
                 "version": metric.version,
-                "packages": package_versions(metric.packages),
-                "limit": limit,
-                "settings": settings,
+                "packages": package_versions((*LIBRARIES, *filter(None, [metric.package]))),
+                "limit": metric.limit,
+                "settings": metric.settings,
             }
-            for metric, limit, settings in self.metrics
+            for metric in self.metrics
         ]
         return {**self.recorded(), "metrics": metrics}
 
@@ -98,15 +91,15 @@ class EvaluationPlan:
             f"the label map names {name[:80]}, which no gold of the suite has"
             for name in sorted(self.request.label_map.keys() - gold)
         ]
-        for metric, _, settings in self.metrics:
-            messages += metric.warnings(self._items, settings) or ()
+        for metric in self.metrics:
+            messages += metric.warnings(self._items) or ()
         return [*messages, *self.obstacles()]
 
     def obstacles(self) -> Iterator[str]:
         """Yield the reasons why nothing can be certified on the suite."""
         groups = len(set(self.suite.groups))
-        for metric, _, settings in self.metrics:
-            yield from metric.obstacles(self._items, groups, settings) or ()
+        for metric in self.metrics:
+            yield from metric.obstacles(self._items, groups) or ()
 
     @property
     def _items(self) -> Sequence[Any]:
@@ -158,8 +151,8 @@ def _plan(
     return EvaluationPlan(request, task, full_suite, suite, evaluator, tuple(_metrics(request, task, suite)))
 
 
-def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[JudgedMetric]:
-    of_task = [metric for metric in metrics.METRICS if task in metric.tasks]
+def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Metric]:
+    of_task = [kind() for kind in metrics.METRICS if task in kind.tasks]
     names = ", ".join(metric.id for metric in of_task)
     choices = request.metrics or tuple(
         MetricLimit(metric=metric.id)
@@ -174,19 +167,17 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Ju
     if len({choice.metric for choice in choices}) < len(choices):
         raise InputError("the evaluation names a metric twice", "state one limit")
     for choice in choices:
-        metric = metrics.find(choice.metric)
-        if task not in metric.tasks:
-            raise InputError(f"the metric {metric.id} is not one of {task}", f"its metrics are {names}")
-        library(metric.uses)
-        limit = metric.limit if choice.limit is None else choice.limit
-        settings = dict(choice.settings)
-        metric.check(limit, settings)
+        kind = metrics.find(choice.metric)
+        if task not in kind.tasks:
+            raise InputError(f"the metric {kind.id} is not one of {task}", f"its metrics are {names}")
+        library(kind.uses)
+        metric = kind(choice.limit, choice.settings)
         if not metric.supports(suite.items):
             raise InputError(
                 f"the evaluation suite lacks what the metric {metric.id} compares with",
                 "docs/certification.md shows the items of each task",
             )
-        yield JudgedMetric(metric, limit, settings)
+        yield metric
 
 
 class SourceEvaluation:
@@ -277,7 +268,7 @@ class SourceEvaluation:
         except ConversionError as error:
             raise EvaluationError(f"the source: {error.message}", error.hint) from error
         labels = evaluator.labels
-        scores = [metric.scores(items, reference, reference, labels) for metric, _, _ in self.plan.metrics]
+        scores = [metric.scores(items, reference, reference, labels) for metric in self.plan.metrics]
         return items, facts, reference, scores
 
     def judge(self, path: Path | None) -> list[Judgement]:
@@ -295,8 +286,8 @@ class SourceEvaluation:
         margin = {"margin": True} if self.plan.request.margin else {}
         tables, facts = self._scored[files]
         return [
-            metric.judge(table, limit, {**own, **facts, **margin})
-            for (metric, limit, own), table in zip(self.plan.metrics, tables, strict=True)
+            metric.judge(table, {**metric.settings, **facts, **margin})
+            for metric, table in zip(self.plan.metrics, tables, strict=True)
         ]
 
     def _cached(self, path: Path | None, graphs: Mapping[str, Path]) -> Tables:
@@ -336,7 +327,7 @@ class SourceEvaluation:
         if path is not None:
             predictions = predict(self._runner(path), readings, evaluator.shares_runs)
         tables = []
-        for (metric, _, _), parent in zip(self.plan.metrics, parent_scores, strict=True):
+        for metric, parent in zip(self.plan.metrics, parent_scores, strict=True):
             scores = metric.scores(items, predictions, reference, labels)
             tables.append(ScoreTable.of(metric.columns(labels), parent, scores, self.plan.suite.groups))
         return tables, {**matched, **joint}

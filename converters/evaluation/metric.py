@@ -84,12 +84,11 @@ class ScoreTable:
         """
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        sides = ((PARENT, self.parent), (CANDIDATE, self.candidate))
-        writer.writerow([GROUP, *(f"{prefix}{column}" for prefix, _ in sides for column in self.columns)])
-        for group, *rows in zip(
-            self.groups.tolist(), self.parent.tolist(), self.candidate.tolist(), strict=True
-        ):
-            writer.writerow([group, *(_text(value) for row in rows for value in row)])
+        writer.writerow(
+            [GROUP, *(f"{prefix}{column}" for prefix in (PARENT, CANDIDATE) for column in self.columns)]
+        )
+        rows = np.column_stack([self.groups, self.parent, self.candidate]).tolist()
+        writer.writerows([_text(value) for value in row] for row in rows)
         return out.getvalue().encode()
 
     @classmethod
@@ -267,7 +266,8 @@ class Metric:
     `id` and `version` name the computation: a change of a figure for equal rows needs a new version. `rule` names the rule for
     a loss. `tasks` are tasks with predictions for the metric. `direction` says if higher or lower values are better. `limit` is
     the loss's default limit. `names` are the columns of a row. With fewer than `min_groups` independent items, or a parent of
-    less skill than `min_skill`, the metric certifies and refuses nothing.
+    less skill than `min_skill`, the metric certifies and refuses nothing. An evaluation may set another limit, and `settings`
+    of the rule.
     """
 
     id: ClassVar[str]
@@ -278,7 +278,7 @@ class Metric:
     rule: ClassVar[str] = "loss/interval"
     tasks: ClassVar[frozenset[str]]
     direction: ClassVar[Literal["higher", "lower"]] = "higher"
-    limit: ClassVar[float] = 0.005
+    limit: float = 0.005
     min_groups: ClassVar[int] = 200
     min_skill: ClassVar[float] = 0.2
     on_request: ClassVar[frozenset[str]] = frozenset()
@@ -294,16 +294,16 @@ class Metric:
             if isfunction(method) and not hasattr(method, "__wrapped__"):
                 setattr(owner if issubclass(owner, Metric) else cls, name, blamed(method))
 
+    def __init__(self, limit: float | None = None, settings: Mapping[str, Any] | None = None) -> None:
+        """Set the limit and the settings of the rule. Raise InputError if the rule does not accept them."""
+        self.limit, self.settings = self.limit if limit is None else limit, dict(settings or {})
+        self.check()
+
     @property
     def package(self) -> str | None:
         """The distribution of the metric (its top-level module if unknown); None for a metric of onnxreg."""
         top = type(self).__module__.partition(".")[0]
         return None if top == "onnxreg" else min(distributions().get(top, ()), default=top)
-
-    @property
-    def packages(self) -> tuple[str, ...]:
-        """The distributions that a figure depends on: libraries for computing, and the metric's own distribution."""
-        return LIBRARIES if self.package is None else (*LIBRARIES, self.package)
 
     def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
         """Return the names of the numbers in a row. `labels` are the model's labels."""
@@ -335,16 +335,16 @@ class Metric:
         """True if all items have the attribute `gold`."""
         return self.gold is None or all(getattr(item, self.gold) is not None for item in items)
 
-    def check(self, limit: float, settings: Mapping[str, Any]) -> None:
+    def check(self) -> None:
         """Raise InputError for a limit or a setting that the rule does not accept; `loss/interval` has no settings."""
-        if settings:
-            raise InputError(f"the metric {self.id} has no setting {next(iter(settings))[:80]!r}")
+        if self.settings:
+            raise InputError(f"the metric {self.id} has no setting {next(iter(self.settings))[:80]!r}")
 
-    def warnings(self, items: Sequence[Any], settings: Mapping[str, Any]) -> Iterator[str]:
+    def warnings(self, items: Sequence[Any]) -> Iterator[str]:
         """Yield a message for each property of the suite that makes a verdict depend on a single item."""
         return iter(())
 
-    def obstacles(self, items: Sequence[Any], groups: int, settings: Mapping[str, Any]) -> Iterator[str]:
+    def obstacles(self, items: Sequence[Any], groups: int) -> Iterator[str]:
         """Yield a message for each property of the suite that excludes a certification, whatever the model predicts."""
         if groups < self.min_groups:
             yield (
@@ -374,16 +374,13 @@ class Metric:
             )
         return rows
 
-    def judge(self, table: ScoreTable, limit: float, settings: Mapping[str, Any]) -> Judgement:
-        """Judge an artifact by its scores alone.
-
-        Args:
-            settings: the rule's settings, such as the least evidence, and the facts about the suite.
+    def judge(self, table: ScoreTable, settings: Mapping[str, Any]) -> Judgement:
+        """Judge an artifact by its scores alone. `settings` are the rule's settings, and the facts about the suite.
 
         Raises ConversionError if the metric fails, or gives NaN or infinity.
         """
         if not len(table):
-            return self.judgement(table, limit, settings, doubts=["the suite has no items"])
+            return self.judgement(table, settings, doubts=["the suite has no items"])
         parent, value = (self._number(self.value, rows) for rows in (table.parent, table.candidate))
         loss, skill = self._number(self.loss, parent, value), self._number(self.skill, table.parent)
         losses = (
@@ -401,18 +398,17 @@ class Metric:
             )
         if settings.get("other_labels"):
             doubts.append(unmatched(settings["other_labels"]))
-        state = None if doubts else judge_loss(loss, interval, limit, settings)
+        state = None if doubts else judge_loss(loss, interval, self.limit, settings)
         losing = f"{self.id} loses {loss:.3g} (from {parent:.4g} to {value:.4g})"
-        proof = [f"{losing}, the limit is below {limit:g}"]
-        if interval and interval[1] >= limit:
+        proof = [f"{losing}, the limit is below {self.limit:g}"]
+        if interval and interval[1] >= self.limit:
             proof.append(f"its interval is above the limit: it reaches {interval[1]:.3g}")
         part = Part("", len(table), parent, value, loss, losing, doubts, interval, state)
-        return self.judgement(table, limit, settings, [part], loss, interval, proof=proof)
+        return self.judgement(table, settings, [part], loss, interval, proof=proof)
 
     def judgement(
         self,
         table: ScoreTable,
-        limit: float,
         settings: Mapping[str, Any],
         parts: Sequence[Part] = (),
         loss: float | None = None,
@@ -429,6 +425,7 @@ class Metric:
             proof: the reasons why an artifact is certified.
             notes: further reasons, for any verdict.
         """
+        limit = self.limit
         lost = [f"{part.losing}, the limit is below {limit:g}" for part in parts if part.state == "refused"]
         unsure = [unclear(part.losing, part.interval, limit) for part in parts if part.state == "unknown"]
         unsure += [*(doubt for part in parts for doubt in part.doubts), *doubts]

@@ -348,19 +348,19 @@ class CharacterRecall(Metric):
         gold, hits = (rows[:, 1 + index :: len(PER_LABEL)].sum() for index in (0, 1))
         return float(hits / gold) if gold else 0.0
 
-    def check(self, limit: float, settings: Mapping[str, Any]) -> None:
-        if limit != self.limit:
+    def check(self) -> None:
+        if self.limit != MAX_RECALL_LOSS:
             raise InputError(
-                f"{self.id} has the limit of G4, {self.limit}, not {limit:g}",
+                f"{self.id} has the limit of G4, {MAX_RECALL_LOSS}, not {self.limit:g}",
                 "leave the limit out, or judge by span_f1",
             )
-        if unknown := sorted(settings.keys() - {*MinimumEvidence.__struct_fields__}):
+        if unknown := sorted(self.settings.keys() - {*MinimumEvidence.__struct_fields__}):
             raise InputError(
                 f"{self.id} has no setting {unknown[0][:80]!r}", "it has min_gold_chars and min_parent_recall"
             )
-        MinimumEvidence.read(settings)
+        MinimumEvidence.read(self.settings)
 
-    def warnings(self, items: Sequence[Fixture], settings: Mapping[str, Any]) -> Iterator[str]:
+    def warnings(self, items: Sequence[Fixture]) -> Iterator[str]:
         spans = Counter(span.label for item in items for span in item.spans)
         if few := sorted(label for label, count in spans.items() if count < MIN_GOLD_SPANS):
             yield (
@@ -368,8 +368,8 @@ class CharacterRecall(Metric):
                 "limit, so the verdict may be unclear; --dry-run judges without publishing"
             )
 
-    def obstacles(self, items: Sequence[Fixture], groups: int, settings: Mapping[str, Any]) -> Iterator[str]:
-        least, characters = MinimumEvidence.read(settings).min_gold_chars, Counter[str]()
+    def obstacles(self, items: Sequence[Fixture], groups: int) -> Iterator[str]:
+        least, characters = MinimumEvidence.read(self.settings).min_gold_chars, Counter[str]()
         for span in (span for item in items for span in item.spans):
             characters[span.label] += span.end - span.start
         if few := sorted(label for label, count in characters.items() if count < least):
@@ -378,7 +378,7 @@ class CharacterRecall(Metric):
                 "nothing can be certified"
             )
 
-    def judge(self, table: ScoreTable, limit: float, settings: Mapping[str, Any]) -> Judgement:
+    def judge(self, table: ScoreTable, settings: Mapping[str, Any]) -> Judgement:
         minimum, characters = MinimumEvidence.read(settings), int(table.parent[:, 0].sum())
         parts, drawn = list[Part](), self.resampled(table)
         for name, parent, candidate, losses in zip(*_by_label(table), drawn.T, strict=True):
@@ -398,7 +398,7 @@ class CharacterRecall(Metric):
                 )
             groups = len(np.unique(table.groups[parent[:, 0] > 0]))
             interval = percentiles(losses) if groups > 1 else None
-            state = None if doubts else judge_loss(loss, interval, limit, settings)
+            state = None if doubts else judge_loss(loss, interval, self.limit, settings)
             losing = f"{name} loses {loss:.3g} of its recall"
             parts.append(Part(name, spans, recall, kept_hits / gold, loss, losing, doubts, interval, state))
         judged = [number for number, part in enumerate(parts) if part.state is not None]
@@ -411,18 +411,18 @@ class CharacterRecall(Metric):
         if others := convert(settings.get("other_labels", {}), dict[str, Count]):
             doubts.append(unmatched(others, [part.name for part in parts]))
         certified = (
-            f"no label loses {limit} or more; judged: {listing([parts[number].name for number in judged])}, each with at "
+            f"no label loses {self.limit} or more; judged: {listing([parts[number].name for number in judged])}, each with at "
             f"least {minimum.min_gold_chars} gold characters and a parent's recall above chance of at least "
             f"{minimum.min_parent_recall}"
         )
         ends = [(part.name, part.interval[1]) for part in parts if part.interval]
-        wide = [f"{name} (to {end:.3g})" for name, end in ends if end >= limit]
+        wide = [f"{name} (to {end:.3g})" for name, end in ends if end >= self.limit]
         proof = [certified, *([f"the interval is above the limit: {listing(wide)}"] if wide else [])]
         notes = [f"no gold, so not judged: {listing(without)}"] if 0 < len(without) < len(parts) else []
         if excluded := convert(settings.get("excluded_labels", {}), dict[str, Any]):
             notes.append(f"excluded by name, so not judged: {listing(list(excluded))}")
         interval = percentiles(worst) if judged else None
-        return self.judgement(table, limit, settings, parts, largest, interval, doubts, proof, notes)
+        return self.judgement(table, settings, parts, largest, interval, doubts, proof, notes)
 
     def resampled(self, table: ScoreTable) -> Floats:
         """Resample the sums of the groups, because recall needs only sums. The groups are sorted by their sums first."""
@@ -503,31 +503,30 @@ class SpanF1(Metric):
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """The form of a metric's id, which is part of file names."""
-METRICS: tuple[Metric, ...] = (
-    CharacterRecall(),
-    SpanF1(),
-    Accuracy(),
-    MacroF1(),
-    ExactMatch(),
-    AnswerF1(),
-    WordErrorRate(),
-    CharacterF(),
-    Spearman(),
-    NormalizedGain(),
-    MeanCosine(),
-    Top1(),
-    Top5(),
-    MeanOverlap(),
-    OutputCosine(),
-    Perplexity(),
+METRICS: tuple[type[Metric], ...] = (
+    CharacterRecall,
+    SpanF1,
+    Accuracy,
+    MacroF1,
+    ExactMatch,
+    AnswerF1,
+    WordErrorRate,
+    CharacterF,
+    Spearman,
+    NormalizedGain,
+    MeanCosine,
+    Top1,
+    Top5,
+    MeanOverlap,
+    OutputCosine,
+    Perplexity,
 )
 
 
-def _accept(entry: EntryPoint, kind: Any) -> Metric | None:
-    metric = kind()
-    is_named = isinstance(metric, Metric) and metric.id == entry.name and NAME.fullmatch(entry.name)
-    return metric if is_named else None
+def _accept(entry: EntryPoint, kind: Any) -> type[Metric] | None:
+    is_named = issubclass(kind, Metric) and kind.id == entry.name and NAME.fullmatch(entry.name)
+    return kind if is_named else None
 
 
-CATALOG = PlugIns("onnxreg.metrics", "a metric", {metric.id: metric for metric in METRICS}, _accept)
+CATALOG = PlugIns("onnxreg.metrics", "a metric", {kind.id: kind for kind in METRICS}, _accept)
 find, names = CATALOG.find, CATALOG.names

@@ -339,7 +339,7 @@ class Search:
             )
         confirm = self._confirm.request
         final_plans = [self._final(candidate, confirm) for candidate in choose_candidates(request, True, "")]
-        first, second = ([judged.metric.id for judged in one.metrics] for one in halves.values())
+        first, second = ([metric.id for metric in one.metrics] for one in halves.values())
         if first != second:
             raise InputError(
                 f"the suite to choose on is judged by {', '.join(first)}, that to confirm on by {', '.join(second)}",

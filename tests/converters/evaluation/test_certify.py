@@ -185,7 +185,7 @@ def with_library(library: str) -> Any:
     [
         (module, "package_versions", with_library("scikit-learn")),
         (module, "package_versions", with_library("scipy")),
-        (SpanF1, "packages", ("numpy",)),
+        (SpanF1, "package", "numpy"),
         (SpanF1, "version", 2),
         (module, "SCORES_VERSION", module.SCORES_VERSION + 1),
         (module, "tools", lambda: {"onnxruntime": "0.0"}),

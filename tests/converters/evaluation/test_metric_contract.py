@@ -73,12 +73,12 @@ SUBJECTS["macro_f1"] = SUBJECTS["accuracy"]
 SUBJECTS["exact_match"] = SUBJECTS["answer_f1"]
 
 
-@pytest.mark.parametrize("metric", metrics.METRICS, ids=lambda metric: metric.id)
-def test_a_metric_keeps_what_verdicts_rest_on(metric):
-    items, good, bad = SUBJECTS[metric.id]
+@pytest.mark.parametrize("kind", metrics.METRICS, ids=lambda kind: kind.id)
+def test_a_metric_keeps_what_verdicts_rest_on(kind):
+    metric, (items, good, bad) = kind(), SUBJECTS[kind.id]
     parent, worse = (metric.scores(items, predictions, good, LABELS) for predictions in (good, bad))
     value, worse_value = metric.value(parent), metric.value(worse)
-    assert metric.supports(items) and type(metric).__doc__
+    assert metric.supports(items) and kind.__doc__
     assert metric.loss(value, worse_value) > 0 == metric.loss(value, value)
     assert (value > worse_value) is (metric.direction == "higher")
     assert metric.skill(worse) <= metric.skill(parent) <= 1 + 1e-9
@@ -87,9 +87,9 @@ def test_a_metric_keeps_what_verdicts_rest_on(metric):
         assert np.isfinite(metric.value(np.concatenate([rows, rows[:2]])))
     table = ScoreTable.of(metric.columns(LABELS), parent, worse)
     published = ScoreTable.decode(table.encode(), "scores")
-    assert metric.judge(published, metric.limit, {}) == metric.judge(table, metric.limit, {})
+    assert metric.judge(published, {}) == metric.judge(table, {})
     with pytest.raises(InputError):
-        metric.check(metric.limit, {"no_such_setting": 1})
+        kind(settings={"no_such_setting": 1})
 
 
 MODULE = '''
@@ -199,9 +199,9 @@ def test_a_metric_of_two_metrics_has_the_methods_of_both():
 
 
 METHODS = {
-    "columns": "labels", "judge": "table, limit, settings", "value": "rows", "skill": "rows",
-    "loss": "parent, value", "supports": "items", "check": "limit, settings", "warnings": "items, settings",
-    "obstacles": "items, groups, settings",
+    "columns": "labels", "judge": "table, settings", "value": "rows", "skill": "rows",
+    "loss": "parent, value", "supports": "items", "check": "", "warnings": "items",
+    "obstacles": "items, groups",
 }  # fmt: skip
 
 

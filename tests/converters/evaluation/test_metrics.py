@@ -31,7 +31,7 @@ LABELS = ("negative", "neutral", "positive")
 
 
 def value(name: str, items: Any, predictions: Any, reference: Any = None, labels: Any = ()) -> float:
-    metric = metrics.find(name)
+    metric = metrics.find(name)()
     rows = metric.scores(items, predictions, predictions if reference is None else reference, labels)
     assert rows.shape == (len(items), len(metric.columns(labels)))
     return metric.value(rows)
@@ -43,9 +43,9 @@ def test_values_of_any_classes_are_those_of_scikit_learn_to_the_bit(classes):
 
     right, predicted = classes.T
     rows = classes.astype(np.float64)
-    assert metrics.find("accuracy").value(rows) == accuracy_score(right, predicted)
+    assert metrics.find("accuracy")().value(rows) == accuracy_score(right, predicted)
     macro = f1_score(right, predicted, average="macro", zero_division=0.0)
-    assert metrics.find("macro_f1").value(rows) == macro
+    assert metrics.find("macro_f1")().value(rows) == macro
 
 
 @given(arrays.arrays(np.float64, st.tuples(st.integers(1, 60), st.just(2)), elements=st.integers(0, 20)))
@@ -55,7 +55,7 @@ def test_values_of_any_pairs_are_those_of_scipy_to_the_bit(rows):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = float(spearmanr(rows[:, 0], rows[:, 1]).statistic)
-    np.testing.assert_equal(metrics.find("spearman").value(rows), expected)
+    np.testing.assert_equal(metrics.find("spearman")().value(rows), expected)
 
 
 def test_ranks_and_documents_as_scikit_learn_ranks_them():
@@ -97,7 +97,7 @@ def test_silence_that_is_heard_as_silence_has_no_errors():
     silence, said = SimpleNamespace(text=""), SimpleNamespace(text="one two")
     assert value("word_error_rate", [silence] * 2, ["", ""]) == 0
     assert value("word_error_rate", [silence, said], ["thanks", "one two"]) == 0.5
-    assert metrics.find("word_error_rate").skill(np.array([[2.0, 2.0]])) == 0
+    assert metrics.find("word_error_rate")().skill(np.array([[2.0, 2.0]])) == 0
 
 
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=9))
@@ -128,7 +128,7 @@ def test_the_overlap_of_maps_is_that_of_scikit_learn():
         evaluator.compare("y", right[0][::2, ::2], {"y": logits[0][:, :, ::2, ::2]})[:, 0],
     )
     ignored = evaluator.compare("y", np.full((8, 8), 255), {"y": logits[0]})
-    assert not ignored.any() and metrics.find("mean_iou").value(ignored.ravel()[None]) == 0
+    assert not ignored.any() and metrics.find("mean_iou")().value(ignored.ravel()[None]) == 0
     with pytest.raises(InputError, match="a map of classes for each row"):
         evaluator.read_label(np.array([1]), Path("s.npz"))
 
@@ -137,7 +137,7 @@ def test_a_model_that_always_says_the_commonest_class_has_no_skill():
     right = [0] * 150 + [1] * 50
     items = [SimpleNamespace(label=LABELS[number]) for number in right]
     for name in ("accuracy", "macro_f1"):
-        metric = metrics.find(name)
+        metric = metrics.find(name)()
         assert metric.skill(metric.scores(items, [0] * 200, [0] * 200, LABELS)) == 0.0
         assert metric.skill(metric.scores(items, right, right, LABELS)) == 1.0
 
@@ -185,7 +185,7 @@ def test_spans_as_seqeval_counts_them():
 def test_perplexity_is_the_exponential_of_the_mean_over_tokens():
     predictions = [(2.0, 4, 100), (9.0, 6, 100)]
     assert value("perplexity", [None] * 2, predictions) == pytest.approx(math.exp(1.1))
-    perplexity = metrics.find("perplexity")
+    perplexity = metrics.find("perplexity")()
     assert perplexity.loss(10.0, 10.5) == pytest.approx(0.05)
     uniform = np.array([[4 * math.log(100), 4, 100]])
     assert perplexity.skill(uniform) == pytest.approx(0.0)
@@ -252,7 +252,7 @@ def table_of(parent: Any, candidate: Any, groups: Any = None) -> ScoreTable:
 def test_the_rule_is_strict_about_the_limit(loss, state):
     parent = np.full((10, 1), 0.5)
     limit = 0.1 if loss != 0.1 else 0.5 - (0.5 - 0.1)
-    judgement = Steady().judge(table_of(parent, parent - loss), limit, {}).record
+    judgement = Steady(limit).judge(table_of(parent, parent - loss), {}).record
     assert judgement.state == state and judgement.loss == pytest.approx(loss)
     assert judgement.interval == pytest.approx((loss, loss))
 
@@ -261,21 +261,21 @@ def test_a_loss_whose_interval_spans_the_limit_is_unclear():
     parent, candidate = np.ones((200, 1)), np.ones((200, 1))
     candidate[:2] = 0
     table = table_of(parent, candidate)
-    judgement = Steady().judge(table, 0.008, {}).record
+    judgement = Steady(0.008).judge(table, {}).record
     assert judgement.interval is not None and judgement.interval[0] < 0.008 < judgement.interval[1]
     assert judgement.state == "unknown" and judgement.reasons[0].startswith("unclear")
-    wide = Steady().judge(table, 0.012, {}).record
+    wide = Steady(0.012).judge(table, {}).record
     assert wide.state == "certified" and len(wide.reasons) == 2
     for settings in ({"margin": True}, {"other_labels": {"SSN": 3}}):
-        assert Steady().judge(table, 0.012, settings).record.state == "unknown"
-    assert Steady().judge(table_of(parent, parent * 0), 0.008, {}).record.state == "refused"
+        assert Steady(0.012).judge(table, settings).record.state == "unknown"
+    assert Steady(0.008).judge(table_of(parent, parent * 0), {}).record.state == "refused"
 
 
 def test_few_items_or_a_parent_that_guesses_prove_nothing():
-    poor, metric = np.full((10, 1), 0.1), Steady()
-    assert metric.judge(table_of(poor, poor * 0), 0.01, {}).record.state == "unknown"
+    poor, metric = np.full((10, 1), 0.1), Steady(0.01)
+    assert metric.judge(table_of(poor, poor * 0), {}).record.state == "unknown"
     metric.min_groups = 2  # type: ignore[misc]
-    assert metric.judge(table_of(poor + 0.5, poor, [0] * 10), 0.01, {}).record.state == "unknown"
+    assert metric.judge(table_of(poor + 0.5, poor, [0] * 10), {}).record.state == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -283,9 +283,9 @@ def test_few_items_or_a_parent_that_guesses_prove_nothing():
     [(0.2, 200, "certified"), (0.199, 200, "unknown"), (0.2, 199, "unknown"), (0.199, 10_000, "unknown")],
 )
 def test_the_least_evidence_is_enough(skill, groups, state):
-    metric, scores = Steady(), np.full((groups, 1), skill)
+    metric, scores = Steady(0.01), np.full((groups, 1), skill)
     metric.min_groups = Metric.min_groups  # type: ignore[misc]
-    assert metric.judge(table_of(scores, scores), 0.01, {}).record.state == state
+    assert metric.judge(table_of(scores, scores), {}).record.state == state
 
 
 def test_the_limits_are_those_of_the_documentation():
@@ -310,4 +310,4 @@ def test_a_metric_that_gives_nan_or_fails_is_an_error():
         (3, r"steady fails: ZeroDivisionError in test_metrics\.py"),
     ):
         with pytest.raises(ConversionError, match=message):
-            Broken().judge(table_of(np.ones((count, 1)), np.ones((count, 1))), 0.1, {})
+            Broken().judge(table_of(np.ones((count, 1)), np.ones((count, 1))), {})

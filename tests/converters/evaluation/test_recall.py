@@ -35,7 +35,7 @@ def table_of(fixtures: list[Fixture], parent: list[Integers], candidate: list[In
 
 
 def parts(fixtures: list[Fixture], parent: list[Integers], candidate: list[Integers]) -> Sequence[Part]:
-    return METRIC.judge(table_of(fixtures, parent, candidate), 0.005, {}).parts
+    return METRIC.judge(table_of(fixtures, parent, candidate), {}).parts
 
 
 def test_recall_worked_out_by_hand():
@@ -144,7 +144,7 @@ def label(lost: int = 0, *, gold: int = 1000, parent: float = 0.9, texts: int = 
 
 def judge(*labels: tuple[Any, Any, Any], others: Sequence[str] = (), **settings: Any) -> MetricRecord:
     settings |= {"other_labels": dict.fromkeys(others, 7)}
-    return METRIC.judge(counted(*labels), 0.005, settings).record
+    return METRIC.judge(counted(*labels), settings).record
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_loss_is_that_of_the_worst_label_and_never_below_nothing(lost, gold, l
 
 
 def test_one_label_over_the_limit_refuses_whatever_the_others_gain():
-    judged = METRIC.judge(counted(label(-90), label(300), label(500)), 0.005, {})
+    judged = METRIC.judge(counted(label(-90), label(300), label(500)), {})
     judgement = judged.record
     assert judgement.state == "refused" and judgement.loss == 0.5
     assert [part.state for part in judged.parts] == ["certified", "refused", "refused"]
@@ -192,13 +192,13 @@ def test_floors(name):
     assert judge(label(), **{f"min_{name}": above}).state == "unknown"
     for value in bad:
         with pytest.raises(InputError):
-            METRIC.check(METRIC.limit, {f"min_{name}": value})
+            CharacterRecall(settings={f"min_{name}": value})
 
 
 def test_nothing_to_judge_is_unknown():
     none: tuple[Any, Any, Any] = ([0, 0], [0, 0], [0, 0])
     for judgement, reason in (
-        (METRIC.judge(table_of([], [], []), 0.005, {}).record, "the evaluation suite is empty"),
+        (METRIC.judge(table_of([], [], []), {}).record, "the evaluation suite is empty"),
         (judge(none), "has no gold for any label of the model"),
         (judge(none, others=["SSN"]), "has no gold for any label of the model"),
     ):
@@ -252,8 +252,8 @@ def test_one_text_refuses_nothing_for_ever():
     parent, rest = chars(text), [chars("....")] * 9
     candidates = ([chars("." * lost + text[lost:]), *rest] for lost in (1, 9))
     tables = [table_of(fixtures, [parent, *rest], candidate) for candidate in candidates]
-    assert [METRIC.judge(table, 0.005, {}).record.state for table in tables] == ["certified", "unknown"]
-    assert [METRIC.judge(table, 0.005, {"margin": True}).record.state for table in tables] == ["unknown"] * 2
+    assert [METRIC.judge(table, {}).record.state for table in tables] == ["certified", "unknown"]
+    assert [METRIC.judge(table, {"margin": True}).record.state for table in tables] == ["unknown"] * 2
 
 
 def test_reasons_stay_short_however_many_labels_there_are():
@@ -278,6 +278,6 @@ def test_a_suite_that_proves_little_is_known_before_it_is_used(spans, messages):
         for name, (count, length) in spans.items()
         for _ in range(count)
     ]
-    warnings = [*METRIC.obstacles(fixtures, len(fixtures), {}), *METRIC.warnings(fixtures, {})]
+    warnings = [*METRIC.obstacles(fixtures, len(fixtures)), *METRIC.warnings(fixtures)]
     assert len(warnings) == len(messages)
     assert all(part in message for part, message in zip(messages, warnings, strict=True))
