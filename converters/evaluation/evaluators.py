@@ -18,16 +18,7 @@ import numpy as np
 
 from onnxreg.converters.evaluation import suite
 from onnxreg.converters.evaluation.metric import Floats, Integers
-from onnxreg.converters.evaluation.suite import (
-    Fixture,
-    Group,
-    Suite,
-    Word,
-    check_unique,
-    match_labels,
-    numbered,
-    read_fixture,
-)
+from onnxreg.converters.evaluation.suite import Fixture, Suite, Word, match_labels, read_fixture
 from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow, decode, tag_scheme
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.passes.tools.samples import Feed
@@ -40,7 +31,6 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
-from onnxreg.schema.core.files import read_given
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.parts import AudioPreprocessing
 
@@ -91,42 +81,8 @@ class TaskEvaluator(ABC):
 
     @classmethod
     def load_suite(cls, path: Path) -> Suite:
-        """Read a suite of this task.
-
-        Every item may have an `id`, unique in the suite, a `group` (text or integer), and `metadata: {source}`, the
-        origin of the item: `synthetic` or another word.
-
-        Raises NotFoundError for a missing file, InputError for malformed contents, naming an item by its position and
-        never quoting it.
-        """
-        data = read_given(path, suite.SUITE, limit=suite.MAX_BYTES)
-        items, ids, groups, sources = dict[str, Any](), dict[str, str](), list[Group](), set[bool | None]()
-        for position, row in cls.rows(data, path):
-            items[position] = cls.read_item(row, position, path.parent)
-            identity, group = suite.first(row, suite.ID_KEYS), row.get("group")
-            for key, value in (("id", identity), ("group", group)):
-                if value is not None and type(value) not in (str, int):
-                    raise InputError(f"{position}: `{key}` is neither text nor an integer")
-            if identity is not None:
-                ids[position] = str(identity)
-            groups.append(group)
-            metadata = row.get("metadata")
-            source = metadata.get("source") if isinstance(metadata, dict) else None
-            word = source.strip() if isinstance(source, str) else ""
-            sources.add("synthetic" in word.lower() if word else None)
-        identities = {position: cls.identity(item) for position, item in items.items()}
-        check_unique(ids, "its id", "ids are unique in a suite")
-        for name, values in zip(cls.distinct, (items, identities), strict=True):
-            if name is not None:
-                check_unique(values, name)
-        return Suite(
-            Digest.of(data),
-            tuple(items.values()),
-            numbered(groups, path),
-            True if True in sources else False if sources == {False} else None,
-            tuple(items),
-            tuple(identities.values()),
-        )
+        """Read a suite of this task; see `suite.load`."""
+        return suite.load(cls, path)
 
     @classmethod
     def rows(cls, data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -210,7 +210,7 @@ def _time(
             raise ConversionError(f"{' + '.join(paths)} cannot be timed: {why(error)}") from error
 
     calls = [partial(through, paths, feed) for paths, _, feed in runs]
-    times = _milliseconds(calls, WARM_UP_RUNS + benchmark.runs)[WARM_UP_RUNS:]
+    times = _milliseconds(calls, WARM_UP_RUNS, benchmark.runs)
     latencies = []
     for (paths, rows, _), own in zip(runs, times.T, strict=True):
         median, p95 = _figures(*np.percentile(own, (50, 95)))
@@ -219,21 +219,22 @@ def _time(
 
 
 def _milliseconds(
-    calls: Sequence[Callable[[], object]], most: int, least: int = 0, seconds: float = inf
+    calls: Sequence[Callable[[], object]], warm_up: int, most: int, least: int = 0, seconds: float = inf
 ) -> Floats:
     """Time calls in turn, so that a busy moment slows all of them; return milliseconds, float64 `[turns, calls]`.
 
-    Every second turn runs backwards. After `least` turns, no turn begins later than `seconds`.
+    Every second turn runs backwards. The turns to warm up do not count. After `least` turns, no turn begins later than
+    `seconds`.
     """
     turns, end = list[list[float]](), time.monotonic() + seconds
-    while len(turns) < most and (len(turns) < least or time.monotonic() <= end):
+    while len(turns) < warm_up + most and (len(turns) < warm_up + least or time.monotonic() <= end):
         turn = [0.0] * len(calls)
         for number in range(len(calls))[:: -1 if len(turns) % 2 else 1]:
             begin = time.perf_counter()
             calls[number]()
             turn[number] = 1000 * (time.perf_counter() - begin)
         turns.append(turn)
-    return np.array(turns)
+    return np.array(turns[warm_up:])
 
 
 def _figures(*values: float) -> list[float]:
@@ -283,9 +284,8 @@ def compare(path: str, run: Run, parent_path: str, parent: Run, inputs: Mapping[
 
     latencies = []
     for name, feed in inputs.items():
-        calls, warm_up = [partial(parent, feed), partial(run, feed)], WARM_UP_PAIRS
-        least = warm_up + LEAST_PAIRS
-        times = _milliseconds(calls, warm_up + PAIRS.runs, least, MAX_SECONDS)[warm_up:, ::-1]
+        calls = [partial(parent, feed), partial(run, feed)]
+        times = _milliseconds(calls, WARM_UP_PAIRS, PAIRS.runs, LEAST_PAIRS, MAX_SECONDS)[:, ::-1]
         ratios, half = np.sort(times[:, 0] / times[:, 1]), 0.98 * sqrt(len(times))
         ends = ratios[int(len(times) / 2 - half)], ratios[int(np.ceil(len(times) / 2 + half))]
         median, p95, *ratio = _figures(*np.percentile(times[:, 0], (50, 95)), np.median(ratios), *ends)

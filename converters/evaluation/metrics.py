@@ -504,22 +504,8 @@ class SpanF1(Metric):
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """The form of a metric's id, which is part of file names."""
 METRICS: tuple[type[Metric], ...] = (
-    CharacterRecall,
-    SpanF1,
-    Accuracy,
-    MacroF1,
-    ExactMatch,
-    AnswerF1,
-    WordErrorRate,
-    CharacterF,
-    Spearman,
-    NormalizedGain,
-    MeanCosine,
-    Top1,
-    Top5,
-    MeanOverlap,
-    OutputCosine,
-    Perplexity,
+    *(CharacterRecall, SpanF1, Accuracy, MacroF1, ExactMatch, AnswerF1, WordErrorRate, CharacterF),
+    *(Spearman, NormalizedGain, MeanCosine, Top1, Top5, MeanOverlap, OutputCosine, Perplexity),
 )
 
 

@@ -23,6 +23,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, suggest
+from onnxreg.schema.core.files import read_given
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 SUITE, MAX_BYTES = "evaluation suite", 256 * 2**20
@@ -35,7 +36,6 @@ SPANS_KEYS = ("gold_spans", "entities")
 LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity")
 """Accepted keys of a label; if several have a value, the first key counts, as in OpenMed."""
 Word = Annotated[str, msgspec.Meta(min_length=1)]
-Group = str | int | None
 
 
 class TextSpan(msgspec.Struct, frozen=True):
@@ -123,6 +123,50 @@ class Suite:
         )
 
 
+def load(evaluator: Any, path: Path) -> Suite:
+    """Read a suite for a `TaskEvaluator` class.
+
+    Every item may have an `id`, unique in the suite, a `group` (text or integer), and `metadata: {source}`, the
+    origin of the item: `synthetic` or another word.
+
+    Raises NotFoundError for a missing file, InputError for malformed contents, naming an item by its position and
+    never quoting it, also if only some items have a group.
+    """
+    data = read_given(path, SUITE, limit=MAX_BYTES)
+    items, ids = dict[str, Any](), dict[str, str]()
+    groups, sources = dict[str, str | int | None](), set[bool | None]()
+    for position, row in evaluator.rows(data, path):
+        items[position] = evaluator.read_item(row, position, path.parent)
+        identity, groups[position] = first(row, ID_KEYS), row.get("group")
+        for key, value in (("id", identity), ("group", groups[position])):
+            if value is not None and type(value) not in (str, int):
+                raise InputError(f"{position}: `{key}` is neither text nor an integer")
+        if identity is not None:
+            ids[position] = str(identity)
+        metadata = row.get("metadata")
+        source = metadata.get("source") if isinstance(metadata, dict) else None
+        word = source.strip() if isinstance(source, str) else ""
+        sources.add("synthetic" in word.lower() if word else None)
+    identities = {position: evaluator.identity(item) for position, item in items.items()}
+    check_unique(ids, "its id", "ids are unique in a suite")
+    for name, values in zip(evaluator.distinct, (items, identities), strict=True):
+        if name is not None:
+            check_unique(values, name)
+    alone = [position for position, group in groups.items() if group is None]
+    if 0 < len(alone) < len(groups):
+        raise InputError(f"{alone[0]}: `group` is missing, and others have one")
+    names = list(groups if alone else groups.values())
+    numbers = {group: number for number, group in enumerate(dict.fromkeys(names))}
+    return Suite(
+        Digest.of(data),
+        tuple(items.values()),
+        tuple(numbers[group] for group in names),
+        True if True in sources else False if sources == {False} else None,
+        tuple(items),
+        tuple(identities.values()),
+    )
+
+
 def check_unique(
     values: Mapping[str, Hashable],
     name: str,
@@ -134,18 +178,6 @@ def check_unique(
         if earliest.setdefault(value, position) is not position:
             before = earliest[value].rpartition(", ")[2]
             raise InputError(f"{position}: {name} was used before, at {before}", hint)
-
-
-def numbered(groups: Sequence[Group], path: Path) -> tuple[int, ...]:
-    """Number the groups in the order of their first items. InputError if only some items have a group."""
-    if all(group is None for group in groups):
-        return tuple(range(len(groups)))
-    if None in groups:
-        raise InputError(
-            f"evaluation suite {path}, item {groups.index(None) + 1}: `group` is missing, and others have one"
-        )
-    numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
-    return tuple(numbers[group] for group in groups)
 
 
 def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

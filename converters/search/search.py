@@ -61,10 +61,8 @@ PREFIX = "search-"
 """The prefix of the step names of a candidate."""
 SCRATCH = ".search"
 """The directory of a search in the workspace."""
-UNTRIED, SLOW = (
-    "a smaller candidate passed",
-    "it is slower than the file in full precision, and another passed",
-)
+UNTRIED = "a smaller candidate passed"
+SLOW = "it is slower than the file in full precision, and another passed"
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
 """The most near misses, or doubts about the source, in an error; the most characters of reasons if no candidate was judged."""
 NOTHING_PUBLISHED = "nothing was published; docs/certification.md says what to do after a refusal"
@@ -129,9 +127,8 @@ class Candidate:
         return steps
 
 
-def _pass(name: str, data: str | None = None, **params: Any) -> dict[str, Any]:
-    value: dict[str, Any] = {"pass": name, "params": params}
-    return value if data is None else {**value, "data": data}
+def _pass(name: str, **params: Any) -> dict[str, Any]:
+    return {"pass": name, "params": params}
 
 
 def _dynamic(**params: Any) -> dict[str, Any]:
@@ -180,7 +177,7 @@ def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candida
     clipped = {"calibrate_method": "Percentile", "percentile": 99.99}
     ranges: dict[str, dict[str, Any]] = {"": {}, "-percentile": clipped, "-mse": {"calibrate_method": "MSE"}}
     for suffix, params in ranges.items() if calibration is not None else ():
-        static = _pass("OnnxStaticQuantization", calibration, **params)
+        static = {**_pass("OnnxStaticQuantization", **params), "data": calibration}
         yield Candidate(f"static-int8{suffix}", (static,), "int8", (8, 32, 32))
     optimized = _pass("OrtTransformersOptimization", opt_level=1, only_onnxruntime=True)
     plain, channels = (_pass("OrtDynamicQuantization", per_channel=one) for one in (False, True))
