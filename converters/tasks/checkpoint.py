@@ -105,23 +105,6 @@ def read_config(directory: Path) -> dict[str, Any]:
     return value
 
 
-def check_memory(auto: Any, directory: Path, trust_remote_code: bool) -> None:
-    """Raise HostError if the model that config.json describes does not fit into the free memory.
-
-    If its size cannot be computed, nothing is raised: the error at loading says why.
-    """
-    import torch
-    from transformers import AutoConfig
-
-    options: Any = {"trust_remote_code": trust_remote_code}
-    size: int | None = None
-    with suppress(Exception), silent_transformers(), torch.device("meta"):  # shapes without numbers
-        config = AutoConfig.from_pretrained(directory, local_files_only=True, **options)
-        parameters = auto.from_config(config, attn_implementation="eager", **options).parameters()
-        size = PARAMETER_BYTES * sum(tensor.numel() for tensor in parameters)
-    require_memory(size, f"a model of the sizes in {CONFIG}")
-
-
 def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
     """Yield the references to code under every `auto_map` in a JSON value: `[<repository>--]<module>.<class>`."""
     if isinstance(value, dict | list):
@@ -145,14 +128,24 @@ def refuse_own_code(directory: Path, trusted: bool) -> None:
 
 
 def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False) -> Any:
-    """Load the torch module of a checkpoint. Raise InputError if trained weights are missing, unused, or of other shapes."""
+    """Load the torch module of a checkpoint.
+
+    Raises HostError if the model that config.json describes does not fit into the free memory, InputError if trained weights
+    are missing, unused, or of other shapes.
+    """
     import pickle
 
     import torch
     import transformers
 
     auto = getattr(transformers, f"AutoModel{head.suffix if head.auto is None else head.auto}")
-    check_memory(auto, directory, trust_remote_code)
+    options: Any = {"local_files_only": True, "trust_remote_code": trust_remote_code}
+    size: int | None = None
+    with suppress(Exception), silent_transformers(), torch.device("meta"):  # shapes without numbers
+        config = transformers.AutoConfig.from_pretrained(directory, **options)
+        shapes = auto.from_config(config, attn_implementation="eager", trust_remote_code=trust_remote_code)
+        size = PARAMETER_BYTES * sum(tensor.numel() for tensor in shapes.parameters())
+    require_memory(size, f"a model of the sizes in {CONFIG}")  # if unknown, the error at loading says why
     try:
         with silent_transformers():
             model, report = auto.from_pretrained(
@@ -162,8 +155,7 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,
                 weights_only=True,
-                local_files_only=True,
-                trust_remote_code=trust_remote_code,
+                **options,
             )
     except pickle.UnpicklingError as error:
         message = "the pickle checkpoint holds more than tensors and was not loaded"

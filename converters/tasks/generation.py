@@ -157,7 +157,7 @@ def decoders(model: Any, encoder: Part) -> dict[str, Part]:
 
     row, new = {0: BATCH, 1: SOURCE}, {0: BATCH, 1: TARGET}
     axes = {MASK: row, TOKENS: new, HIDDEN: row, "logits": new, **caches(PRESENT, TARGET)}
-    first = part_of(module, feeds, axes, ("logits", *caches(PRESENT, TARGET)), example=0)
+    first = part_of(module, feeds, axes, ("logits", *caches(PRESENT, TARGET)))
     later: list[Feed] = [
         {
             **{name: array for name, array in feed.items() if name == MASK},
@@ -168,7 +168,7 @@ def decoders(model: Any, encoder: Part) -> dict[str, Part]:
     ]
     present = caches(PRESENT, f"{EARLIER} + 1", own)
     axes = {MASK: row, TOKENS: {0: BATCH}, "logits": {0: BATCH}, **caches(PAST, EARLIER), **present}
-    following = part_of(module, later, axes, ("logits", *present), example=0)
+    following = part_of(module, later, axes, ("logits", *present))
 
     both, expected = list[Feed](), [*first.expected]
     for feed in feeds:
@@ -233,7 +233,7 @@ class CausalDecoder(Saved):
         axes |= {"attention_mask": {0: BATCH, 1: total}}
         axes |= {f"{PAST}{name}": {0: BATCH, 2: before} for name in names}
         axes |= {f"{PRESENT}{name}": {0: BATCH, 2: total} for name in names}
-        part = part_of(module, feeds, axes, ("logits", *(f"{PRESENT}{name}" for name in names)), example=0)
+        part = part_of(module, feeds, axes, ("logits", *(f"{PRESENT}{name}" for name in names)))
         prompt = dict(zip(REQUIRED, (tokens[:, :6], np.ones_like(tokens[:, :6])), strict=True))
         return Graphs({"": part}, INPUTS, length, proof=Proof([answer_of(model, prompt)]))
 

@@ -67,12 +67,9 @@ class ImageClassificationOptions(PassParams, title="Options"):
             raise ValueError("two classes have one name")
         if local := scrub(self.model_dump(mode="json", include={"arguments"}), "")[1]:
             raise ValueError(f"{local[0]} names a place on this machine, and would be published")
-        self.bound()
+        if self.preprocessing is not None:
+            Preprocessing.of_input(self.preprocessing, self.input)
         return self
-
-    def bound(self) -> Preprocessing | None:
-        """The preprocessing in the manifest's form. Raise InputError if the preprocessing contradicts the input."""
-        return None if self.preprocessing is None else Preprocessing.of_input(self.preprocessing, self.input)
 
 
 class ImageClassification(Task):
@@ -149,8 +146,7 @@ class ImageClassification(Task):
             several = images if len(images) > 1 else np.concatenate([images, images])
             starts = range(0, len(several), MAX_BATCH_IMAGES)
             feeds += [{options.input_name: several[start : start + MAX_BATCH_IMAGES]} for start in starts]
-        example = 0 if options.fixed_batch else len(images)
-        part = part_of(subject.module, feeds, subject.axes or {}, subject.outputs, True, example)
+        part = part_of(subject.module, feeds, subject.axes or {}, subject.outputs, True)
 
         given, named = list(part.expected[0][subject.outputs[0]].shape[1:]), len(options.labels)
         if named and given != [named]:
@@ -158,8 +154,8 @@ class ImageClassification(Task):
         fields: dict[str, Any] = {"task": self.id}
         if options.labels:
             fields["labels"] = list(options.labels)
-        if (bound := options.bound()) is not None:
-            fields["preprocessing"] = bound.to_json()
+        if options.preprocessing is not None:
+            fields["preprocessing"] = Preprocessing.of_input(options.preprocessing, options.input).to_json()
         resolved = {"outputs": list(subject.outputs)}
         return ExportSubject(source.record(name), {"": part}, fields=fields, resolved_options=resolved)
 

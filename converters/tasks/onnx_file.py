@@ -87,7 +87,14 @@ class OnnxFile(Task):
         for file in text_files_of(path):
             copy_scrubbed(file, directory / file.name, name)
             companions.append(DraftFile(role_of(file.name), file.name))
-        part = Part(path, feeds, expected, _per_token(model), {"sample": feeds[0]} if has_golden else {})
+        values = (*graph_inputs(model.graph), *model.graph.output)
+        axes = {
+            one.name: [dim.dim_param or dim.dim_value for dim in one.type.tensor_type.shape.dim]
+            for one in values
+        }
+        mask, outputs = axes.get(MASK, []), {value.name for value in model.graph.output}
+        per_token = frozenset(name for name in outputs if len(mask) == 2 and axes[name][:2] == mask)
+        part = Part(path, feeds, expected, per_token, {"sample": feeds[0]} if has_golden else {})
         return ExportSubject(source.record(name), {"": part}, tuple(companions))
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
@@ -103,13 +110,3 @@ def text_files_of(path: Path) -> list[Path]:
     folders = (path.parent, *([path.parent.parent] if path.parent.name == "onnx" else []))
     folder = next((folder for folder in folders if (folder / TEXT_FILES[0]).is_file()), path)
     return [file for name in TEXT_FILES if (file := folder / name).is_file()]
-
-
-def _per_token(model: Any) -> frozenset[str]:
-    """Return the outputs whose first two axes equal the axes of the input `attention_mask`."""
-    axes = {
-        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        for value in (*graph_inputs(model.graph), *model.graph.output)
-    }
-    mask, outputs = axes.get(MASK, []), {value.name for value in model.graph.output}
-    return frozenset(name for name in outputs if len(mask) == 2 and axes[name][:2] == mask)

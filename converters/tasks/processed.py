@@ -105,7 +105,7 @@ class Processor:
             sizes = list(batches[-1].shape[1:])
             message = f"the model does not take the {sizes} of its {LOADERS[self.modality][1]}: {why(error)}"
             raise InputError(message, f"{PROCESSOR[0]} must be that of this model") from error
-        return part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), True, -1)
+        return part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), True)
 
     def contract(self) -> dict[str, Any]:
         """Return the manifest's key for the preprocessing, in JSON form; empty if that gives other numbers than the processor."""

@@ -236,9 +236,8 @@ def part_of(
     axes: Mapping[str, Mapping[int, str]],
     outputs: Collection[str],
     has_golden: bool = False,
-    example: int = 1,
 ) -> Part:
-    """Make the part of a module, which runs on all feeds; an export starts with feed number `example`. `axes` are dynamic axes.
+    """Make the part of a module, which runs on all feeds; an export starts with a feed of several rows. `axes` are dynamic axes.
 
     An output with the axes of `attention_mask` has values per token. With `has_golden`, there are golden vectors: of short rows
     if there is a mask; else of the first row of the first feed, with drawn whole numbers in place of its floats.
@@ -246,7 +245,8 @@ def part_of(
     import numpy as np
     import torch
 
-    inputs = {name: torch.from_numpy(array) for name, array in feeds[example].items()}
+    example = next((feed for feed in feeds if min(map(len, feed.values())) > 1), feeds[0])
+    inputs = {name: torch.from_numpy(array) for name, array in example.items()}
     subject = TorchModel(module.eval(), inputs, tuple(outputs), axes)
     expected, mask = conversion.run(subject, feeds), axes.get("attention_mask")
     per_token = frozenset(name for name in outputs if mask and axes[name] == mask)

@@ -50,18 +50,11 @@ class _Module(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Dense:
-    """A layer after the pooling: the file of weights (`linear.weight`, `linear.bias`), the activation's class in `torch.nn`."""
-
-    weights: Path
-    activation: str
-
-
-@dataclass(frozen=True)
 class SentenceConfig:
     """Settings that make a vector from a text: `mode` is None if the checkpoint has no pooling; `max_length` is in tokens.
 
-    `prompts` are texts to put before an input, by name; `default_prompt` names the prompt that precedes every input.
+    `prompts` are texts to put before an input, by name; `default_prompt` names the prompt that precedes every input. `dense` are
+    layers after the pooling: the file of weights (`linear.weight`, `linear.bias`), the activation's class in `torch.nn`.
     """
 
     mode: Mode | None = None
@@ -70,7 +63,7 @@ class SentenceConfig:
     lower_case: bool = False
     prompts: Mapping[str, str] = field(default_factory=dict)
     default_prompt: str | None = None
-    dense: tuple[Dense, ...] = ()
+    dense: tuple[tuple[Path, str], ...] = ()
 
     @property
     def prompt(self) -> str:
@@ -131,7 +124,7 @@ def read_pooling(directory: Path) -> SentenceConfig:
     return SentenceConfig(_mode(pooling), "Normalize" in kinds, longest, lower, prompts, default, dense)
 
 
-def _dense(directory: Path, path: str) -> Dense:
+def _dense(directory: Path, path: str) -> tuple[Path, str]:
     """Read a dense layer. InputError for an activation or a setting that the task does not support."""
     settings, weights = read_object(directory / path / "config.json"), directory / path / WEIGHTS
     package, _, activation = str(settings.get("activation_function", "torch.nn.Tanh")).rpartition(".")
@@ -142,7 +135,7 @@ def _dense(directory: Path, path: str) -> Dense:
     if package.partition(".")[0] != "torch" or activation not in ACTIVATIONS:
         message = f"{path}/config.json of the checkpoint has the activation {activation[:80]!r}"
         raise InputError(message, f"the task does {', '.join(ACTIVATIONS)}")
-    return Dense(weights, activation)
+    return weights, activation
 
 
 def _check_settings(file: str, settings: Mapping[str, Any]) -> None:

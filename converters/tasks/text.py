@@ -153,7 +153,7 @@ class TextTask(Saved):
                 own = filter(None, [backend.normalizer])
                 backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
             length = min(length, pooling.max_length or getattr(tokenizer, "model_max_length", length))
-            module = pooled(module, mode, pooling.normalize, pooling.dense)
+            module = pooled(module, mode, pooling)
             prompt = {"prompt": pooling.prompt} if pooling.prompt else {}
             resolved["pooling"] = {"mode": mode, "normalize": pooling.normalize, **prompt}
             if pooling.prompts:
@@ -250,14 +250,14 @@ class StaticPooling(Pooling):
         return LoadedCheckpoint(model, tokenizer, config, (), directory)
 
 
-def pooled(encoder: Any, mode: sentence.Mode, normalize: bool, dense: Sequence[sentence.Dense] = ()) -> Any:
+def pooled(encoder: Any, mode: sentence.Mode, pooling: sentence.SentenceConfig) -> Any:
     """Wrap an encoder to return `embeddings`, `[batch, hidden]`, as sentence-transformers does.
 
-    Only positions where `attention_mask` is 1 count; `dense` layers follow, then `normalize` scales each embedding to length 1.
+    Only positions where `attention_mask` is 1 count; dense layers follow, then `normalize` scales each embedding to length 1.
     """
     import torch
 
-    layers = torch.nn.Sequential(*map(_layer, dense))
+    layers = torch.nn.Sequential(*(_layer(*dense) for dense in pooling.dense))
 
     def pool(hidden: Any, mask: Any) -> Any:
         if mode == "mean":
@@ -273,19 +273,19 @@ def pooled(encoder: Any, mode: sentence.Mode, normalize: bool, dense: Sequence[s
     def embed(**inputs: Any) -> Any:
         hidden = encoder(**inputs, return_dict=True).last_hidden_state
         embeddings = layers(pool(hidden, inputs["attention_mask"]))
-        return torch.nn.functional.normalize(embeddings, p=2.0, dim=1) if normalize else embeddings
+        return torch.nn.functional.normalize(embeddings, p=2.0, dim=1) if pooling.normalize else embeddings
 
     return module_of(embed, encoder=encoder, layers=layers)
 
 
-def _layer(dense: sentence.Dense) -> Any:
+def _layer(file: Path, activation: str) -> Any:
     import torch
     from safetensors.torch import load_file
 
-    weights = {name.removeprefix("linear."): tensor for name, tensor in load_file(dense.weights).items()}
+    weights = {name.removeprefix("linear."): tensor for name, tensor in load_file(file).items()}
     if not weights.keys() <= {"weight", "bias"} or weights.get("weight", torch.zeros(0)).ndim != 2:
-        raise InputError(f"{dense.weights.parent.name}/{dense.weights.name} is not of a dense layer")
+        raise InputError(f"{file.parent.name}/{file.name} is not of a dense layer")
     width, before = weights["weight"].shape
     linear = torch.nn.Linear(before, width, bias="bias" in weights)
     linear.load_state_dict(weights)
-    return torch.nn.Sequential(linear, getattr(torch.nn, dense.activation)())
+    return torch.nn.Sequential(linear, getattr(torch.nn, activation)())
