@@ -23,14 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.evaluators import (
-    best_answer,
-    best_span,
-    labels_of,
-    output,
-    text_vector,
-    transcript,
-)
+from onnxreg.converters.evaluation.evaluators import best_answer, labels_of, output, text_vector, transcript
 from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner
 from onnxreg.converters.evaluation.tokens import TextTokenizer, runs, tag_scheme
@@ -178,15 +171,14 @@ def _answer(model: TextModel, question: str, context: str) -> Answer | None:
     """Return the best answer in all windows of the context, with its probability in its window; None for no answer."""
     rows = list(model.tokenizer.windows(question, context))
     outputs = [model.run(row.inputs) for row in rows]
-    windows = [best_span(own, row) for own, row in zip(outputs, rows, strict=True)]
-    best = best_answer(windows)
+    best = best_answer(outputs, rows)
     if best is None:
         return None
-    at = windows.index(best)
-    is_context, score = rows[at].sequences == 1, 1.0
+    row, own = rows[best.window], outputs[best.window]
+    is_context, score = row.sequences == 1, 1.0
     for side, (name, edge) in enumerate((("start", best.start), ("end", best.end))):
-        is_edge = rows[at].offsets[is_context][:, side] == edge
-        score *= float(_softmax(_numbers(outputs[at], f"{name}_logits")[is_context])[is_edge].max())
+        is_edge = row.offsets[is_context][:, side] == edge
+        score *= float(_softmax(_numbers(own, f"{name}_logits")[is_context])[is_edge].max())
     return {"text": context[best.start : best.end], "start": best.start, "end": best.end, "score": score}
 
 

@@ -271,16 +271,13 @@ class Question(msgspec.Struct, frozen=True):
     answers: tuple[Word, ...]
 
 
-class AnswerSpan(msgspec.Struct, frozen=True):
-    """The best answer in one window: the score (a sum of two logits), and the half-open range of characters.
-
-    `nothing` is the score of no answer: the logits of the first token, as start and end.
-    """
+class AnswerSpan(NamedTuple):
+    """The best answer to a question: the score (a sum of two logits), the half-open range of characters, and the window."""
 
     score: float
     start: int
     end: int
-    nothing: float
+    window: int
 
 
 class Answers(TaskEvaluator):
@@ -298,31 +295,31 @@ class Answers(TaskEvaluator):
         rows = [*self.tokenizer.windows(item.question, item.context)]
 
         def predict(*outputs: Mapping[str, Any]) -> str:
-            best = best_answer([best_span(own, row) for own, row in zip(outputs, rows, strict=True)])
+            best = best_answer(outputs, rows)
             return "" if best is None else item.context[best.start : best.end]
 
         return Reading([row.inputs for row in rows], predict)
 
 
-def best_span(outputs: Mapping[str, Any], row: TokenRow) -> AnswerSpan:
-    """Return the part of the second text with the largest sum of start and end logits; the end does not precede the start."""
-    start, end = (np.asarray(output(outputs, f"{name}_logits"), np.float64) for name in ("start", "end"))
-    tokens, nothing = np.flatnonzero(row.sequences == 1), float(start[0] + end[0])
-    if not len(tokens):
-        return AnswerSpan(float("-inf"), 0, 0, nothing)
-    sums = start[tokens][:, None] + end[tokens][None]
-    distance = np.arange(len(tokens))[None] - np.arange(len(tokens))[:, None]
-    sums = np.where((distance >= 0) & (distance < MAX_ANSWER_TOKENS), sums, -np.inf)
-    first, last = np.unravel_index(int(sums.argmax()), sums.shape)
-    (begin, _), (_, stop) = row.offsets[tokens[first]], row.offsets[tokens[last]]
-    return AnswerSpan(float(sums[first, last]), int(begin), int(stop), nothing)
+def best_answer(outputs: Sequence[Mapping[str, Any]], windows: Sequence[TokenRow]) -> AnswerSpan | None:
+    """Return the part of the second text with the largest sum of start and end logits; the end does not precede the start.
 
-
-def best_answer(windows: Sequence[AnswerSpan]) -> AnswerSpan | None:
-    """Return the best answer of all windows of a context; None if no answer has a higher score in every window."""
-    best = max(windows, key=lambda window: window.score)
-    is_absent = best.end <= best.start or min(window.nothing for window in windows) > best.score
-    return None if is_absent else best
+    Return None if no answer (the logits of the first token, as start and end) has a higher score in every window.
+    """
+    best, nothing = AnswerSpan(-math.inf, 0, 0, 0), math.inf
+    for number, (own, row) in enumerate(zip(outputs, windows, strict=True)):
+        start, end = (np.asarray(output(own, f"{name}_logits"), np.float64) for name in ("start", "end"))
+        tokens, nothing = np.flatnonzero(row.sequences == 1), min(nothing, float(start[0] + end[0]))
+        if not len(tokens):
+            continue
+        sums = start[tokens][:, None] + end[tokens][None]
+        distance = np.arange(len(tokens))[None] - np.arange(len(tokens))[:, None]
+        sums = np.where((distance >= 0) & (distance < MAX_ANSWER_TOKENS), sums, -np.inf)
+        first, last = np.unravel_index(int(sums.argmax()), sums.shape)
+        (begin, _), (_, stop) = row.offsets[tokens[first]], row.offsets[tokens[last]]
+        if sums[first, last] > best.score:
+            best = AnswerSpan(float(sums[first, last]), int(begin), int(stop), number)
+    return None if best.end <= best.start or nothing > best.score else best
 
 
 class Document(msgspec.Struct, frozen=True):

@@ -30,7 +30,6 @@ from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_catalog import find
 from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.source.source_files import scrub
-from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION
@@ -278,23 +277,22 @@ def run_judged(
     Raises the errors of `run_plan.execute`, and ConversionError, listing the nearest misses, if no candidate passes on the
     suite to choose on; in that case no file is made.
     """
-    scratch = workspace / SCRATCH
+    scratch, base, tried = workspace / SCRATCH, None, dict[str, Sequence[Latency]]()
     if plan.recipe.search is None:
         assert plan.evaluation is not None, "callers look"
         progress.step("loading the source")
         subject = run_plan.load_subject(plan, scratch)
-        draft = run_plan.execute(plan, workspace, cache, progress, subject)
-        latencies = time_judged(SourceEvaluation(plan.evaluation, subject), draft, progress=progress)
-        table = LatencyTable(PAIRS, tuple(latencies))
+        evaluation = SourceEvaluation(plan.evaluation, subject)
     else:
         search = Search(plan)
         if cache is None:  # one of this search alone: the steps that candidates share run once
             cache = StepCache(scratch / "cache")
-        final_plan = search.run(scratch, cache, progress)
-        draft = run_plan.execute(final_plan, workspace, cache, progress, search.subject)
-        latencies = time_judged(search.evaluation, draft, search.base, progress)
+        plan = search.run(scratch, cache, progress)
+        subject, evaluation, base = search.subject, search.evaluation, search.base
         tried = {one.name: one.latencies for one in search.candidates if one.latencies}
-        table = LatencyTable(PAIRS, tuple(latencies), tried)
+    draft = run_plan.execute(plan, workspace, cache, progress, subject)
+    latencies = time_judged(evaluation, draft, base, progress)
+    table = LatencyTable(PAIRS, tuple(latencies), tried)
     shutil.rmtree(scratch, ignore_errors=True)
     return draft, table
 
@@ -303,7 +301,8 @@ class Search:
     """One search. Candidates are tried from the smallest estimate up, until one passes and no other can be smaller.
 
     With the objective `fast-enough`, candidates that are slower than the file in full precision are judged only if no other
-    passes. `base` is that file, and `candidates` are in the order of their estimates.
+    passes. `base` is that file, `subject` the loaded source, `evaluation` is on the suite to choose on, and `candidates` are
+    in the order of their estimates.
     """
 
     def __init__(self, plan: ExportPlan) -> None:
@@ -367,6 +366,9 @@ class Search:
         """
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()
+        self.subject = run_plan.load_subject(self._plan, directory / "subject")
+        key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
+        self.evaluation = SourceEvaluation(self._choose, self.subject, trusted, cache, key)
         self.evaluation.check()
         progress.step("judging the source")
         records = (one.record for one in self.evaluation.judge(None))
@@ -377,7 +379,7 @@ class Search:
             raise ConversionError(
                 f"no candidate can pass on the suite to choose on: {reasons}{more}", NOTHING_PUBLISHED
             )
-        base = self._execute(self._alone((), self._request.input, self._request.output), "base")
+        base = self._alone((), self._request.input, self._request.output, "base")
         self.base = base.root / base.artifacts[0].path
         model, objective = load_onnx(self.base), self._request.objective
         weights = measure_weights(model, self.base.stat().st_size)
@@ -418,17 +420,6 @@ class Search:
         }
         evaluation = replace(self._confirm, request=request)
         return replace(self._final(winner, request), evaluation=evaluation, search=record)
-
-    @cached_property
-    def subject(self) -> ExportSubject:
-        """The loaded source."""
-        return run_plan.load_subject(self._plan, self._directory / "subject")
-
-    @cached_property
-    def evaluation(self) -> SourceEvaluation:
-        """The evaluation of the source on the suite to choose on."""
-        key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
-        return SourceEvaluation(self._choose, self.subject, trusted, self._cache, key)
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
@@ -498,8 +489,7 @@ class Search:
         """Make a candidate's file, note its bytes, and time it beside the file in full precision."""
         self._progress.step(self._label)
         own_steps, path = candidate.steps(self._request.input), self._path_of(candidate)
-        plan = self._alone(own_steps, own_steps[-1]["name"], path)
-        draft = self._execute(plan, f"trials/{candidate.name}")
+        draft = self._alone(own_steps, own_steps[-1]["name"], path, f"trials/{candidate.name}")
         (artifact,) = draft.artifacts
         files = (artifact.path, *(sidecar.path for sidecar in artifact.sidecars))
         size = sum((draft.root / file).stat().st_size for file in files)
@@ -548,11 +538,6 @@ class Search:
 
         return min((one for one in passed if one.figures["bytes"] <= most), key=rank)
 
-    def _execute(self, plan: ExportPlan, directory: str) -> Draft:
-        workspace = self._directory / directory
-        workspace.mkdir(parents=True)
-        return run_plan.execute(plan, workspace, self._cache, SILENT, self.subject)
-
     def _path_of(self, candidate: Candidate) -> str:
         """The path of a candidate's file in a version."""
         base = PurePosixPath(self._request.output)
@@ -574,12 +559,15 @@ class Search:
         checks += [check.to_json() for check in self._plan.recipe.checks if check.output != path]
         return self._with(own_steps, outputs, checks=checks, evaluation=evaluation.to_json())
 
-    def _alone(self, own_steps: Sequence[Mapping[str, Any]], step: str, path: str) -> ExportPlan:
-        """Make the plan of a single output, without golden vectors, checks and evaluation; file names stay as in the full plan."""
+    def _alone(self, own_steps: Sequence[Mapping[str, Any]], step: str, path: str, directory: str) -> Draft:
+        """Make a single output, without golden vectors, checks and evaluation; file names stay as in the full plan."""
         plan = self._plan
         names = {item.step: steps.file_name(plan.nodes[item.step], item) for item in plan.outputs}
         alone = self._with(own_steps, [{"step": step, "path": path, "golden": 0}])
-        return replace(alone, evaluation=None, file_names=names)
+        alone = replace(alone, evaluation=None, file_names=names)
+        workspace = self._directory / directory
+        workspace.mkdir(parents=True)
+        return run_plan.execute(alone, workspace, self._cache, SILENT, self.subject)
 
     def _with(
         self, own_steps: Sequence[Mapping[str, Any]], outputs: list[dict[str, Any]], **fields: Any
