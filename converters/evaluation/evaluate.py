@@ -31,7 +31,7 @@ from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.greedy import GENERATORS
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core.errors import ConversionError, InputError, suggest
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
@@ -215,7 +215,12 @@ class SourceEvaluation:
     def _prepared(self) -> tuple[TaskEvaluator, list[Reading]]:
         evaluator, suite, subject = self.plan.evaluator(self.subject), self.plan.suite, self.subject
         evaluator.check(suite)
-        readings = evaluator.readings(suite.items, suite.positions)
+        readings = []
+        for position, item in zip(suite.positions, suite.items, strict=True):
+            try:
+                readings.append(evaluator.reading(item))
+            except (InputError, NotFoundError) as error:
+                raise InputError(f"{position}: {error.message}", error.hint) from error
         if readings and not evaluator.shares_runs and not subject.is_joint:
             with parent_runner(subject.part.start, self._trust, subject.part.per_token) as run:
                 try:  # it took its sample, so the suite is at fault

@@ -30,7 +30,7 @@ from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
+from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.parts import AudioPreprocessing
 
@@ -51,7 +51,7 @@ class Reading(NamedTuple):
 class TaskEvaluator(ABC):
     """The evaluation of one task. `tasks` are ids of export tasks, `Item` is the class of an item, a frozen value.
 
-    `shares_runs` is True if rows of one run are independent, unless the graph quantizes activations while it runs.
+    `shares_runs` is True if rows of one run are independent.
     """
 
     tasks: ClassVar[tuple[str, ...]]
@@ -114,17 +114,6 @@ class TaskEvaluator(ABC):
         Differences in spaces, or in the order of texts without an order, are ignored.
         """
         return tuple(plain(getattr(item, name) or "") for name in cls.texts)
-
-    def readings(self, items: Sequence[Any], positions: Sequence[str] = ()) -> list[Reading]:
-        """Return the reading of each item. Raises InputError, naming the item's position, if an item cannot be run."""
-        readings = []
-        for number, item in enumerate(items):
-            try:
-                readings.append(self.reading(item))
-            except (InputError, NotFoundError) as error:
-                position = positions[number] if positions else f"item {number + 1} of the evaluation suite"
-                raise InputError(f"{position}: {error.message}", error.hint) from error
-        return readings
 
     @abstractmethod
     def reading(self, item: Any) -> Reading:

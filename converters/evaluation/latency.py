@@ -265,14 +265,13 @@ def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
     def size(feed: Feed) -> int:
         return max(int(array.size) for array in feed.values())
 
-    def named(word: str, feed: Feed) -> str:
-        return f"{word} ({feed[MASK].shape[1]} tokens)" if MASK in feed else word
-
     ordered = sorted(feeds, key=size)
     short, long = ordered[len(ordered) // EDGE], ordered[-1 - len(ordered) // EDGE]
-    if size(short) == size(long):
-        return {named("typical", short): short}
-    return {named("short", short): short, named("long", long): long}
+    chosen = {"typical": short} if size(short) == size(long) else {"short": short, "long": long}
+    return {
+        f"{word} ({feed[MASK].shape[1]} tokens)" if MASK in feed else word: feed
+        for word, feed in chosen.items()
+    }
 
 
 def compare(path: str, run: Run, parent_path: str, parent: Run, inputs: Mapping[str, Feed]) -> list[Latency]:

@@ -1,7 +1,6 @@
 """Metrics: figures about a model on a suite, each with a version, a direction, a default limit and a rule.
 
-A `Metric` scores single items, computes a value from any rows of scores, and judges a loss by its rule. A metric reads
-predictions, and must not run a model.
+A metric reads predictions, and must not run a model.
 
 Confidence intervals are made by the bootstrap: groups of items are drawn with replacement. Items of one group are not
 independent, so whole groups are drawn (cluster bootstrap; Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
@@ -11,7 +10,7 @@ ch. 8). The generator is NumPy's legacy one, whose stream is frozen.
 import csv
 import io
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from importlib import import_module
@@ -55,13 +54,12 @@ class ScoreTable:
 
     @classmethod
     def of(
-        cls, columns: Sequence[str], parent: Floats, candidate: Floats, groups: Sequence[int] | None = None
+        cls, columns: Sequence[str], parent: Floats, candidate: Floats, groups: Iterable[int]
     ) -> "ScoreTable":
-        """Make a table: sort the scores of items. Without `groups`, each item is a group."""
+        """Make a table: sort the scores of items; `groups` has the number of each item's group."""
         width = len(columns)
         rows_by_group: dict[int, list[tuple[float, ...]]] = {}
-        numbers = range(len(parent)) if groups is None else groups
-        for number, row in zip(numbers, np.hstack([parent, candidate]).tolist(), strict=True):
+        for number, row in zip(groups, np.hstack([parent, candidate]).tolist(), strict=True):
             rows_by_group.setdefault(number, []).append(tuple(row))
         sorted_groups = sorted(sorted(rows) for rows in rows_by_group.values())
         rows = np.array([row for group in sorted_groups for row in group], dtype=np.float64)
@@ -170,6 +168,10 @@ class Part:
     interval: Interval | None = None
     state: State | None = None
 
+    @property
+    def bounds(self) -> str:
+        return "95 %: {:.3g} to {:.3g}".format(*self.interval) if self.interval else "it has no interval"
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -191,12 +193,6 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
         is_wide = interval is None or interval[1] >= limit
         return "unknown" if is_wide and settings.get("margin") else "certified"
     return "refused" if interval is not None and interval[0] >= limit else "unknown"
-
-
-def unclear(losing: str, interval: Interval | None, limit: float) -> str:
-    """Return the reason for an unknown verdict, from an unclear loss. `losing` describes the loss in words."""
-    bounds = "it has no interval" if interval is None else f"95 %: {interval[0]:.3g} to {interval[1]:.3g}"
-    return f"unclear: {losing} ({bounds}), the limit is below {limit:g}: a larger suite decides"
 
 
 def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
@@ -427,11 +423,15 @@ class Metric:
         """
         limit = self.limit
         lost = [f"{part.losing}, the limit is below {limit:g}" for part in parts if part.state == "refused"]
-        unsure = [unclear(part.losing, part.interval, limit) for part in parts if part.state == "unknown"]
+        unsure = [
+            f"unclear: {part.losing} ({part.bounds}), the limit is below {limit:g}: a larger suite decides"
+            for part in parts
+            if part.state == "unknown"
+        ]
         unsure += [*(doubt for part in parts for doubt in part.doubts), *doubts]
         is_measured = any(part.loss is not None for part in parts)
         parent, value = (
-            self.value(rows) if is_measured else None for rows in (table.parent, table.candidate)
+            float(self.value(rows)) if is_measured else None for rows in (table.parent, table.candidate)
         )
         more: dict[str, Any] = {"interval": interval, "package": self.package}
         record = MetricRecord(

@@ -32,7 +32,7 @@ MAX_ROWS, MAX_VALUES = 16, 200_000
 
 
 def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[Any]:
-    """Return the prediction for each reading (`TaskEvaluator.readings`). With `shares_runs`, those of equal shape share runs.
+    """Return the prediction for each reading. With `shares_runs`, those of equal shape share runs.
 
     Raises ConversionError if the model fails on the inputs, or gives other outputs than the task's.
     """

@@ -110,17 +110,13 @@ class Suite:
         chosen = set(order[:middle] if name == "choose" else order[middle:])
         key = {"suite": str(self.digest), "half": name, "seed": seed}
 
-        def half(values: tuple[Any, ...]) -> tuple[Any, ...]:
-            return tuple(value for value, group in zip(values, self.groups, strict=True) if group in chosen)
-
-        return Suite(
-            Digest.of(canonical.encode(key)),
-            half(self.items),
-            half(self.groups),
-            self.synthetic,
-            half(self.positions),
-            half(self.identities),
-        )
+        columns: dict[str, Any] = {
+            name: tuple(
+                one for one, group in zip(getattr(self, name), self.groups, strict=True) if group in chosen
+            )
+            for name in ("items", "groups", "positions", "identities")
+        }
+        return Suite(Digest.of(canonical.encode(key)), synthetic=self.synthetic, **columns)
 
 
 def load(evaluator: Any, path: Path) -> Suite:

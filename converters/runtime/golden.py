@@ -225,7 +225,14 @@ class Runnable:
         """
         import numpy as np
 
-        values = read_arrays(path) if path.suffix == ".npz" else _read_json(path)
+        if path.suffix == ".npz":
+            values = read_arrays(path)
+        else:
+            data = read_given(path, limit=MAX_INPUT_BYTES).removeprefix(BOM_UTF8)
+            with about(f"{path} is not an .npz file, and cannot be read as JSON", hint=INPUTS):
+                values = canonical.decode(data, "it", MAX_INPUT_BYTES)
+            if not isinstance(values, dict):
+                raise InputError(f"{path} is not a JSON object of inputs by name", INPUTS)
         self._check_names(values)
         arrays = {}
         for name, value in values.items():
@@ -264,15 +271,6 @@ def runtime_version() -> str:
     import onnxruntime
 
     return str(onnxruntime.__version__)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    data = read_given(path, limit=MAX_INPUT_BYTES).removeprefix(BOM_UTF8)
-    with about(f"{path} is not an .npz file, and cannot be read as JSON", hint=INPUTS):
-        value = canonical.decode(data, "it", MAX_INPUT_BYTES)
-    if not isinstance(value, dict):
-        raise InputError(f"{path} is not a JSON object of inputs by name", INPUTS)
-    return value
 
 
 def to_json(outputs: Tensors) -> dict[str, Any]:

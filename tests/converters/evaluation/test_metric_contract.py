@@ -85,7 +85,7 @@ def test_a_metric_keeps_what_verdicts_rest_on(kind):
     for rows in (parent, worse):  # of any rows, in any order
         assert metric.value(rows) == pytest.approx(metric.value(rows[::-1]), abs=1e-12)
         assert np.isfinite(metric.value(np.concatenate([rows, rows[:2]])))
-    table = ScoreTable.of(metric.columns(LABELS), parent, worse)
+    table = ScoreTable.of(metric.columns(LABELS), parent, worse, range(len(items)))
     published = ScoreTable.decode(table.encode(), "scores")
     assert metric.judge(published, {}) == metric.judge(table, {})
     with pytest.raises(InputError):

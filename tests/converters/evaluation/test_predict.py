@@ -49,7 +49,7 @@ def evaluator_of(checkpoint: Any, max_length: int = 512) -> TokenSpans:
 
 def predictions(evaluator: TokenSpans, run: Run, texts: Sequence[str]) -> list[Any]:
     items = [Fixture(text, ()) for text in texts]
-    return predict(run, evaluator.readings(items), evaluator.shares_runs)
+    return predict(run, [*map(evaluator.reading, items)], evaluator.shares_runs)
 
 
 def test_both_runtimes_and_the_decoder_agree(checkpoint, candidate):
@@ -150,7 +150,7 @@ def test_a_source_that_does_not_run_on_an_item_is_an_error_and_threads_are_put_b
 
 def test_a_model_that_gives_nan_has_no_prediction(checkpoint):
     evaluator = evaluator_of(checkpoint())
-    (reading,) = evaluator.readings([Fixture("Ada meets Bo", ())])
+    reading = evaluator.reading(Fixture("Ada meets Bo", ()))
     logits = np.zeros((1, 5, 5), dtype=np.float32)
     logits[0, 0] = np.nan
     reading.predict({"logits": logits})
@@ -182,5 +182,5 @@ def test_a_graph_of_arrays_that_mixes_its_rows_gets_one_at_a_time(tmp_path):
     evaluator = LabelledRows(subject)
     items = [LabelledRow(feed, number % 3) for number, feed in enumerate(feeds)]
     run = artifact_runner(tmp_path / "mixing.onnx")
-    readings = evaluator.readings(items)
+    readings = [*map(evaluator.reading, items)]
     assert predict(run, readings, evaluator.shares_runs) == predict(run.run, readings, False)

@@ -31,7 +31,7 @@ def chars(text: str) -> Integers:
 
 def table_of(fixtures: list[Fixture], parent: list[Integers], candidate: list[Integers]) -> ScoreTable:
     sides = (METRIC.scores(fixtures, side, parent, LABELS) for side in (parent, candidate))
-    return ScoreTable.of(METRIC.columns(LABELS), *sides)
+    return ScoreTable.of(METRIC.columns(LABELS), *sides, range(len(fixtures)))
 
 
 def parts(fixtures: list[Fixture], parent: list[Integers], candidate: list[Integers]) -> Sequence[Part]:
@@ -100,7 +100,7 @@ def counted(*labels: tuple[Any, Any, Any], characters: int = 10**6) -> ScoreTabl
         counts = [(label[0], label[side], label[side], np.asarray(label[0]) > 0) for label in labels]
         flat = [np.asarray(values, np.float64) for label in counts for values in label]
         sides.append(np.column_stack([np.full(len(flat[0]), characters / len(flat[0])), *flat]))
-    return ScoreTable.of(columns, *sides)
+    return ScoreTable.of(columns, *sides, range(len(sides[0])))
 
 
 def interval_of(gold: Any, hits: Any) -> Interval:
