@@ -93,7 +93,7 @@ def open_url(
         return file_remote(url, create, mirror_of)
     try:
         if path.is_file():
-            from onnxreg.registry.store.archive_reader import open_archive
+            from onnxreg.registry.archive import open_archive
 
             return open_archive(path)
         if create and path.suffix == ".onnxreg" and not path.exists():

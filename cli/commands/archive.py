@@ -38,7 +38,7 @@ def archive_create(
 
     With --json: {file, registry, bytes, blobs, versions: {name: [version]}}.
     """
-    from onnxreg.registry.transfer.archive import choose, create_archive
+    from onnxreg.registry.archive import choose, create_archive
 
     reader = session.reader(remote)
     chosen = choose(reader, refs or (), every)
@@ -66,8 +66,8 @@ def archive_verify(
     detail, digest?}], unpromoted: [{name, detail}]}.
     """
     from onnxreg.cli.commands.health import fail, lines
+    from onnxreg.registry.archive import open_archive
     from onnxreg.registry.maintain.verification import verify as verify_registry
-    from onnxreg.registry.store.archive_reader import open_archive
     from onnxreg.registry.trust.known_heads import load_trust, read_trust_file
 
     archive = open_archive(file)

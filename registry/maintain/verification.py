@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from shlex import join
 from typing import Any, BinaryIO, NamedTuple
 
+from onnxreg.registry.archive import POLICIES
 from onnxreg.registry.log.contents import Reference, documents, files, present_versions
 from onnxreg.registry.log.log import Log, StateError, find, log_of, unknown_model
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.archive_reader import POLICIES
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.layout import CATALOG, NOTE, BlobKey, check_writer, is_system_path, model_of
 from onnxreg.registry.store.protocol import (
@@ -30,7 +30,7 @@ from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_t
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError, RegError, fault
 from onnxreg.schema.core.progress import SILENT, Progress, count_cores
-from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.inputs.trust_file import Trust
 
 WORKERS = max(parallel.WORKERS, count_cores())
@@ -116,12 +116,14 @@ def verify(
 
     Raises NotFoundError if the registry is gone, IntegrityError if another registry took its place.
     """
-    from onnxreg.registry.gates import audit_gates, read_policies
     from onnxreg.registry.trust.signatures import audit_signatures, audit_timings, enforce_policies
 
     _ = store.is_mirror
     rules = load_trust() if trust is None else trust
     reader = store if known_heads is None else CheckedReader(store, known_heads)
+    is_governed = True
+    with suppress(RegError):  # else the audit of each channel reports it
+        is_governed = store.read_index(POLICY_LOG) is not None
 
     def audit(log: Log, index: IndexFile) -> Iterator[tuple[str, str]]:
         if known_heads is not None:
@@ -131,7 +133,10 @@ def verify(
                 yield fault("history", error)
         yield from audit_signatures(rules, log)
         yield from audit_timings(log)
-        yield from audit_gates(store, log, rules)
+        if is_governed:
+            from onnxreg.registry.gates import audit_gates
+
+            yield from audit_gates(store, log, rules)
 
     if ref is not None and store.read_index(ref.name) is None and reader.read_index(ref.name) is None:
         raise unknown_model(ref.name, store)
@@ -152,7 +157,8 @@ def verify(
             return store.open_blob(key.digest)
 
     else:
-        keys = {key: file.size or 0 for file in tree if (key := _key_of(file)) is not None}
+        sizes = {file.path: file.size for file in tree if file.size is not None}
+        keys = {key: size for path, size in sizes.items() if (key := BlobKey.of_path(path)) is not None}
         if ref is None:
             report.unreferenced = sum(key.digest not in needed for key in keys)
             report.damages += stray_files(tree)
@@ -170,9 +176,13 @@ def verify(
             except RegError as error:
                 report.add("history", model, error)
     try:
-        policies = read_policies(reader)
-        _ = policies.policy
-        enforce_policies(rules, policies)
+        policies = reader.read_index(POLICY_LOG)
+        if policies is not None or rules.governs(store.registry_id):
+            from onnxreg.registry.gates import policies_in
+
+            policy_log = policies_in(policies, store.registry_id)
+            _ = policy_log.policy
+            enforce_policies(rules, policy_log)
     except RegError as error:
         report.add("policy", POLICIES, error)
     return report
@@ -296,10 +306,6 @@ def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None
     ]
 
 
-def _key_of(file: TreeFile) -> BlobKey | None:
-    return BlobKey.of_path(file.path) if file.size is not None else None
-
-
 _FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
@@ -312,7 +318,7 @@ def is_registry_file(file: TreeFile) -> bool:
     path = file.path
     return file.size is not None and (
         path in _FIXED
-        or _key_of(file) is not None
+        or BlobKey.of_path(path) is not None
         or LEFTOVER.fullmatch(path) is not None
         or model_of(path) is not None
     )

@@ -21,6 +21,7 @@ import msgspec
 
 from onnxreg.registry.log.log import Log, open_log, read_blob, read_consistently, read_manifest, unknown_model
 from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.registry.store.layout import index_path
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.bounds import MAX_CATALOG_ARTIFACTS, MAX_CATALOG_LINE_BYTES, MAX_CATALOG_MODELS
@@ -28,8 +29,9 @@ from onnxreg.schema.core.canonical import Count, decode_json
 from onnxreg.schema.core.digest import Digest, is_digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.core.ref import Version
+from onnxreg.schema.core.ref import Version, check_tag
 from onnxreg.schema.log.state import (
+    Channel,
     Checkpoint,
     State,
     VersionEntry,
@@ -296,42 +298,59 @@ def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[A
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
-class _Entry(VersionEntry, frozen=True):
-    """The entry of a version, whose digest is only checked when the artifacts are read."""
+class _File(msgspec.Struct, gc=False):
+    """A file of a summary; only an artifact has a format, and sidecar files."""
+
+    path: str
+    digest: str
+    size: Count
+    format: str = ""
+    files: "tuple[_File, ...]" = ()
+
+
+class _Summary(msgspec.Struct, gc=False):
+    manifest: Digest
+    artifacts: tuple[_File, ...]
+    files: tuple[_File, ...]
+    task: str | None = None
+    license: str | None = None
+
+
+class _Entry(VersionEntry, frozen=True, gc=False):
+    """The entry of a version, whose digests are only checked when the artifacts are read."""
 
     manifest: str  # type: ignore[assignment]
+    yanks: tuple[str, ...] = ()  # type: ignore[assignment]
 
 
-class _State(State, frozen=True):
-    """A state line that decodes each summary only when it is needed."""
+class _State(msgspec.Struct, gc=False):
+    """The fields of a state line or a checkpoint that a list of models needs. The others are not read: half the time."""
 
-    versions: dict[Version, _Entry]  # type: ignore[assignment]
-    summaries: dict[Version, msgspec.Raw]  # type: ignore[assignment]
-
-    def summary(self, version: Version) -> VersionSummary | None:
-        """Return the summary of a version from the index file; None if the index file has none."""
-        raw = self.summaries.get(version)
-        return None if raw is None else decode_json(bytes(raw), VersionSummary, f"the summary of {version}")
+    registry: str = ""
+    name: str = ""
+    head: Digest | None = None
+    channels: dict[str, Channel] = {}
+    versions: dict[str, _Entry] = {}
+    summaries: dict[str, msgspec.Raw] = {}
+    checkpoint: Digest | None = None
 
 
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
     """Read the line of a model; if `contents` has the name, also read the artifacts that `contents` lacks."""
-    try:
-        state, entries = read_consistently(reader, name, partial(_read_state, reader, name))
-        newest = state.newest_release()
-        channels = {tag: str(channel.version) for tag, channel in sorted(state.channels.items())}
-        line = ModelLine(name, tokens[name], newest and str(newest), len(entries), channels, str(state.head))
-        if newest is not None and (summary := state.summary(newest)) is not None:
-            paths, line.manifest = entries[newest].held, str(summary.manifest)
-            line.task, line.license, line.size = summary.task, summary.license, total_size(summary, paths)
-            artifacts = (item for item in summary.artifacts if paths is None or item.path in paths)
-            line.formats = sorted({artifact.format for artifact in artifacts})
-        if name not in contents:
+
+    def read(index: IndexFile | None) -> tuple[ModelLine, list[Piece] | None]:
+        line = _read_line(reader, name, tokens[name], index)
+        if index is None or name not in contents:
             return line, None
-        pieces = _read_pieces(reader, state, entries, contents[name])
-        if pieces[0].gaps and _read_state(reader, name, reader.read_index(name))[0].head != state.head:
+        return line, _read_pieces(reader, index.data, contents[name])
+
+    try:
+        data = reader.store.read(index_path(name)) if isinstance(reader, DirectoryRegistry) else None
+        line, pieces = read_consistently(reader, name, read, IndexFile(data, "") if data else None)
+        gaps = pieces[0].gaps if pieces else ()
+        if gaps and _read_line(reader, name, "", reader.read_index(name)).head != line.head:
             return read_model(reader, name, tokens, contents)  # a version went meanwhile
         return line, pieces
     except RegError as error:
@@ -341,36 +360,49 @@ def read_model(
         return ModelLine(name, damage=f"{label}{error.message}"), None
 
 
-def _read_state(
-    reader: RegistryReader, name: str, index: IndexFile | None
-) -> tuple[_State, dict[Version, VersionEntry]]:
-    """Return the state line of an index file, and all versions. A search does not replay the log: only `verify` does."""
+def _read_line(reader: RegistryReader, name: str, token: str, index: IndexFile | None) -> ModelLine:
+    """Read a model's line from the state line of its index file. The log is not replayed: only `verify` does this."""
     if index is None:
         raise unknown_model(name, reader)
-    first, _, lines = index.data.partition(b"\n")
-    state = decode_json(first, _State, "its state line")
-    last = lines.removesuffix(b"\n").rpartition(b"\n")[2]
-    if (state.registry, state.name) != (reader.registry_id, name) or (last and Digest.of(last) != state.head):
+    data = index.data
+    state = decode_json(data[: data.find(b"\n")], _State, "its state line")
+    last = data.rfind(b"\n", 0, -1) + 1
+    is_other = (state.registry, state.name) != (reader.registry_id, name)
+    if is_other or (last and Digest.of(data[last:-1]) != state.head):
         raise IntegrityError(f"the index of {name} in {reader.url} does not fit its own history")
+    entries = state.versions
+    if state.checkpoint is not None:
+        tables = decode_json(read_blob(reader, state.checkpoint), _State, "its checkpoint")
+        entries = tables.versions | entries
+    usable = (Version.parse(version) for version, entry in state.versions.items() if entry.usable)
+    ranked = [(version.precedence, entries[version].seq, version) for version in usable if not version.pre]
+    newest = max(ranked)[2] if ranked else None
+    channels = {check_tag(tag): str(channel.version) for tag, channel in sorted(state.channels.items())}
+    count = sum([not entry.dropped for entry in entries.values()])
+    line = ModelLine(name, token, newest and str(newest), count, channels, str(state.head))
+    if newest is not None and (raw := state.summaries.get(newest)) is not None:
+        summary = decode_json(bytes(raw), _Summary, f"the summary of {newest}")
+        paths, line.manifest = entries[newest].held, str(summary.manifest)
+        line.task, line.license, line.size = summary.task, summary.license, total_size(summary, paths)
+        artifacts = (item for item in summary.artifacts if paths is None or item.path in paths)
+        line.formats = sorted({artifact.format for artifact in artifacts})
+    return line
+
+
+def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> list[Piece]:
+    """Return the artifacts of an index file in one or more pieces. The first piece's `gaps` say why some cannot be read."""
+    state = decode_json(data[: data.find(b"\n")], State, "its state line")
     entries: Mapping[Version, VersionEntry] = state.versions
     if state.checkpoint is not None:
         checkpoint = Checkpoint.decode(read_blob(reader, state.checkpoint), "its checkpoint")
         entries = {**checkpoint.versions, **entries}
-    return state, {version: entry for version, entry in entries.items() if not entry.dropped}
-
-
-def _read_pieces(
-    reader: RegistryReader, state: _State, entries: Mapping[Version, VersionEntry], contents: Contents
-) -> list[Piece]:
-    """Return a model's artifacts in one or more pieces. The first piece's `gaps` say why some cannot be read."""
     parts: list[list[bytes]] = [[]]
     gaps: list[str] = []
     size = 0
 
     def read(version: Version) -> list[dict[str, Any]] | str:
-        summary = state.summary(version)
+        summary, manifest = state.summaries.get(version), entries[version].manifest
         try:
-            manifest = Digest.parse(entries[version].manifest)
             if summary is None and manifest in contents:
                 return contents[manifest]
             if summary is None:
@@ -474,7 +506,7 @@ def versions_json(log: Log) -> dict[str, Any]:
     return {"name": state.name, "registry": state.registry, "versions": versions}
 
 
-def total_size(summary: VersionSummary, paths: Collection[str] | None) -> int:
+def total_size(summary: VersionSummary | _Summary, paths: Collection[str] | None) -> int:
     """Return the size in bytes of the version's files that these artifacts need; equal files count once."""
     artifacts = [item for item in summary.artifacts if paths is None or item.path in paths]
     sizes = {item.digest: item.size for item in artifacts}

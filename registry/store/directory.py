@@ -252,14 +252,18 @@ class DirectoryStore(ObjectStore):
         """Open a regular file of the tree. A server's store also refuses links. FileNotFoundError if it is absent."""
         return open_regular(f"{self.root}/{key}")  # a path takes longer to make than to open
 
-    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+    def read(self, key: str) -> bytes | None:
+        """Return a small file; None if it is absent."""
         with host_errors(f"reading {key} of {self.url}"):
             try:
                 with self.open_file(key) as stream:
-                    data = read_all(stream, key, MAX_DOCUMENT_BYTES)
+                    return read_all(stream, key, MAX_DOCUMENT_BYTES)
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return data, Digest.of(data).hex
+
+    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+        data = self.read(key)
+        return None if data is None else (data, Digest.of(data).hex)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         with host_errors(f"reading {key} of {self.url}"):
@@ -446,8 +450,7 @@ class DirectoryRegistry(RegistryStore):
 
     def read_local(self, name: str) -> bytes | None:
         """Read a small file below `local/`; None if the file is absent."""
-        stored = self.store.get(f"local/{name}")
-        return stored[0] if stored else None
+        return self.store.read(f"local/{name}")
 
     def write_file(self, path: str, data: bytes) -> None:
         """Replace one small file of the tree or of `local/`, atomically and durably."""

@@ -4,7 +4,7 @@
 
 fsspec has no compare-and-swap, so two writers would overwrite each other's changes unnoticed. Such a registry is read only,
 unless its URL has `?single_writer=yes`, by which the user promises that nobody else writes meanwhile. The driver finds
-the credentials (key files, agents, environment variables). InputError for a URL with a password.
+the credentials (key files, agents, environment variables).
 """
 
 import io
@@ -159,9 +159,6 @@ def file_remote(url: str, create: bool = False, mirror_of: str | None = None) ->
     if parts.scheme not in PROTOCOLS:
         schemes = "s3, gs, az, https, hf, file, " + ", ".join(PROTOCOLS)
         raise InputError(f"no backend for {parts.scheme}:", f"name a path or a URL of one of {schemes}")
-    if parts.password is not None:
-        problem = "the URL holds a password, which would be written to disk and shown"
-        raise InputError(problem, "use a key file")
     if parts.query not in ("", f"{OPTION}=yes"):
         raise InputError(f"{address} has an unknown option", f"the only one is {OPTION}=yes")
     try:

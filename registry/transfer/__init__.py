@@ -1,7 +1,7 @@
-"""Push, pull, mirror and archive: all of them exchange versions and their bytes.
+"""Push, pull and mirror: all of them exchange versions and their bytes.
 
 `exchange` compares two logs, moves blobs in parallel, then the manifest, then the index. `mirror` copies a whole registry,
-`archive` writes one file, `export_files` writes a version as plain files.
+`export_files` writes a version as plain files.
 
 Start with `exchange.py`. docs/format.md has the rule for merging two logs.
 Must not import: `publish`, `maintain`, `server`.

@@ -554,8 +554,8 @@ def newest_of(
     Versions are sorted by SemVer precedence, then by the number of the publishing line; never by time.
     """
     ranked = [(version.precedence, entry.seq, version) for version, entry in entries.items() if entry.usable]
-    usable = [version for *_, version in sorted(ranked, reverse=True)]
-    releases = [version for version in usable if not version.is_prerelease][:count]
+    usable = [version for _, _, version in sorted(ranked, reverse=True)]
+    releases = [version for version in usable if not version.pre][:count]
     above = usable[: usable.index(releases[0])] if releases else usable
     return tuple(above[:count] + releases)
 

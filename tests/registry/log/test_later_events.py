@@ -10,12 +10,11 @@ from support.registries import owner
 from support.registries.home import NAME, Home
 from support.trust.tamper import canonical_json, digest_of
 
+from onnxreg.registry.archive import choose, create_archive, open_archive
 from onnxreg.registry.log.commit import commit, usage
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.verification import verify
-from onnxreg.registry.store.archive_reader import open_archive
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError

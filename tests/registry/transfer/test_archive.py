@@ -21,13 +21,13 @@ from support.registries.drafts import write_draft
 from support.registries.home import Home
 
 from onnxreg.registry import Registry
+from onnxreg.registry import archive as archives
+from onnxreg.registry.archive import ABOUT, ArchiveResult, choose, create_archive, open_archive
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.maintain.verification import VerifyReport, verify
 from onnxreg.registry.resolution import NoAnswerError
-from onnxreg.registry.store import archive_reader, directory
-from onnxreg.registry.store.archive_reader import ABOUT, open_archive
+from onnxreg.registry.store import directory
 from onnxreg.registry.store.layout import blob_path, index_path
-from onnxreg.registry.transfer.archive import ArchiveResult, choose, create_archive
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import errors
@@ -316,7 +316,7 @@ import sys, time
 from pathlib import Path
 from onnxreg.registry import Registry
 from onnxreg.registry.store import streams
-from onnxreg.registry.transfer import archive
+from onnxreg.registry import archive
 
 def slow(*arguments):
     print("writing", flush=True)
@@ -467,18 +467,18 @@ def test_hostile_archives_are_refused_unread(made, case):
 
 
 def test_the_models_of_an_archive_are_bounded(three, made, path, monkeypatch):
-    names = (index_path(f"acme/m{number}") for number in range(archive_reader.MAX_ARCHIVE_MODELS))
+    names = (index_path(f"acme/m{number}") for number in range(archives.MAX_ARCHIVE_MODELS))
     rewrite(made, {**entries(made), **dict.fromkeys(names, b"{}\n")})
     with pytest.raises(IntegrityError):
         open_archive(made)
     made.unlink()
-    monkeypatch.setattr(archive_reader, "MAX_ARCHIVE_MODELS", 1)
+    monkeypatch.setattr(archives, "MAX_ARCHIVE_MODELS", 1)
     with pytest.raises(InputError):
         archive(three, path, every=True)
     assert not path.exists()
-    monkeypatch.setattr(archive_reader, "MAX_ARCHIVE_MODELS", 2)
+    monkeypatch.setattr(archives, "MAX_ARCHIVE_MODELS", 2)
     archive(three, path, every=True)
-    monkeypatch.setattr(archive_reader, "MAX_ARCHIVE_FILES", 3)
+    monkeypatch.setattr(archives, "MAX_ARCHIVE_FILES", 3)
     with pytest.raises(IntegrityError):
         open_archive(path)
 
@@ -503,7 +503,7 @@ def test_bytes_that_reach_into_the_directory_are_damage(made):
     data[last.header_offset + 28 : last.header_offset + 30] = b"\xff\xff"
     made.write_bytes(data)
     with pytest.raises(IntegrityError, match="not where its directory says"):
-        archive_reader.ArchiveStore(made).open(last.filename)
+        archives.ArchiveStore(made).open(last.filename)
 
 
 Pristine = tuple[Path, dict[str, bytes]]

@@ -14,11 +14,11 @@ from support.servers import http
 from support.trust.tamper import Tree, digest_of
 from support.trust.world import LONG
 
+from onnxreg.registry.archive import choose, create_archive, open_archive
 from onnxreg.registry.log.commit import collect
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import read_lines
 from onnxreg.registry.remotes import open_url
-from onnxreg.registry.store.archive_reader import open_archive
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import (
     IndexFile,
@@ -27,7 +27,6 @@ from onnxreg.registry.store.protocol import (
     RegistryReader,
     RegistryStore,
 )
-from onnxreg.registry.transfer.archive import choose, create_archive
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.registry.trust import known_heads as observing
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, StaleNotice
