@@ -1,7 +1,7 @@
-"""The figures of two versions side by side: each quality and each loss by artifact and label, with its verdict.
+"""The measured values (figures) of two versions side by side: each quality and loss of each artifact, with a verdict.
 
-A change gets a 95 % interval from the figures that each version published. Published item scores are sorted and so cannot
-be paired; both versions count as measured on independent texts. A paired interval would be narrower.
+The 95 % interval of a change follows from the figures that each version published. It treats the two versions as measured
+on independent texts, because published item scores are sorted and cannot be paired. A paired interval would be narrower.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
 ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]
-"""The artifacts of both versions by the names that paths of changes use; see `paired`."""
+"""The old and the new artifact (None if absent) by the artifact's name in the paths of changes; see `paired`."""
 Interval = tuple[float, float]
 Z = 1.959964
 """The 97.5 % quantile of the normal distribution."""
@@ -30,21 +30,21 @@ VERDICTS: tuple[FigureVerdict, ...] = get_args(FigureVerdict)
 
 
 def wilson(share: float, samples: int) -> Interval:
-    """The score interval of a share among independent samples (Wilson, JASA 22, 1927)."""
+    """The 95 % score interval of a share that was measured on independent samples (Wilson, JASA 22, 1927)."""
     spread = Z * sqrt(share * (1 - share) / samples + Z * Z / (4 * samples * samples))
     middle, total = share + Z * Z / (2 * samples), 1 + Z * Z / samples
     return (middle - spread) / total, (middle + spread) / total
 
 
 def difference(old: float, old_interval: Interval, new: float, new_interval: Interval) -> Interval:
-    """The interval of `new - old` (Zou and Donner, Stat. Med. 27, 2008). A figure outside its own interval is moved to the nearest end."""
+    """The interval of `new - old` (Zou and Donner, Stat. Med. 27, 2008). A distance below 0 from an end counts as 0."""
     low = hypot(max(new - new_interval[0], 0.0), max(old_interval[1] - old, 0.0))
     high = hypot(max(new_interval[1] - new, 0.0), max(old - old_interval[0], 0.0))
     return new - old - low, new - old + high
 
 
 def own_interval(check: Check) -> Interval | None:
-    """Return a figure's published interval, or compute one if the figure is a share with a number of samples."""
+    """Return the published interval of a check's value, or Wilson's if the value is a share with a number of samples."""
     if check.interval is not None or check.value is None or not check.samples:
         return check.interval
     is_share = check.metric in PROPORTIONS and 0 <= check.value <= 1
@@ -52,10 +52,10 @@ def own_interval(check: Check) -> Interval | None:
 
 
 class FigureRow(Record, frozen=True, kw_only=True):
-    """One figure of one artifact, before and after.
+    """One figure of one artifact in the old and the new version.
 
     `change` is absent if a figure is missing or the figures cannot be compared. `interval` is the 95 % interval of the
-    change; `basis` says if it follows from published intervals or from numbers of samples. `verdict` is `unclear` if the
+    change, computed from published intervals or from numbers of samples (`basis`). `verdict` is `unclear` if the
     interval includes 0, else it follows from the figures. `direction` says which values are better, `old_check` and
     `new_check` are the verdicts of the checks, `changes` are positions in the diff's `changes`.
     """
@@ -89,12 +89,12 @@ class FigureRow(Record, frozen=True, kw_only=True):
 
 
 def direction_of(check: Check) -> Direction | None:
-    """The direction in which a check gets better; None if the check is neither a quality nor a loss."""
+    """The better values of a check: `higher` or `lower`; None if the check is neither a quality nor a loss."""
     return better_direction(check.label, check.direction)
 
 
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:
-    """Rows, by names of artifact and check, for qualities, losses, and checks with a severe change or another verdict."""
+    """Make rows by (artifact, check): for each quality and loss, and each check with a severe change or another verdict."""
     shown = {
         delta.at.names[:2]
         for change, delta in changes
@@ -129,7 +129,7 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
 
 
 def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
-    """True if both checks name the same suite, or if both name none and neither check has a direction.
+    """True if both checks were measured on one suite, or if neither names a suite and neither has a direction.
 
     A recall or a recall loss (gate G4) that names no suite was measured on the suite of its artifact.
     """
@@ -142,7 +142,7 @@ def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]
 
 
 def _compared(sides: tuple[Artifact, Artifact], old: Check | None, new: Check | None) -> dict[str, Any]:
-    """The verdict of a row, and, if both sides were measured on one suite, the change with its interval."""
+    """The verdict of a row; if the two values are comparable, also the change and its interval."""
     if old is None or old.value is None:
         return {"verdict": "equal" if new is None or new.value is None else "added"}
     if new is None or new.value is None:

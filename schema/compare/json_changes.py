@@ -1,6 +1,6 @@
 """Differences of two JSON values: the items of lists are matched by name, not by position.
 
-Pure JSON, independent of manifests. Complete: two values that differ as canonical JSON have at least one `JsonChange`.
+This module knows JSON, not manifests. Complete: two values that differ as canonical JSON have at least one `JsonChange`.
 Symmetric: the changes of (b, a) are the changes of (a, b) with added and removed, old and new exchanged.
 """
 
@@ -20,9 +20,9 @@ _QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
 
 
 class NamedList(NamedTuple):
-    """The namers that match the items of a list: the second namer matches the items that the first did not, and so on.
+    """Functions that name the items of a list. Items of equal names match; each namer tries the items left by the last.
 
-    `positions`: an item whose index changed counts as reordered, even if the order of the common items is the same.
+    With `positions`, an item with another index counts as reordered, even if the order of the common items is the same.
     """
 
     namers: tuple[Namer, ...]
@@ -30,14 +30,14 @@ class NamedList(NamedTuple):
 
 
 Lists = Mapping[str, NamedList | None]
-"""The namers of lists by pattern, such as `artifacts[].files`; None for a value that is compared as a whole."""
+"""The namers of each list, by its pattern, such as `artifacts[].files`; None for a value that is compared as a whole."""
 
 
 class Spot(NamedTuple):
-    """A place in both values. `path` includes the names of list items (`labels[O]`), `pattern` does not (`labels[]`).
+    """A position in both values. `path` includes the names of list items (`labels[O]`), `pattern` does not (`labels[]`).
 
-    `names` are these names, `within` the two items of the innermost named list (or the whole values), `pointers` the JSON
-    pointers (RFC 6901) into the old and the new value.
+    `names` has the names of the list items in `path`; `within` the old and the new item of the innermost named list (or
+    the whole values); `pointers` the JSON pointers (RFC 6901) into the old and the new value.
     """
 
     within: tuple[Any, Any]
@@ -47,14 +47,14 @@ class Spot(NamedTuple):
     pointers: tuple[str, str] = ("", "")
 
     def key(self, key: str) -> "Spot":
-        """The place of a key inside this place."""
+        """The position of a key of the object at this position."""
         step = f".{key}" if _PLAIN.fullmatch(key) else f"[{json.dumps(key)}]"
         path, pattern = ((text + step).removeprefix(".") for text in (self.path, self.pattern))
         before, after = (child(side, key) for side in self.pointers)
         return self._replace(path=path, pattern=pattern, pointers=(before, after))
 
     def item(self, name: str, i: int = 0, j: int = 0) -> "Spot":
-        """The place of a list item inside this place, at index i in the old list and j in the new one."""
+        """The position of an item of the list at this position; its index is i in the old list and j in the new one."""
         quoted = json.dumps(name) if _QUOTED.search(name) else name
         return self._replace(
             path=f"{self.path}[{quoted}]",
@@ -65,7 +65,7 @@ class Spot(NamedTuple):
 
 
 class JsonChange(NamedTuple):
-    """One difference. `old` is None if added, `new` is None if removed; if reordered, both are the whole lists."""
+    """One difference. An added value has `old` None, a removed one `new` None; a reordered list has both lists."""
 
     at: Spot
     op: Op
@@ -89,7 +89,7 @@ def same(old: Any, new: Any) -> bool:
 
 
 def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterator[JsonChange]:
-    """Yield all differences of two JSON values at the place `at`. An absent list or object counts as an empty one."""
+    """Yield all differences of two JSON values at the position `at`. An absent list or object counts as an empty one."""
     if old == new and same(old, new):
         return
     at = at or Spot((old, new))
@@ -113,7 +113,7 @@ def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterato
 
 
 def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
-    """Both values if they are of this kind, else None; an absent or null value beside a non-empty one counts as empty."""
+    """Return both values if they are of this kind, else None; a null beside a non-empty value counts as empty."""
     before, after = (kind() if side is ABSENT or side is None else side for side in (old, new))
     if not (isinstance(before, kind) and isinstance(after, kind)):
         return None
@@ -137,9 +137,9 @@ def _named(old: list[Any], new: list[Any], named: NamedList, lists: Lists, at: S
 def match(
     old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]
 ) -> tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]:
-    """Match two lists. Return the names and positions of the pairs, of the removed items, and of the added items.
+    """Match two lists. Return name and positions of each pair, of each removed item, and of each added item.
 
-    The first namer matches items, the next namer matches the rest; items of equal names are matched in order.
+    Each namer matches the items that the namers before it left; items of equal names are matched in their order.
     """
     pairs: list[tuple[str, int, int]] = []
     left, right = set(range(len(old))), set(range(len(new)))
@@ -155,7 +155,7 @@ def match(
 
 
 def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> dict[int, str]:
-    """The name of the item at each position; a second item of one name is called `name#2`, or the next unused number."""
+    """The name of the item at each position. A repeated name gets the first unused number: `name#2`, `name#3`, ..."""
     counts: dict[str, int] = {}
     names: dict[str, int] = {}
     for position in sorted(positions):

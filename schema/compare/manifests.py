@@ -22,10 +22,10 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 class Change(Record, frozen=True, kw_only=True):
     """One difference.
 
-    `kind` is `<noun>-<verb>`: `added`, `removed`, `reordered` or `changed` (for a tensor also `renamed`, `retyped`,
-    `reshaped`); the noun is `field` if the field has no rule. `path` names list items:
+    `kind` is `<noun>-<verb>`. The verb is `added`, `removed`, `reordered` or `changed` (for a tensor also `renamed`,
+    `retyped`, `reshaped`); the noun is `field` for a field without a rule. `path` names list items, as in
     `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`; `artifact` is the name in the first brackets.
-    `old` is null if added, `new` if removed. `note` is the consequence, if known; the message ends with the note.
+    `old` is null if the value was added, `new` if it was removed. `note` is the consequence, if one is known.
     """
 
     kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$")]
@@ -39,14 +39,14 @@ class Change(Record, frozen=True, kw_only=True):
 
 
 class LocatedChange(NamedTuple):
-    """A change, and the difference of JSON values from which it was made."""
+    """A change, and the difference in JSON from which the change was made."""
 
     change: Change
     delta: JsonChange
 
 
 class ManifestDiff(Record, frozen=True, kw_only=True):
-    """All changes, worst first. `compatible`: an app that ran the old version can run the new one unchanged."""
+    """All changes, worst first. `compatible` is True if an app for the old version can run the new one unchanged."""
 
     format: Literal["onnxreg-diff"]
     format_version: Literal[1]
@@ -57,14 +57,14 @@ class ManifestDiff(Record, frozen=True, kw_only=True):
 
 
 def diff(old: Manifest, new: Manifest) -> ManifestDiff:
-    """Every difference between two manifests; none if their canonical bytes are equal. See the laws of `json_changes`."""
+    """Find every difference between two manifests; none if their canonical bytes are equal (laws: `json_changes`)."""
     return diff_of(located_changes(old, new))
 
 
 def located_changes(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ((), ())
 ) -> list[LocatedChange]:
-    """The changes that `diff` finds, and the changes of measured speeds, each with the difference of JSON values."""
+    """The changes of `diff` and the changes of measured speeds, each with its difference in JSON."""
     documents = old.to_json(), new.to_json()
     for document, side in zip(documents, states, strict=True):
         timed = {state.path: {speed.machine: speed.ratio for speed in state.speeds} for state in side}
@@ -103,7 +103,7 @@ def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
 def paired(
     old: Sequence[Part], new: Sequence[Part], named: NamedList
 ) -> dict[str, tuple[Part | None, Part | None]]:
-    """Pairs of items of two lists, by name; None for a missing item. Items of the new list come first, in its order."""
+    """Pair the items of two lists by name; None for a missing item. Items of the new list come first, in their order."""
     documents, new_documents = ([item.to_json() for item in items] for items in (old, new))
     pairs, removed, added = match(documents, new_documents, named.namers)
     before = {j: old[i] for _, i, j in pairs}
@@ -151,7 +151,7 @@ def field(delta: JsonChange) -> str:
 
 
 def _show(value: Any) -> str:
-    """A value for people, with digests and numbers shortened; the change itself has the exact values."""
+    """A value as text for people, with digests and numbers shortened."""
     if isinstance(value, str) and _DIGEST.fullmatch(value):
         return value[: len("sha256:") + 12]
     if isinstance(value, float) and not value.is_integer():

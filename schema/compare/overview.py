@@ -1,7 +1,7 @@
-"""A difference as one screen: artifacts and figures side by side, other facts, and the changes that follow from them.
+"""The difference of two versions as one screen: artifacts and figures side by side, other facts, folded changes.
 
-Pure: made from two manifests and their `ManifestDiff`. Every change is in exactly one place: a row, a fact, or a folded
-group under its cause, with a count. The terminal, Markdown and the web pages all show this document.
+Pure: made from two manifests. Every change is shown exactly once: in a row, as a fact, or counted in a folded group
+under its cause. The terminal, Markdown and the web pages all show this document.
 """
 
 from collections import Counter, defaultdict
@@ -39,19 +39,19 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import ASIDE, UNJUDGED
 
 MAX_NAMED = 3
-"""The number of figures, files or changes of one kind that a sentence or a fact names at most."""
+"""The most figures, files or changes of one kind that a sentence or a fact names."""
 MAX_SUBJECT_LETTERS = 40
-"""The most characters of a change in a list of changes; if a change is longer, the list has fields without values."""
+"""The most characters of a change in a list of changes. If one is longer, the list names fields without their values."""
 _OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")
 """Roles of companion files that an evaluation writes."""
 
 Place = tuple[str, ...]
-"""The place of a change: a row (`ARTIFACT` or `CHECK`, with names), `FACT` with a section, or `FOLLOWS` with a cause."""
+"""The part of the screen that shows a change: (`ARTIFACT` or `CHECK`, names), (`FACT`, section) or (`FOLLOWS`, cause)."""
 FACT, FOLLOWS = "fact", "follows"
 
 
 class ArtifactSide(Record, frozen=True):
-    """An artifact in one version. `size` is the bytes that a runtime loads; later refusals change `state`.
+    """An artifact in one version. `size` counts the bytes that a runtime loads. `state` includes later refusals.
 
     `speeds` are the speeds that the log records (docs/format.md), the newest last.
     """
@@ -72,8 +72,8 @@ class ArtifactSide(Record, frozen=True):
 class ArtifactRow(Record, frozen=True):
     """An artifact in the old and the new version; null if a version lacks it. `member` is its stage in a pipeline.
 
-    `graph` and `weights` say if both versions have the same; null if one lacks the artifact. `reasons` explain a new
-    state other than `certified`. `changes` are positions in the diff's `changes`.
+    `graph` and `weights` say if they are the same in both versions (null without both). `reasons` explain a state of
+    the new artifact other than `certified`. `changes` are positions in the diff's `changes`.
     """
 
     name: str
@@ -97,7 +97,7 @@ class FactRow(Record, frozen=True):
 
 
 class FoldedChanges(Record, frozen=True):
-    """Changes that follow from the change `cause`, or have no effect on an app (`cause` is ""). `kinds` has their counts."""
+    """Changes that follow from `cause`, or that do not affect an app (`cause` is ""). `kinds` counts them by kind."""
 
     cause: str
     kinds: dict[str, Count]
@@ -105,7 +105,7 @@ class FoldedChanges(Record, frozen=True):
 
 
 class DiffOverview(Record, frozen=True):
-    """The screen. `verdict` has the sentences of the verdict; `figures` and `facts` are sorted, the worst first."""
+    """The whole screen. `verdict` has sentences; `figures` and `facts` are sorted, the worst first."""
 
     verdict: tuple[str, ...]
     artifacts: tuple[ArtifactRow, ...]
@@ -123,9 +123,9 @@ class DiffOverview(Record, frozen=True):
 def overview(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ((), ())
 ) -> tuple[ManifestDiff, DiffOverview]:
-    """Compare two manifests, and group the changes of the diff by the questions of an auditor.
+    """Compare two manifests. Return the diff, and its changes grouped by the questions of an auditor.
 
-    `states` are the states of the artifacts of both versions, after later evaluations, with their speeds.
+    `states` has, for the old and the new version, the artifacts' states after later evaluations, and their speeds.
     """
     changes = located_changes(old, new, states)
     diff = diff_of(changes)
@@ -176,7 +176,7 @@ def overview(
 def _places(
     changes: Sequence[LocatedChange], pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow]
 ) -> Iterator[Place]:
-    """Yield the place of each change. A severe change is never folded: it is a fact, or in a row that shows the severity."""
+    """Yield each change's `Place`. A severe change is never folded: it is a fact, or in a row that shows the severity."""
     causes = {
         name: CAUSES.get(_shares(old, new), "new bytes")
         for name, (old, new) in pairs.items()
@@ -196,7 +196,7 @@ def _places(
         ):
             spot = (FOLLOWS, EVALUATION)
         if spot == (FACT, BYTES):
-            # under what changed in the artifact; if it is of none, in the first
+            # the cause of its artifact; for a file of no artifact, the first cause
             cause = causes.get(change.artifact or "", first_cause)
             spot = (FACT, "other") if cause is None else (FOLLOWS, cause)
         if change.severity == "cosmetic" and spot[0] == FACT and spot[1] != "tools":
@@ -207,7 +207,7 @@ def _places(
 
 
 def _of_check(pattern: str, names: Sequence[str], row: FigureRow | None) -> Place:
-    """The place of a change in a check, or of an added or removed check."""
+    """The `Place` of a change in a check, or of an added or removed check."""
     leaf = pattern.removeprefix("artifacts[].checks[]").strip(".")
     if row is not None and leaf in ("", "value", "verdict"):
         is_compared = leaf != "value" or row.verdict != "uncompared"
@@ -232,7 +232,7 @@ def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
 
 
 def artifact_side(artifact: Artifact, states: Mapping[str, ArtifactState]) -> ArtifactSide:
-    """An artifact with its state from `states`, or, if its path is absent there, from the manifest."""
+    """An artifact with its state from `states`; if `states` lacks its path, with the state in the manifest."""
     effective = states.get(artifact.path, ArtifactState(artifact.path, artifact.certification.state))
     return ArtifactSide(
         path=artifact.path,
@@ -245,7 +245,7 @@ def artifact_side(artifact: Artifact, states: Mapping[str, ArtifactState]) -> Ar
 
 
 def _reasons(artifact: Artifact, state: str) -> tuple[str, ...]:
-    """The reasons why an artifact in this state is not certified, if it was evaluated."""
+    """The manifest's reasons why an artifact in this state is not certified; none if it was not evaluated."""
     stated = artifact.certification
     return () if "certified" in (state, stated.state) or stated.reasons == UNJUDGED else stated.reasons
 
@@ -284,7 +284,7 @@ def _sentences(
 
 
 def _figures_sentence(figures: Sequence[FigureRow]) -> str:
-    """A sentence on the figures that got worse: by how much, and with which interval."""
+    """A sentence on the figures that got worse, with their changes and intervals."""
     counts = Counter(row.verdict for row in figures)
     compared, others = sum(row.change is not None for row in figures), counts["uncompared"]
     if not compared:
@@ -311,7 +311,7 @@ def _listed(names: Sequence[str]) -> str:
 def _facts(
     changes: Sequence[LocatedChange], positions: Mapping[Place, Sequence[int]], pairs: ArtifactPairs
 ) -> list[FactRow]:
-    """The facts by section, severity and kind, the worst first, such as `opset added in 2 artifacts:
+    """One fact for each section, severity and kind of change, the worst first, such as `opset added in 2 artifacts:
     opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`."""
     groups: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for spot, members in positions.items():

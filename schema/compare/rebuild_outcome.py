@@ -1,6 +1,6 @@
-"""A comparison of a version with its rebuild: the changes between the manifests that files and tolerances do not explain.
+"""The comparison of a version with its rebuild: differing files, and other changes beyond the tolerance of measured numbers.
 
-Pure: made from the two manifests; if digests of files with measured numbers differ, also from the contents of these files.
+Pure: made from two manifests. Files with measured numbers whose digests differ are compared by their contents.
 """
 
 import re
@@ -19,24 +19,24 @@ from onnxreg.schema.manifest.manifest import FileEntry, Manifest
 Contents = Callable[[str], tuple[bytes, bytes] | None]
 """Function that gives a file's recorded and rebuilt bytes, by path; None if the recorded bytes are not available."""
 RATE_TOLERANCE = 0.002
-"""The tolerance of rates (recall, agreement, cosine): less than half of the recall loss that certification allows."""
+"""The absolute tolerance of rates (recall, agreement, cosine): below half of the recall loss that certification allows."""
 DISTANCE_SHARE = 0.1
-"""The relative tolerance of distances (such as the largest difference of logits); at least `RATE_TOLERANCE` is allowed."""
+"""The relative tolerance of distances, such as the largest difference of logits. The least tolerance is `RATE_TOLERANCE`."""
 DISTANCES = frozenset({"atol", "least"})
 MEASURED = DISTANCES | {"min_row_cosine"}
-"""The keys whose values are measured numbers. Values of checks and numbers of a certificate are measured too."""
+"""The keys with measured numbers, besides the values of checks and the numbers of a certificate."""
 FAILED_STATES = frozenset({"missing", "extra", "differs"})
 
 _OF_FILES = re.compile(r"(artifacts\[\]\.)?(files|digest|size|pieces)\b.*|.*\.evidence\.(artifact|report)")
-"""Fields of a manifest that follow from files; files are compared by path instead."""
+"""Fields of a manifest that follow from a file's bytes. They are skipped, because files are compared by path."""
 _SENTENCES = re.compile(r"(.*\.)?reasons\b.*")
-"""Fields that repeat measured numbers in words."""
+"""Fields whose sentences repeat measured numbers."""
 _TENSOR_VALUE = re.compile(r"(.*)/data/[0-9]+")
 
 
 class RebuiltFile(Record, frozen=True):
     """A file of the version. States: same, within tolerance, not promised (recorded as not reproducible), differs, missing
-    (recorded, not rebuilt), extra (rebuilt, not recorded)."""
+    (in the recorded version only), extra (in the rebuild only)."""
 
     path: str
     role: str
@@ -47,7 +47,7 @@ class RebuiltFile(Record, frozen=True):
 
 
 class Fact(Record, frozen=True):
-    """Anything else with another value after the rebuild: a tool's version, a check, a field of the manifest."""
+    """A value other than a file that the rebuild changed: a tool's version, a check, a field of the manifest."""
 
     name: str
     recorded: Any
@@ -55,7 +55,7 @@ class Fact(Record, frozen=True):
 
 
 class RebuildComparison(Record, frozen=True):
-    """The outcome of a comparison. A changed tool version is not a mismatch by itself, but may explain one."""
+    """The outcome of a comparison. A changed version of a tool is not a mismatch; it may explain one."""
 
     matches: bool
     files: tuple[RebuiltFile, ...]
@@ -137,7 +137,7 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 
 
 def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
-    """True for a sentence, and for a measured number within its tolerance. With `is_measured`, any float is measured.
+    """True for a sentence, and for a measured number within its tolerance. With `is_measured`, any float counts as measured.
 
     A value of a golden vector in the recorded `document` has the tolerances of its tensor (docs/golden.md).
     """
@@ -159,7 +159,7 @@ def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = N
 
 
 def is_near(metric: str, old: float, new: float) -> bool:
-    """True if two values of a metric, or of a measured key, differ by at most the tolerance."""
+    """True if two values of a metric or measured key differ by at most its tolerance."""
     is_distance = "diff" in metric or metric in DISTANCES
     return abs(old - new) <= max(RATE_TOLERANCE, DISTANCE_SHARE * abs(old) if is_distance else 0.0)
 

@@ -1,4 +1,4 @@
-"""The effect of each difference on an app: a table from a field's pattern to a change's kind, severity and section."""
+"""The effect of each change on an app: a table from a field's pattern to the kind, severity and section of a change."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,29 +10,29 @@ from onnxreg.schema.manifest.vocabulary import comparable_license
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""The severities from worst to least: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
+"""The severities, worst first: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
 SEVERE = ("breaking", "degrading")
 Direction = Literal["higher", "lower"]
-"""The values of a figure that are better: higher values or lower values."""
+"""The better values of a figure."""
 Share = Literal["same", "new", "not known"]
-"""A comparison of the graph or the weights with the old version: the same, new, or not known."""
+"""The graph or the weights compared with the old version."""
 Judge = Callable[[JsonChange], Severity]
 
 ARTIFACT, BYTES, CHECK, EVALUATION = "artifacts", "bytes", "checks", "the evaluation"
-"""Sections of the overview in which only a severe change is a fact; another change is in a row or folded."""
+"""Sections of the overview in which only severe changes are facts; other changes are in a row or folded."""
 NOISE = 1.1
-"""The factor by which two measured latencies of the same file may differ."""
+"""The ratio up to which two measured latencies of one file count as equal."""
 CAUSES = {
     ("same", "same"): "another producer",
     ("new", "same"): "another graph",
     ("same", "new"): "new weights",
     ("new", "new"): "another graph and new weights",
 }
-"""The reason why the bytes differ, by graph and weights, if the comparison of both is known."""
+"""The reason for different bytes, by the comparison of graph and weights; absent if one is not known."""
 
 
 def _named(*keys: str) -> NamedList:
-    """A `NamedList` that names objects by texts made from their keys."""
+    """A `NamedList` that names an object by a text with values of its keys, such as `{role}:{path}`."""
 
     def namer(text: str) -> Namer:
         return lambda item, _: text.format_map(item)
@@ -45,7 +45,7 @@ _IN_PLACE = _ITSELF._replace(positions=True)
 CHECKS = NamedList(
     (lambda item, _: item["name"] if item.get("direction") else f"{item['name']}/{item['metric']}",)
 )
-"""Checks are matched by name and metric; with a direction by the name alone, which then includes the metric."""
+"""Checks match by name and metric. The name of a check with a direction includes the metric, so it is enough."""
 ARTIFACTS = _named("{format}/{precision}/{path}", "{format}/{precision}", "{format}/{path}")
 _TENSORS = NamedList((lambda item, _: item["name"], lambda _, index: str(index)))
 
@@ -71,14 +71,14 @@ LISTS: Lists = {
     )
     for pattern in patterns.split()
 }
-"""The namers that match the items of a manifest's lists, by list; see `json_changes.Lists`."""
+"""The namers of each list of a manifest; see `json_changes.Lists`."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The treatment of a field. A change's kind is `<noun>-<verb>`; `changed_is` is the verb for another value.
+    """The kind, severity and message of a field's changes. The kind is `<noun>-<verb>`; `changed_is` replaces `changed`.
 
-    The message about a change ends with `note`, or with `why` if the change is severe. `section` is its place in an overview.
+    The message ends with `note`, or with `why` if the change is severe. `section` is the change's section in an overview.
     """
 
     noun: str
@@ -92,7 +92,7 @@ class Rule:
     section: str = "other"
 
     def severity(self, delta: JsonChange) -> Severity:
-        """The severity of a change; an empty value that is added or removed is cosmetic in every field."""
+        """The severity of a change. Adding or removing an empty value is cosmetic in every field."""
         is_empty = delta.op in ("added", "removed") and all(
             side is None or side in ([], {}) for side in (delta.old, delta.new)
         )
@@ -117,7 +117,7 @@ def _cause(delta: JsonChange) -> str:
 
 
 def _moved(sign: int, worse: Severity) -> Judge:
-    """Judge a number that gets worse by growing (`sign` 1) or by falling (-1); an unknown number is notable."""
+    """Judge a number: `worse` if it grew (`sign` 1) or fell (`sign` -1), else notable, as is an unknown number."""
     return lambda delta: (
         worse if None not in (delta.old, delta.new) and (delta.new - delta.old) * sign > 0 else "notable"
     )
@@ -128,15 +128,15 @@ _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 
 
 def better_direction(name: str, stated: Direction | None) -> Direction | None:
-    """The stated direction of a check, else the direction that the check's name implies; None if the name implies none."""
+    """The direction that a check states, else the direction that its name implies, else None."""
     implied: Direction | None = "higher" if _QUALITY.search(name) else None
     return stated or ("lower" if _QUALITY_LOST.search(name) else implied)
 
 
 def _measure(delta: JsonChange) -> Severity:
-    """Judge a figure: degrading if a quality falls, a loss grows or a value is lost, by the check's direction or name.
+    """Judge a figure: degrading if a quality fell, a loss grew or a value is missing; else notable.
 
-    Numerical distances (parity of logits) change with every training, so only their verdict counts.
+    A distance (parity of logits) is notable, because it changes with every training; its check's verdict is judged apart.
     """
     if _other_suite(delta):
         return "notable"
@@ -149,7 +149,7 @@ def _measure(delta: JsonChange) -> Severity:
 
 
 def _other_suite(delta: JsonChange) -> str:
-    """The note that two values cannot be compared because their suites differ or are not known; "" if they can."""
+    """The reason why two values cannot be compared: suites that differ or are not known; "" if the suites are equal."""
     old, new = (check.get("dataset") for check in delta.at.within)
     if old == new:
         return ""
@@ -157,7 +157,7 @@ def _other_suite(delta: JsonChange) -> str:
 
 
 def _slowed(delta: JsonChange) -> Severity:
-    """Judge a latency: degrading if it grew by over a tenth, notable if it fell by as much, else cosmetic (noise)."""
+    """Judge a latency: degrading if it grew by more than the factor `NOISE`, notable if it fell by more, else cosmetic."""
     if delta.new > NOISE * delta.old:
         return "degrading"
     return "notable" if NOISE * delta.new < delta.old else "cosmetic"
@@ -168,8 +168,8 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
 
 
 def _reshaped(harmless: tuple[str, ...]) -> Judge:
-    """Judge a changed axis. An input axis that becomes dynamic accepts the old inputs; an output axis that becomes
-    fixed has one of the old shapes. The name of a dynamic axis does not matter."""
+    """Judge a changed axis: cosmetic if only the name of a dynamic axis changed, notable if the kinds (old, new) are
+    `harmless` (an input axis that became dynamic, an output axis that became static), else breaking."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))
@@ -181,28 +181,28 @@ def _reshaped(harmless: tuple[str, ...]) -> Judge:
 
 
 def _rerouted(delta: JsonChange) -> Severity:
-    """Judge a class: notable if it gets its first head, degrading if it loses its head, breaking if it gets another."""
+    """Judge a changed head of a class: notable if it is the first, degrading if the class has none now, else breaking."""
     return "notable" if delta.old is None else "degrading" if delta.new is None else "breaking"
 
 
 def _is_refused(delta: JsonChange) -> bool:
-    """True for an artifact that is chosen only if nothing else fits."""
+    """True if the old artifact is refused, and so was chosen only if nothing else fits."""
     return bool(delta.old.get("certification", {}).get("state") == "refused")
 
 
 def _license(delta: JsonChange) -> Severity:
-    """Judge a licence: cosmetic if only the spelling differs (the case of SPDX identifiers does not count), else notable."""
+    """Judge a licence: cosmetic if only the spelling differs, such as the case of an SPDX identifier; else notable."""
     names = {comparable_license(str(side)) for side in (delta.old, delta.new)}
     return "cosmetic" if len(names) == 1 else "notable"
 
 
 def _of_roles(worse: Severity, *roles: str) -> Judge:
-    """Judge a change of a companion file: `worse` if it has one of these roles, else notable."""
+    """Judge a companion file: `worse` if the file has one of these roles, else notable."""
     return lambda delta: worse if delta.at.names[0].partition(":")[0] in roles else "notable"
 
 
 FIELD = Rule("field", reordered="notable")
-"""The rule for fields that have no rule of their own, whose changes are still reported."""
+"""The rule for fields without a rule of their own: every change is notable."""
 
 
 def _cosmetic(noun: str) -> Rule:
@@ -210,7 +210,7 @@ def _cosmetic(noun: str) -> Rule:
 
 
 def _ranked(noun: str, *order: Any) -> Rule:
-    """A rule that judges a value by its rank in `order`, from worst to best: a lower rank than before is degrading.
+    """A rule that ranks a value by its position in `order`, worst first: a fall in rank is degrading.
 
     An absent value has the rank of the second value in `order`; to add or remove a value of this rank is cosmetic.
     """
@@ -237,12 +237,12 @@ def _tensor(side: str, noun: str, added: Severity, reordered: Severity, *harmles
 
 _LOADER = Rule("loader", changed=_moved(1, "breaking"), why="an older runtime may refuse it")
 _PIECES = _cosmetic("pieces")
-"""The rule for pieces, which follow from the bytes; a change of the bytes' digest is reported."""
+"""The rule for digests of pieces: cosmetic, because the change of the file's digest is reported."""
 _KERNEL = _breaking_unless(lambda delta: not delta.at.names[0].startswith("ort"))
-"""The severity of an operator: breaking in ORT-format models, whose minimal builds have only the requested kernels."""
+"""Judge a needed operator: breaking in ORT formats, whose minimal builds have only the requested kernels; else notable."""
 _OPERATOR = Rule("operator", added=_KERNEL, changed=_KERNEL, why="a minimal build must have its kernel")
 _DOMAIN = _breaking_unless(lambda delta: delta.at.pattern.endswith(('["ai.onnx"]', '[""]')))
-"""The severity of an added opset: breaking, but not for ai.onnx: every graph needs it, only the record is new."""
+"""Judge an added opset: notable for `ai.onnx`, which every graph needs, so that only its record is new; else breaking."""
 _STEP = Rule("step", reordered="notable")
 _BASIS = Rule("certification-basis")
 
@@ -364,12 +364,12 @@ RULES: dict[str, Rule] = {
     for section, rules in _SECTIONS.items()
     for pattern, rule in rules.items()
 }
-"""The rules by pattern; a pattern with `*` at the end includes everything below. The longest matching pattern counts."""
+"""The rules by pattern. A pattern that ends in `*` covers everything that begins with it; the longest match applies."""
 _BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, reverse=True)
 
 
 def rule_for(pattern: str) -> Rule:
-    """The rule for a field, given as `Spot.pattern`."""
+    """The rule for a field, given by its `Spot.pattern`."""
     if pattern in RULES:
         return RULES[pattern]
     for branch in _BRANCHES:

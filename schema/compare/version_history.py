@@ -43,7 +43,7 @@ class HistoryRow(Record, frozen=True, omit_defaults=False):
 
 
 class HistoryEntry(NamedTuple):
-    """A published version: its row without artifacts, its manifest (None if taken down), and its artifacts' states."""
+    """A published version: its row without artifacts, its manifest (None if it was taken down), its artifacts' states."""
 
     row: HistoryRow
     document: Manifest | None
@@ -51,14 +51,14 @@ class HistoryEntry(NamedTuple):
 
 
 class ModelHistory(Record, frozen=True):
-    """The rows of a model, newest first. `metric` is the name of a check, null if no version has any figure."""
+    """The rows of a model, newest first. `metric` is the name of a check; null if no version has a figure."""
 
     name: str
     metric: str | None
     versions: tuple[HistoryRow, ...]
 
     def is_charted(self, row: HistoryRow) -> bool:
-        """True if the figure of a row can be compared with the newest figure, because both have the same suite."""
+        """True if a row's figure was measured on the same suite as the newest figure, and so can be compared with it."""
         suite = next((row.suite for row in self.versions if row.value is not None), None)
         return row.value is not None and row.suite == suite
 
@@ -69,10 +69,10 @@ def model_history(
     metric: str | None = None,
     is_wanted: Callable[[Artifact], bool] = lambda artifact: True,
 ) -> ModelHistory:
-    """Make the history of a model from its versions, newest first. Only artifacts that are wanted (`is_wanted`) count.
+    """Make the history of a model from its versions, newest first, with the artifacts for which `is_wanted` is true.
 
-    `metric` is the name of a check, or the end of such a name, for example a label. By default it is the loss of recall, or
-    the newest version's first figure of a suite if none has that loss. Raise NotFoundError if no version has the metric.
+    `metric` is the name of a check, or the end of such a name, such as a label. By default it is the loss of recall; if no
+    version has it, the newest version's first figure of a suite. Raise NotFoundError if no version has the metric.
     """
     versions = [
         [item for item in (record.document.artifacts if record.document else ()) if is_wanted(item)]

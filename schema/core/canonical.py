@@ -25,7 +25,7 @@ _TYPES |= {"array": "a list", "object": "keys and values", "null": "null"}
 """The types of msgspec in words."""
 
 _FIRST_BEYOND_BMP = 0xF0
-"""The first UTF-8 byte of the characters beyond U+FFFF, which UTF-16 writes as two units and so sorts differently."""
+"""The first UTF-8 byte of characters beyond U+FFFF. UTF-16 writes these as two units, and so sorts them differently."""
 
 
 def encode(value: Any, label: str = "document") -> bytes:
@@ -65,7 +65,7 @@ def decode(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYT
 
 
 def check_size(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> None:
-    """Raise InputError, naming `label`, for a document that `decode` finds too large; writers check before they write."""
+    """Raise InputError, naming `label`, for a document too large for `decode`, so that a writer can check before writing."""
     if len(data) > max_bytes:
         raise InputError(f"{label} is too large: {len(data)} bytes, at most {max_bytes} are read")
     if data.count(b",") > max_bytes // BYTES_PER_VALUE:
@@ -84,10 +84,10 @@ _PARSER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def _check(value: Any, label: str) -> bool:
-    """Check depth and numbers. True if msgspec writes the value as RFC 8785 does, except for the order of keys.
+    """Check depth and numbers. Return True if msgspec writes the value as RFC 8785 does, apart from the order of keys.
 
-    Raise InputError for a number out of range: `decode` would refuse a whole float between 2**53 and 1e21, which ECMA-262
-    writes without a point.
+    Raise InputError for a number out of range, also for a float from 2**53 to 1e21: ECMA-262 writes it as a whole number,
+    which `decode` refuses.
     """
     is_plain, level = True, [value]
     for _ in range(MAX_DEPTH):
@@ -101,7 +101,7 @@ def _check(value: Any, label: str) -> bool:
                 if not (is_large or -MAX_INTEGER <= item <= MAX_INTEGER):
                     number = item if isinstance(item, float) else "beyond 2**53 - 1"
                     raise InputError(f"{label} holds a number out of range: {number}")
-                # neither whole nor with an exponent: every writer of JSON writes it as ECMA-262 does
+                # not whole and without exponent: every JSON writer agrees with ECMA-262
                 is_fraction = kind is float and 1e-3 < abs(item) < 1e15 and item % 1 != 0
                 is_plain = is_plain and (kind is int or is_fraction)
             elif isinstance(item, dict):
@@ -120,7 +120,7 @@ def _check(value: Any, label: str) -> bool:
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """A document or a part of a document. Unknown keys are ignored, or refused by a class with `forbid_unknown_fields`.
 
-    A field's class may have a method `parse` that reads its text, as `Digest` does. Default values are not written.
+    The class of a field may have a method `parse`, as `Digest` does, which reads the text. Default values are not written.
     """
 
     def to_json(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         """Read a canonical document. Raise InputError, naming `label` and the field, if the document is malformed."""
         check_size(data, label, max_bytes)
         record = decode_json(data, cls, label)
-        if encode(decode_json(data, Any, label), label) != data:  # also what the record ignores
+        if encode(decode_json(data, Any, label), label) != data:  # with the keys that the record ignores
             raise InputError(f"{label} is not canonical JSON")
         return record
 
@@ -154,7 +154,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 def decode_json(data: bytes, kind: type[T], label: str) -> T:
     """Read JSON, canonical or not, as a type. Raise InputError, naming `label` and the field, if the JSON is malformed."""
     try:
-        data.isascii() or data.decode("utf-8")  # msgspec does not look at what it skips
+        data.isascii() or data.decode("utf-8")  # msgspec does not check keys that it skips
         value: T = _decoder(kind).decode(data)  # type: ignore[arg-type]  # a type is hashable
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _malformed(label, error) from error
@@ -170,7 +170,7 @@ def convert(value: Any, kind: type[T], label: str = "value") -> T:
 
 
 def text_of(value: Any) -> str:
-    """Return the text of a `str` subclass for msgspec, such as a digest. Raise TypeError for another value."""
+    """Return a value of a `str` subclass, such as a digest, as plain text for msgspec. Raise TypeError for another value."""
     if isinstance(value, str):
         return str(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
@@ -182,7 +182,7 @@ def _malformed(label: str, error: Exception) -> InputError:
 
 
 def in_words(error: Exception) -> tuple[str, str]:
-    """The problem that msgspec found, with its types in words, and the path of the value; "" for the document itself."""
+    """Return msgspec's message, with types in plain words, and the path of the wrong value ("" for the whole document)."""
     problem, _, path = str(error).partition(" - at `$")
     problem = re.sub(r"`(\w+)( \| null)?`", lambda type_: _TYPES.get(type_[1], type_[0]), problem)
     problem = re.sub(r"^Object missing required field (\S+)", r"\1 is missing", problem)
@@ -195,7 +195,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _parse(kind: Any, value: Any) -> Any:
-    """Parse a value; raise ValueError for InputError, like `value_error`, but without a function made for each value."""
+    """Parse a value with the `parse` of its class. Raise ValueError, to which msgspec adds the path, for InputError."""
     try:
         return kind.parse(value)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Digests, which name bytes, and descriptors, which have the digest and size with which bytes are fetched and checked."""
+"""Digests, which name bytes, and descriptors: the digest and size by which bytes are fetched and checked."""
 
 import hashlib
 import re
@@ -63,12 +63,12 @@ class Digest(str):
 
 
 def directory_digest(files: Mapping[str, Digest]) -> Digest:
-    """The SHA-256 of lines `<sha256 of file>  <path>`, one for each file, sorted by POSIX path, as `sha256sum` prints."""
+    """The SHA-256 of a directory's listing by `sha256sum`: lines `<hex digest>  <path>`, sorted by POSIX path."""
     return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())
 
 
 class Pieces(Record, frozen=True, forbid_unknown_fields=True):
-    """The digests of a file's consecutive parts of `size` bytes, so that a download is repaired part by part."""
+    """The digests of a file's consecutive parts of `size` bytes, by which a download is repaired part by part."""
 
     size: Count
     digests: tuple[Digest, ...]
@@ -83,7 +83,7 @@ def piece_size(total: int) -> int:
 
 
 class Descriptor(Record, frozen=True, forbid_unknown_fields=True):
-    """The digest and the size in bytes of some bytes, and for a large file the digests of its pieces."""
+    """The digest and size in bytes of a file, and for a large file the digests of its pieces."""
 
     digest: Digest
     size: Count

@@ -1,4 +1,4 @@
-"""The base of every pydantic document: frozen and strict, with keys kept that this build does not know."""
+"""The base of every pydantic document: frozen, strict, and keeping the keys that this build does not know."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -34,7 +34,7 @@ RelPath = Annotated[
 ]
 """A path inside a manifest; see `ref.check_path`."""
 Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
-"""A JSON array. Reading ends at the first wrong element, so that a hostile array cannot cause a million messages."""
+"""A JSON array. Only its first wrong element is reported, so that a hostile array cannot cause a million messages."""
 Table = Mapping[str, T]
 """A JSON object whose keys are data, such as names."""
 JsonObject = Mapping[str, Any]
@@ -42,7 +42,7 @@ JsonObject = Mapping[str, Any]
 
 
 class Document(BaseModel):
-    """A JSON object. Absent keys stay absent and unknown keys are kept when the document is written again."""
+    """A JSON object. A document that is read and written keeps its unknown keys, and gets no default values."""
 
     model_config = ConfigDict(
         frozen=True, extra="allow", strict=True, allow_inf_nan=False, validate_by_name=True, defer_build=True
@@ -80,13 +80,13 @@ def _keys(model: type[Document]) -> Iterator[str]:
 
 
 class WrittenDocument(Document):
-    """A document that people write: an unknown key is refused as a mistake, not kept for a later version."""
+    """A document that people write. An unknown key is refused, because it may be a misspelling."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 def invalid(error: ValidationError, label: str, keys: Iterable[str] = (), listing: str = "") -> InputError:
-    """The error for an invalid document, an unknown key first: its hint is `listing` if it resembles none of `keys`."""
+    """The error for an invalid document, an unknown key first; the hint has the nearest of `keys`, else `listing`."""
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()
     words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")

@@ -27,7 +27,7 @@ class RegError(Exception):
 
 
 class InputError(RegError, family="input"):
-    """The request is wrong: an option, a name that this program gives (a verb, pass, profile, task, ...), or a document."""
+    """The request is wrong: an option, a document, or the name of a verb, pass, profile or task."""
 
 
 class NotFoundError(RegError, family="not-found"):
@@ -35,7 +35,7 @@ class NotFoundError(RegError, family="not-found"):
 
 
 class IntegrityError(RegError, family="integrity"):
-    """Bytes or history do not match their digest."""
+    """The bytes of a file or of a log do not match their digest."""
 
 
 class ConflictError(RegError, family="conflict"):
@@ -51,7 +51,7 @@ class ConversionError(RegError, family="conversion"):
 
 
 class GateError(RegError, family="gate"):
-    """A stated limit does not hold."""
+    """A limit or rule that a person stated, such as a channel's policy, is not met."""
 
 
 class HostError(RegError, family="environment"):
@@ -67,14 +67,14 @@ class ForkError(IntegrityError):
 
 
 VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE, to see the extent"
-"""The hint for damage in the user's own registry or in another one."""
+"""The hint for damage in a registry."""
 
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Raise an InputError of the block as a `kind`, with prefix and hint; with the prefix "", unchanged.
+    """Raise an InputError of the block as a `kind`, with a prefix and a hint; with the prefix "", unchanged.
 
-    For another `kind`, a ConflictError too; else it keeps its family.
+    So is a ConflictError, unless `kind` is InputError: then it is unchanged.
     """
     try:
         yield
@@ -85,7 +85,7 @@ def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Ite
 
 
 def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Turn the check's InputErrors into ValueErrors, to which pydantic and msgspec add the position in the document."""
+    """Wrap a check to raise ValueError for InputError: pydantic and msgspec add the position in the document to it."""
 
     def checked(value: Any) -> T:
         try:
@@ -97,7 +97,7 @@ def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def why(error: object, limit: int = 200) -> str:
-    """The first line of an error's message, without error numbers; for an empty message, the name of the class."""
+    """The first line of an error's message without error numbers; if the message is empty, the name of the class."""
     lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
     return lines[0][:limit] if lines else type(error).__name__
 
@@ -110,12 +110,12 @@ def unreadable(name: str, error: OSError) -> RegError:
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """The kind and the detail of a fault. If the bytes could not be read, and so may be sound, the kind is `unreadable`."""
+    """The kind and the detail of a fault. The kind is `unreadable` if the bytes, which may be sound, could not be read."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
-    """The error for a library that is not installed. The hint names no package index, where others may own `onnxreg`."""
+    """The error for a library that is not installed. The hint names no package index: others may own `onnxreg` there."""
     where = f"install onnxreg from where it came with its extra {extra}"
     hint = f"{where}, in a checkout: pip install '.[{extra}]'"
     return HostError(f"{purpose} needs {module}, which is not installed", hint)
@@ -123,7 +123,7 @@ def missing_extra(module: str, extra: str, purpose: str) -> HostError:
 
 @contextmanager
 def hub_library(purpose: str) -> Iterator[None]:
-    """Turn the errors of importing huggingface_hub, which reads HF_ENDPOINT, into RegErrors."""
+    """Import huggingface_hub in this context: a missing library or a malformed HF_ENDPOINT becomes a RegError."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -133,7 +133,7 @@ def hub_library(purpose: str) -> Iterator[None]:
 
 
 def nearest(name: str, names: Iterable[str], least: float = 0.6, most: int = 3) -> list[str]:
-    """The names most similar to `name`, the best first; case does not matter. `least` is a similarity from 0 to 1."""
+    """The names similar to `name`, at most `most`, the best first, ignoring case. `least` is a similarity from 0 to 1."""
     from difflib import get_close_matches
 
     folded = {candidate.lower(): candidate for candidate in names}
@@ -141,7 +141,7 @@ def nearest(name: str, names: Iterable[str], least: float = 0.6, most: int = 3) 
 
 
 def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: float = 0.6) -> str:
-    """A hint: the similar names, else `otherwise`, which is by default the list of all names."""
+    """A hint with the candidates similar to `name`; without any, `otherwise` (default: the list of all candidates)."""
     names = list(candidates)
     if alike := nearest(name, names, least):
         return f"did you mean {' or '.join(alike)}?"

@@ -1,6 +1,6 @@
-"""Files that users, or the documents of users, name: bounded reading, file states, and strict TOML and YAML.
+"""Files that are named by users or in their documents: bounded reading, file states, and strict TOML and YAML.
 
-Nothing in a file runs code. A file that would cost a parser minutes, gigabytes or the whole stack (by long keys, deep
+Reading a file never runs code. A file that would cost a parser minutes, gigabytes or the whole stack (by long keys, deep
 nesting or aliases) is refused. Repeated keys are errors.
 """
 
@@ -14,18 +14,18 @@ from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES, MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, missing_extra, why
 
 HEAD_BYTES = 64
-"""The number of first bytes of a file that `check_content` needs."""
+"""The number of bytes at the start of a file that `check_content` needs."""
 SETTLED_NANOSECONDS = 2 * 10**9
-"""The nanoseconds after which a further change of a file gets another modification time on any file system."""
+"""The age in nanoseconds of a file's last change at which any later change gets another time on every file system."""
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
-"""Numbers such as 1e-4, which are numbers in JSON and YAML 1.2, but text for PyYAML."""
+"""Numbers such as 1e-4: numbers in JSON and YAML 1.2, but texts for PyYAML."""
 VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Errors that PyYAML raises, besides its own, for a value that does not fit its type: a 13th month, or `!!bool x`."""
+"""Python's errors that PyYAML raises for a value that does not fit its type, such as a 13th month or `!!bool x`."""
 
 _POINTER = re.compile(rb"version https://git-lfs\.github\.com/|/annex/objects/")
 _PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", re.IGNORECASE)
 _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""")
-"""A dotted key or table name of TOML that is slow to parse: the time grows with the square of the number of parts."""
+"""A dotted key or table name in TOML with over 32 parts: the time to parse it grows with the square of their number."""
 
 
 def check_given(path: Path, label: str = "file", hint: str = "check the path") -> None:
@@ -67,8 +67,8 @@ def check_content(head: bytes, name: str) -> None:
 
 
 class FileState(NamedTuple):
-    """A file's device, inode, size in bytes, and the times (ns) of the last changes of its bytes and its inode. A changed
-    file gets another state: no program can set back the time of the inode, if the file system keeps one (see `token`).
+    """A file's device, inode, size in bytes, and the times (ns) of the last changes of its bytes and of its inode. A changed
+    file has another state, because no program can set back the inode's time (if the file system keeps it: see `token`).
     """
 
     device: int
@@ -85,9 +85,9 @@ class FileState(NamedTuple):
         return f"{self.device} {self.inode} {self.size} {self.modified} {self.changed}"
 
     def token(self, now: int) -> str:
-        """The state as text; "" if the file may change and the state stay. `now`: the time (ns) when the state was read.
+        """The state, read at the time `now` (ns), as text; "" if the file may change without another state.
 
-        Times in whole seconds also give "": such file systems (FAT, sshfs) show the time of the bytes as the inode's.
+        Times in whole seconds give "", because such file systems (FAT, sshfs) report the time of the bytes as the inode's.
         """
         has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
         is_old = now - max(self.modified, self.changed) > SETTLED_NANOSECONDS
@@ -95,7 +95,7 @@ class FileState(NamedTuple):
 
 
 def read_toml(data: bytes, label: str) -> dict[str, Any]:
-    """Parse a TOML file. Raise InputError, naming `label`, if it is not TOML, too large, too deep, or has too long a key."""
+    """Parse a TOML file. Raise InputError, naming `label`, if it is malformed, too large or deep, or has too long a key."""
     import tomllib
 
     try:
@@ -123,7 +123,7 @@ def read_yaml(data: bytes, label: str, extra: str) -> Any:
                 raise refused(None, None, "aliases are not allowed", self.peek_event().start_mark)
             return super().compose_node(parent, index)
 
-        def flatten_mapping(self, node: Any) -> None:  # leaves `<<` in place, which is then refused
+        def flatten_mapping(self, node: Any) -> None:  # keeps the merge key `<<`, which is refused
             keys = set()
             for key_node, _ in node.value:
                 key = self.construct_object(key_node, deep=True)

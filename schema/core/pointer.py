@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901), patterns of pointers, and paths relative to a pointer, all as texts."""
+"""JSON pointers (RFC 6901), patterns of pointers, and paths relative to a pointer. All are plain texts."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def tokens(pointer: str) -> list[str]:
 
 
 def _children(value: Any) -> dict[str, Any]:
-    """The items of an object by key, in ascending order, or of a list by index; none for another value."""
+    """The values of an object by key, in ascending order, or of a list by index; empty for another value."""
     if isinstance(value, dict):
         return dict(sorted(value.items()))
     return {str(index): item for index, item in enumerate(value)} if isinstance(value, list) else {}
@@ -35,7 +35,7 @@ def find(value: Any, pointer: str) -> Any:
 
 
 def expand(value: Any, pattern: str) -> list[str]:
-    """The pointers that match a pattern, in which `*` matches every item or key, with keys in ascending order."""
+    """The pointers to values of a document that match a pattern. `*` matches every index or key; keys ascend."""
     places = {"": value}
     for token in tokens(pattern):
         places = {

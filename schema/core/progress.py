@@ -1,25 +1,25 @@
-"""Help for long work: progress, which the command line draws, and the number of processor cores to use."""
+"""Progress of long work, which the command line draws, and the number of processor cores to use."""
 
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Advance = Callable[[int], None]
-"""Function that reports how many more bytes moved; a negative number takes back the bytes of a failed attempt."""
+"""Function that reports a number of bytes as moved; a negative number takes back the bytes of a failed attempt."""
 
 
 class Progress:
     """Receiver of progress, called from several threads. This base class draws nothing."""
 
     def plan(self, files: int, size: int) -> None:
-        """Announce that this many more files and bytes will move."""
+        """Announce a further number of files, and of bytes in them, that will move."""
 
     def step(self, label: str) -> None:
-        """Announce the next part of the work, whose size is not known, by its label."""
+        """Announce the next part of the work by its label. Its size is not known."""
 
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Advance]:
-        """Follow one file of `size` bytes (None: unknown); a store that sends files together may report late."""
+        """Give a function to report the bytes moved of a file of `size` bytes (None: unknown). Reports may come late."""
         yield lambda count: None
 
 

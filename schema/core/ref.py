@@ -30,7 +30,7 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}")
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[str, str], bool]:
-    """Make a method that compares versions by precedence, then by build metadata, and raises TypeError for other text."""
+    """Make a method that compares versions by precedence, then by build metadata. It raises TypeError for other text."""
 
     def method(self: str, other: str) -> bool:
         if not (isinstance(self, Version) and isinstance(other, Version)):
@@ -50,7 +50,7 @@ class Version(str):
     pre: tuple[str, ...]
     build: str
     precedence: tuple[object, ...]
-    """A sort key by section 11 of SemVer. The key ignores build metadata, which `<` compares next."""
+    """The sort key of section 11 of SemVer, which ignores build metadata; `<` compares the metadata of equal keys."""
 
     def __new__(cls, major: int, minor: int, patch: int, pre: tuple[str, ...] = (), build: str = "") -> Self:
         more = ("-" + ".".join(pre) if pre else "") + (f"+{build}" if build else "")
@@ -71,7 +71,7 @@ class Version(str):
         return bool(self.pre)
 
     def next_patch(self) -> "Version":
-        """The version to propose as the next one: the release of a pre-release, else the next patch."""
+        """The version to propose next: for a pre-release its release, else the next patch."""
         return Version(self.major, self.minor, self.patch + (0 if self.pre else 1))
 
     @classmethod
@@ -166,7 +166,7 @@ PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
 def check_path(path: str) -> str:
     """Return a path unchanged, or raise InputError with the reason why a manifest must not have this path.
 
-    Allowed are relative paths that POSIX, Windows and object stores all distinguish; not short names (`OPENME~1.JSO`).
+    Allowed: relative paths that mean one file on POSIX, Windows and object stores, without short names (`OPENME~1.JSO`).
     """
     data = path[: MAX_PATH_CHARS + 1].encode("utf-8", "surrogatepass")
     parts = data.split(b"/")
@@ -190,7 +190,7 @@ class DistinctPaths:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """Add a path. Raise InputError if the path collides with an earlier one, or one is a directory above the other."""
+        """Add a path. Raise InputError if it collides with an earlier path, or if one contains the other as a directory."""
         key = path.casefold() if path.isascii() else normalize("NFD", normalize("NFD", path).casefold())
         if (existing := self._files.get(key)) is not None:
             collision = f"paths collide: {existing[:80]!r} and {path[:80]!r}"

@@ -1,6 +1,6 @@
-"""Sizes, lengths of time and counts, in the form in which people read and write them.
+"""Sizes, durations and counts as people read and write them.
 
-A size is `30MB`, `1.5GB`, `512MiB`, or a plain number of bytes; a length of time is `90s`, `15min`, `12h`, `7d`, `2w`.
+A size is `30MB`, `1.5GB`, `512MiB`, or a plain number of bytes; a duration is `90s`, `15min`, `12h`, `7d`, `2w`.
 """
 
 import json
@@ -15,7 +15,7 @@ DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def parse_size(text: str) -> int:
-    """Read SIZE = DIGITS ["." DIGITS] [UNIT], a whole number of bytes; KB is kB. Raise InputError for other text."""
+    """Read SIZE = DIGITS ["." DIGITS] [UNIT], a whole number of bytes; KB means kB. Raise InputError for other text."""
     match = re.fullmatch(r"([0-9]{1,16})(?:\.([0-9]{1,15}))?([A-Za-z]*)", text)
     if match is None or match[3] not in SIZE_UNITS:
         hint = f"write 30MB, 28.5MiB or a number of bytes; units are {', '.join(filter(None, SIZE_UNITS))}"
@@ -28,7 +28,7 @@ def parse_size(text: str) -> int:
 
 
 def size(value: Any) -> int:
-    """A size in a JSON document: a number of bytes, or a text that `parse_size` reads."""
+    """Read a size in a JSON document, in bytes: a number of bytes, or a text for `parse_size`."""
     return parse_size(value if isinstance(value, str) else json.dumps(value))
 
 

@@ -1,7 +1,7 @@
 """Delta files, and the table of the deltas that a version offers. See docs/delta.md.
 
-A delta file has a magic, the length of the header, the header, and spans up to the end of the new file. A table is a blob
-named by an event and by the version's entry in the state. A table is only a hint: an unreadable one offers no deltas.
+A delta file has a magic number, the length of the header, the header, and spans up to the end of the new file. A table is a
+blob, named by an event and in the version's entry of the state. It is only a hint: an unreadable table offers no deltas.
 """
 
 import struct
@@ -19,21 +19,21 @@ from onnxreg.schema.core.ref import Version
 
 MAGIC = b"ONXDELT1"
 BLOCK_BYTES = 2**20
-"""The most bytes of the new file that one literal or one difference makes."""
+"""The most bytes of the new file that one literal span or one difference makes."""
 MAX_PAYLOAD_BYTES = 2 * BLOCK_BYTES
-"""The most bytes of a payload, before and after inflating."""
+"""The most bytes of a payload, compressed or not."""
 WIDTHS = (1, 2, 4, 8)
 
 COPY, LITERAL, DIFFERENCE = 0, 1, 2
 FLOAT, SPARSE = 1, 2
-"""The bits of the mode of a difference."""
+"""The two bits of a difference's `mode`."""
 
 _LENGTH = struct.Struct("<I")
 _SPAN = struct.Struct("<BBBBIQI")
 
 
 class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The file that a delta makes, and the old files that it reads; a span refers to an old file by index."""
+    """The new file that a delta makes, and the old files that it reads; spans refer to old files by index."""
 
     format: Literal["onnxreg-delta"]
     format_version: Literal[1]
@@ -63,8 +63,8 @@ class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class Span(NamedTuple):
     """The next `length` bytes of the new file; `op` is COPY, LITERAL or DIFFERENCE.
 
-    `source` is the index of the old file, `offset` the position of its first byte. `width` (bytes of an element) and `mode`
-    (the bits FLOAT and SPARSE) are 0 except for a difference. `payload` has deflated bytes (RFC 1951), none for a copy.
+    `source` is the index of the old file, `offset` the position in it where the span begins to read. A difference has also
+    `width` (bytes of an element) and `mode` (the bits FLOAT and SPARSE). `payload` is deflated (RFC 1951), empty for a copy.
     """
 
     op: int
@@ -119,7 +119,7 @@ def _check(span: Span, size: int, remaining: int, old: Sequence[Descriptor]) -> 
 
 
 def inflate(payload: bytes, limit: int, least: int = 0) -> bytes:
-    """Inflate a payload. Raise InputError if it is malformed, or gives fewer than `least` or more than `limit` bytes."""
+    """Inflate a payload. Raise InputError if it is malformed, or inflates to fewer than `least` or over `limit` bytes."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         data = inflater.decompress(payload, limit + 1)
@@ -142,11 +142,11 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
 
 
 MAX_SHARE = 0.5
-"""The largest size of a delta, as a share of the file that the delta makes (exclusive)."""
+"""The size limit of a delta, as a share of the file that it makes; a delta must be smaller."""
 
 
 class Delta(Record, frozen=True, forbid_unknown_fields=True, rename={"digest": "delta", "since": "from"}):
-    """One delta file: the blob `digest` of `size` bytes makes the blob `new` from the blobs `old` of version `since`."""
+    """A delta file, the blob `digest` of `size` bytes. It makes the blob `new` from the blobs `old` of version `since`."""
 
     new: Digest
     old: Annotated[tuple[Digest, ...], msgspec.Meta(min_length=1, max_length=MAX_OLD_FILES)]

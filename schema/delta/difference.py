@@ -1,10 +1,10 @@
-"""Differences of arrays of numbers: conversion of a payload to new bytes, and back. Needs numpy.
+"""Differences of arrays of numbers: payload to new bytes, and back. Needs numpy.
 
-An element of `width` bytes is an unsigned little-endian integer; in float mode the order of the integers is first made the
-order of the numbers. The difference from the old element wraps around. Then the sign moves to the lowest bit (zigzag), so
-that small changes are small numbers. Then the bytes of equal rank of all elements are put together (planes), because the
-high bytes are nearly all zero. A sparse payload has a bit for each element (1: changed), then planes of the changed
-elements alone, whose values are reduced by one.
+An element of `width` bytes is read as an unsigned little-endian integer. In float mode, floats are first mapped to integers
+of the same order. From each element the old element is subtracted (modulo 256 ** width). The sign moves to the lowest bit
+(zigzag), so that small changes are small numbers. Then the lowest bytes of all elements are stored, then the second-lowest,
+and so on (planes), because the high bytes are nearly all zero. A sparse payload has a bit for each element (1: changed),
+then planes of the changed elements alone, whose zigzag values are reduced by one.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from onnxreg.schema.delta.delta_format import FLOAT, SPARSE, Span, inflate
 
 
 def restore(span: Span, old: bytes) -> Any:
-    """Make the new bytes of a difference: a uint8 array of `span.length`. Raise InputError if the payload does not fit."""
+    """Make the new bytes of a difference: uint8, shape [span.length]. Raise InputError if the payload has another size."""
     kind = np.dtype(f"<u{span.width}")
     before = np.frombuffer(old, kind)
     if span.mode & SPARSE:
@@ -41,7 +41,7 @@ def encode(new: Any, old: Any, mode: int) -> bytes:
 
 
 def planes(payload: bytes, length: int, width: int, mode: int) -> list[Any]:
-    """The parts of a payload whose bytes are alike: the bits of changed elements, and each plane; without empty parts."""
+    """Split a payload into parts of similar bytes: the bits of changed elements, and each plane; without empty parts."""
     data = np.frombuffer(payload, np.uint8)
     mask_size = (length // width + 7) // 8 if mode & SPARSE else 0
     parts = [data[:mask_size], *np.array_split(data[mask_size:], width)]

@@ -1,4 +1,4 @@
-"""The inputs of a dossier that people write: its profile, and the facts that only a person can state (docs/dossier.md)."""
+"""Documents that people write for a dossier: its profile, and the facts that only a person can state (docs/dossier.md)."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -9,18 +9,18 @@ from onnxreg.schema.core.document import First, Items, ModelName, Table, Text, W
 
 OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 SourceName = Literal["manifest", "published", "log"]
-"""The source of a field: the manifest, the line that published the version, or lines of the model's log."""
+"""The source of a field: the manifest, the log line that published the version, or lines of the model's log."""
 GeneratorName = Literal["signatures", "changes", "history", "policy"]
-"""The generated tables: the signers of the version, the changes since the version published before, the moves of its
-channels with findings, and the rules that apply to these channels."""
+"""The generated tables: the version's signers, the changes since the version published before it, the moves of the
+version's channels with their findings, and the policy rules for these channels."""
 
 
 class ProfileField(WrittenDocument):
-    """A field, which exactly one of `from`, `generate` and `owner` fills in; `help` tells a person what to write.
+    """A field, filled in by exactly one of `from`, `generate` and `owner`; `help` says what the owner should write.
 
-    `value` is a JSON pointer; so is `rows`, where `*` means every item: each match is a row. A column has a label and a
-    path from the row (see `pointer.relative`), with `#` at the end for the key in place of the value. A line of the log is
-    chosen if its event is one of `kinds`, `having` points at a value, and, with `this`, it names this version's manifest.
+    `value` and `rows` are JSON pointers; `*` in `rows` matches every item, and each match is a row. A column is a label
+    and a path from the row (see `pointer.relative`); `#` at the end of a path gives the key in place of the value. A field
+    has the log lines whose event is one of `kinds`, has a value at `having`, and, with `this`, names the version's manifest.
     """
 
     label: Text
@@ -51,7 +51,7 @@ class ProfileField(WrittenDocument):
         return self
 
     def chooses(self, line: dict[str, Any], manifest: str) -> bool:
-        """True if the field is about this line of a log, in the dossier of the version with this manifest."""
+        """True if the field includes this log line in the dossier of the version with this manifest."""
         event = line["event"]
         is_kind = not self.kinds or event["kind"] in self.kinds
         is_about = not self.this or event.get("manifest") == manifest
@@ -82,7 +82,7 @@ class DossierProfile(WrittenDocument):
 
 
 class OwnerFacts(WrittenDocument):
-    """Statements by the owner of a model, by key of a profile. Each statement is a text or a list of paragraphs."""
+    """Statements by the owner of a model, by key of an owner field. Each statement is a text or a list of paragraphs."""
 
     facts: First
     name: ModelName

@@ -1,17 +1,17 @@
 """The files of a version as clients of the Hugging Face Hub expect them in a repository.
 
-A version keeps its own paths. The same bytes also get the paths from which each client loads by default:
+A version's files keep their own paths. Their bytes also get aliases, the paths from which clients load by default:
 
 * transformers.js and sentence-transformers: `onnx/model.onnx`, and by type of the weights `onnx/model_fp16.onnx`,
   `onnx/model_int8.onnx`, `onnx/model_uint8.onnx`, `onnx/model_q4.onnx`, `onnx/model_quantized.onnx`
   (`DEFAULT_DTYPE_SUFFIX_MAPPING` of transformers.js 3);
 * Optimum and OpenMed: the same names at the root, and for OpenMed also `openmed-onnx.json`;
-* each stage of a pipeline: these names with the stage's name instead of `model`, as in `onnx/encoder_model_fp16.onnx`, and
-  with the name that all files of the stage have (the stage `encoder`, whose file is `encoder_model.onnx`);
+* each stage of a pipeline: these names with the stage's name instead of `model`, and with the common stem of the stage's
+  files: `onnx/encoder_model_fp16.onnx` for the stage `encoder` with the file `encoder_model.onnx`;
 * all of them: `config.json`, `id2label.json` and the tokenizer at the root.
 
-The metadata of the repository's card has the keys of the Hub's specification of model cards, and `model-index` of Papers
-with Code.
+The metadata of the repository's card has keys of the Hub's specification of model cards, and the key `model-index` of
+Papers with Code.
 """
 
 import json
@@ -26,7 +26,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest, StoredFile
 from onnxreg.schema.manifest.vocabulary import FILENAME, hub_license
 
 MODEL = "model"
-"""The name of the only graph of a version."""
+"""The stem of the alias of a version's only graph."""
 STEMS = {
     "float32": ("model",),
     "float16": ("model_fp16",),
@@ -36,23 +36,23 @@ STEMS = {
     "int4": ("model_q4",),
     "uint4": ("model_q4",),
 }
-"""File names without suffix, by precision."""
+"""The stems of aliases, by precision."""
 FOLDERS = {
     "onnx": ("transformersjs", "webgpu", "onnx", "onnx-android", "onnx-int8", "onnx-int4"),
     "": ("onnx-android", "onnx", "onnx-int8", "onnx-int4", "transformersjs", "webgpu"),
 }
-"""The formats that may be in each folder of aliases, the first choice first."""
+"""The formats whose graphs get aliases in each folder, the preferred format first."""
 PIPELINE_TAGS = {
     "pooling": "sentence-similarity",
     "default": "feature-extraction",
     "sequence-classification": "text-classification",
 }
-"""The Hub's word for a task, if it differs from onnxreg's."""
+"""The Hub's name of a task, if it differs from onnxreg's."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayoutFile:
-    """A file of a repository. `alias_of` is the version's own path for the same bytes, if `path` is an alias."""
+    """A file of a repository. If `path` is an alias, `alias_of` is the path of the same bytes in the version."""
 
     path: str
     digest: Digest
@@ -128,7 +128,7 @@ def _alias(file: StoredFile, path: str) -> LayoutFile:
 
 
 def pipeline_tag(manifest: Manifest) -> str | None:
-    """The Hub's word for the model's task; None if the manifest has no task."""
+    """The Hub's name of the model's task; None if the manifest has no task."""
     return None if manifest.task is None else PIPELINE_TAGS.get(manifest.task, manifest.task)
 
 
@@ -136,7 +136,7 @@ _COMPANIONS = re.compile(
     r"(?:[0-9]+_[A-Za-z]+/)?[^/]+\.json|[0-9]+_[A-Za-z]+/model\.safetensors|[^/]+\.jinja|[^/]+\.tiktoken|(?:vocab|merges)\.txt"
     r"|(?:sentencepiece\.bpe|spiece|spm|tokenizer|target|source)\.(?:model|spm)"
 )
-"""Files beside a model that a runtime reads: configurations, tokenizers, and modules of sentence-transformers."""
+"""Paths of files beside a model that a runtime reads: configurations, tokenizers, modules of sentence-transformers."""
 _FOREIGN = re.compile(r".*\.index\.json|openmed-onnx\.json|registry\.json")
 _VARIANT = re.compile(
     r"_(?:fp32|fp16|bf16|int8|uint8|int4|quantized|q[1248](?:f16)?|uint8f16|bnb4|optimized|O[1-4]|qint8_\w+|quint8_\w+)$"
@@ -144,7 +144,7 @@ _VARIANT = re.compile(
 
 
 def is_companion(path: str) -> bool:
-    """True if the file at `path` is beside a graph, and the runtime of this graph reads the file."""
+    """True if the file at `path` is a file beside a graph that the graph's runtime reads."""
     return _COMPANIONS.fullmatch(path) is not None and _FOREIGN.fullmatch(path) is None
 
 
@@ -173,7 +173,7 @@ def card_metadata(manifest: Manifest, paths: Collection[str]) -> dict[str, Any]:
         ]
     origin = manifest.source_model_id or (manifest.source and manifest.source.id)
     if origin == manifest.name and not (manifest.source and manifest.source.revision):
-        origin = None  # local files have the model's own name
+        origin = None  # the source is local: its id is the model's own name
     return {
         **(hub_license(manifest.license) if manifest.license else {}),
         **({"pipeline_tag": tag} if tag else {}),

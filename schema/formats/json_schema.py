@@ -1,7 +1,7 @@
 """The documents of onnxreg as JSON Schema (draft 2020-12), generated from the models.
 
 The schemas have shapes, types, patterns and limits. Rules about several fields (a parent is one of the artifacts, paths do
-not collide, a certificate is about the artifact's own bytes) are in the models only.
+not collide, a certificate is about the artifact's own bytes) are checked only by the Python classes.
 """
 
 import json

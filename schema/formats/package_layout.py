@@ -1,7 +1,7 @@
-"""The layout of a version as a model package of ONNX Runtime, schema 1.0. Pure: reads no files, as all digests are known.
+"""The layout of a version as a model package of ONNX Runtime, schema 1.0. Pure: made from the manifest alone.
 
-Source: `model_package/README.md` of ONNX Runtime. A component is a logical model, a variant one build of it for one
-execution provider, a shared asset a directory named by its `directory_digest`.
+Source: `model_package/README.md` of ONNX Runtime. A component is a logical model; a variant is one file of the model for
+one execution provider; a shared asset is a directory named by its `directory_digest`.
 """
 
 import json
@@ -41,7 +41,7 @@ class PackageVariant(NamedTuple):
 
 @dataclass(frozen=True)
 class PackageLayout:
-    """The content of a package: documents as bytes by path, files of the version, and the paths of artifacts left out."""
+    """The content of a package: documents (bytes by path), files of the version, and the paths of omitted artifacts."""
 
     component: str
     documents: Mapping[str, bytes]
@@ -57,11 +57,11 @@ class PackageLayout:
 
 
 def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequence[Artifact]) -> PackageLayout:
-    """Lay out artifacts of a version as one component. Each artifact is a directory with a variant for the CPU, and a
+    """Lay out artifacts of a version as one component. Each artifact gets a directory, a variant for the CPU, and a
     variant for every execution provider that the artifact names.
 
-    The files beside the artifacts are one shared asset. Variants are in the order of the artifacts, by which ONNX Runtime
-    chooses among equals. Raise InputError if ONNX Runtime can load none of the artifacts.
+    The files beside the artifacts are one shared asset. Variants have the order of the artifacts; of equal variants ONNX
+    Runtime chooses the first. Raise InputError if ONNX Runtime can load none of the artifacts.
     """
     chosen = [artifact for artifact in artifacts if artifact.path.endswith(LOADABLE)]
     if not chosen:
@@ -77,7 +77,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
     variants: list[PackageVariant] = []
 
     def free(name: str) -> str:
-        """A variant's name that is not used yet: `name`, or `name` with a number."""
+        """An unused name for a variant: `name`, or `name` with a number."""
         choices = chain([name], (f"{name}-{number}" for number in count(2)))
         return next(choice for choice in choices if choice not in bodies)
 
@@ -89,7 +89,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
         files.update({f"model/{name}/{entry.path}": entry for entry in own_files})
         facts = {"format": artifact.format, "precision": artifact.precision, "directory": str(directory)}
         preferred = [provider(name) for name in artifact.metadata.execution_providers]
-        # as resolve has it: the CPU and what it names; of the format `webgpu` only what it names
+        # as in resolve: the CPU and the providers that it names; for the format `webgpu` only these
         every = (preferred or ["webgpu"]) if artifact.format == "webgpu" else ["cpu", *preferred]
         providers = [PROVIDERS[name] for name in dict.fromkeys(every) if name in PROVIDERS] or [
             PROVIDERS["cpu"]
@@ -139,5 +139,5 @@ def _digest(files: Sequence[FileEntry]) -> Digest:
 
 
 def _encode(value: dict[str, Any]) -> bytes:
-    """Encode JSON with the keys in their given order, because the order of variants has a meaning."""
+    """Encode JSON without sorting the keys, because the order of variants has a meaning."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

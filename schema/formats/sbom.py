@@ -1,7 +1,7 @@
 """A version for auditors, made from its manifest: a bill of materials in CycloneDX 1.6 (ECMA-424) with model cards.
 
-The same manifest under the same version gives the same documents: the serial number of a bill follows from the digest, and
-a bill has a time only if one is given. Facts without a place in the standard are in properties `onnxreg:...`.
+The same manifest and version give the same bill: its serial number follows from the digest, and it has a time only if one
+is given. Facts that the standard has no key for are in properties `onnxreg:...`.
 """
 
 import re
@@ -32,7 +32,7 @@ def bill(
 ) -> Json:
     """Make the bill of materials as a JSON value. `timestamp` is as in RFC 3339; `proofs` are by the artifacts' paths.
 
-    `digest` is the digest of the manifest's exact bytes. Without `artifact_states` the states in the manifest count.
+    `digest` is the digest of the manifest's exact bytes. Without `artifact_states` the states in the manifest are used.
     """
     states = {item.path: item.state for item in artifact_states}
     ref = f"{manifest.name}:{version}@{digest}"
@@ -96,7 +96,7 @@ def _version(manifest: Manifest, digest: Digest, version: Version) -> Json:
     if manifest.description is not None:
         value["description"] = manifest.description
     if (source := manifest.source) is not None:
-        # Its digest is one over all source files (see `manifest.Source`), so it is not written as the hash of a file.
+        # The source's digest is over all its files (see `manifest.Source`), so it is not written as the hash of a file.
         ancestor = {
             "type": "machine-learning-model",
             "bom-ref": "source",
@@ -167,7 +167,7 @@ def _metric(check: Check) -> Json:
 
 
 def _formula(recipe: Recipe) -> Json:
-    """The production of the version: the tools that affected its bytes, and the steps in order."""
+    """The making of the version: the tools that affected its bytes, and the steps in order."""
     facts: Facts = [
         ("recipe:profile_version", recipe.profile_version),
         ("recipe:parameters", recipe.parameters),
@@ -206,13 +206,13 @@ def _limitations(limits: list[str]) -> Json:
 
 
 def _properties(facts: Facts) -> Json:
-    """`{"properties": [...]}`, named `onnxreg:<key>`, without facts that are None; `{}` if no fact is left."""
+    """Facts as `{"properties": [...]}`, named `onnxreg:<key>`, without facts that are None; `{}` if none is left."""
     entries = [{"name": f"onnxreg:{key}", "value": _text(value)} for key, value in facts if value is not None]
     return {"properties": entries} if entries else {}
 
 
 def _text(value: object) -> str:
-    """A value as canonical JSON; a text, such as a digest, unchanged."""
+    """A text unchanged; any other value as canonical JSON."""
     return str(value) if isinstance(value, str) else canonical.encode(value).decode()
 
 

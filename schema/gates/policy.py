@@ -23,7 +23,7 @@ class Policy(WrittenDocument):
 
     @property
     def signers(self) -> frozenset[str]:
-        """The names and ids of the keys in these rules: one of these keys must sign the line of the next policy."""
+        """The names and ids of the keys in these rules. The line of the next policy must be signed by one of them."""
         return frozenset(name for rule in self.rules for name in rule.signed_by)
 
     def covering(self, model: str, channel: str) -> tuple[Rule, ...]:
@@ -47,7 +47,7 @@ def policy_of(line: LogLine) -> Policy:
 
 @dataclass(frozen=True)
 class PolicyLog:
-    """Every policy that a registry had, oldest first; the newest one applies. Empty if the registry never had one.
+    """Every policy that a registry had, oldest first; the newest applies. Empty if the registry never had a policy.
 
     The log is the file `policy.jsonl`: chained lines without a state line.
     """
@@ -73,5 +73,5 @@ class PolicyLog:
 
     @property
     def policy(self) -> Policy:
-        """The newest policy, which is the valid one. Raise IntegrityError as `policy_of` does."""
+        """The newest policy, which applies. Raise IntegrityError as `policy_of` does."""
         return policy_of(self.lines[-1]) if self.lines else Policy()

@@ -1,7 +1,7 @@
 """A rule of a policy: its demands on a version, and the check of each demand. Pure.
 
-Each demand has one function. It yields, for every part of the demand, True if the part is met, and a detail for people.
-`Rule` has the keys, each with its function.
+Each demand is a key of `Rule`, annotated with its check function. The function yields, for every part of the demand, True
+if the part is met, and a detail for people.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -36,12 +36,12 @@ Demand = Callable[["Rule", "PromotionCandidate"], Found]
 OF_NOTHING: Mapping[str, tuple[tuple[bool, str], ...]] = dict.fromkeys(
     ("suites", "where", "synthetic"), ((False, "nothing was evaluated"),)
 )
-"""The findings of demands on evaluated artifacts, if no artifact was evaluated."""
+"""The findings of the demands on evaluated artifacts if no artifact was evaluated."""
 NOTHING_BEFORE = "there is no other version to compare with"
 
 
 class GateFinding(Document):
-    """One demand of a rule, its verdict, and the detail in words for people."""
+    """One demand of a rule, its verdict, and a detail for people."""
 
     requirement: Text
     verdict: Literal["pass", "fail"]
@@ -51,8 +51,8 @@ class GateFinding(Document):
 class PromotionEvidence(Document):
     """The evidence of a promotion: the version, the policy that the version met, the findings and the statements.
 
-    `before` is the manifest with which the version was compared. `statements` are the attestations of the manifest in the
-    log. A reader judges the version again, and checks only that the evidence is about this move.
+    `before` is the manifest with which the version was compared. `statements` are the manifest's attestations in the log.
+    A reader does not trust the findings: it checks that the evidence is about this promotion, and judges the version again.
     """
 
     format: Literal["onnxreg-evidence"] = "onnxreg-evidence"
@@ -83,7 +83,7 @@ class PromotionEvidence(Document):
         return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
 
     def refusal(self, reasons: str = "") -> GateError:
-        """The error for a version that misses the policy; `reasons` are by default the names of the failed demands."""
+        """The error for a version that does not meet the policy; by default, `reasons` names the failed demands."""
         reasons = reasons or ", ".join(dict.fromkeys(finding.requirement for finding in self.failed))
         hint = "the findings say what is missing; `reg policy show` shows what is demanded"
         if any(finding.requirement == "signed_by" for finding in self.failed):
@@ -93,7 +93,7 @@ class PromotionEvidence(Document):
 
 @dataclass(frozen=True)
 class PromotionCandidate:
-    """A version to be promoted to a channel, with all that is known about the version.
+    """A version to be promoted to a channel, with the facts that rules test.
 
     Args:
         manifest, digest, size: the version's manifest, its digest, and its size in bytes.
@@ -122,7 +122,7 @@ class PromotionCandidate:
 
     @cached_property
     def full_summary(self) -> VersionSummary:
-        """The version's summary with all artifacts, also with the artifacts of a family that an index file omits."""
+        """The version's summary with all artifacts, including those of a family that an index file omits."""
         return summarize(self.manifest, self.digest, self.size, every=True)
 
     @cached_property
@@ -143,15 +143,15 @@ class PromotionCandidate:
         return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
 
     def evaluated(self, rule: "Rule") -> list[Artifact]:
-        """The artifacts whose evidence a rule judges: the artifacts in the formats of `certified`; by default all artifacts
-        that were evaluated."""
+        """The artifacts whose evidence a rule judges: the artifacts in the rule's formats `certified`; without any, all
+        evaluated artifacts."""
         return self.of_formats(rule.certified) or [
             item for item in self.manifest.artifacts if _losses(item) or item.suite is not None
         ]
 
 
 def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that every artifact of these formats is certified. A later refusal wins; the detail shows both verdicts."""
+    """Check that all artifacts in the formats `certified` are certified. A later refusal wins, and the detail says so."""
     for form in rule.certified:
         artifacts = candidate.of_formats([form])
         if not artifacts:
@@ -167,7 +167,7 @@ def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that enough of the rule's keys signed."""
+    """Check that at least `signatures` (default: all) of the keys `signed_by` signed."""
     signed = [name for name in rule.signed_by if any(name in names for names in candidate.signers)]
     count = sum(not names.isdisjoint(rule.signed_by) for names in candidate.signers)
     threshold = len(rule.signed_by) if rule.signatures is None else rule.signatures
@@ -182,7 +182,7 @@ def _signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that each suite certified each artifact, in the manifest or later, and did not refuse it."""
+    """Check that each artifact was certified on each suite, in the manifest or later, and refused on none."""
     for artifact, suite in product(candidate.evaluated(rule), rule.suites):
         states = {item.state for item in candidate.later(artifact) if item.suite == suite}
         if artifact.suite == suite:
@@ -193,9 +193,9 @@ def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check the loss of recall in the manifest, which must be known, and in later evaluations that measured it.
+    """Check the loss of recall in the manifest, which must be known, and in each later evaluation that measured a loss.
 
-    With `loss_interval` the upper end of the loss's interval is compared, not the loss itself.
+    With `loss_interval`, the upper end of the loss's interval is compared in place of the loss.
     """
 
     def judge(check: Check | None, unknown: str, verb: str) -> tuple[bool, str]:
@@ -237,7 +237,7 @@ def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _synthetic(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that each suite says that it is not synthetic; a suite that says nothing fails."""
+    """Check that the suite of each artifact says that it is not synthetic; a suite that does not say so fails."""
     words = {True: "synthetic", False: "not synthetic", None: "not said to be real"}
     for artifact in candidate.evaluated(rule):
         evidence = artifact.certification.evidence
@@ -269,7 +269,7 @@ def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _contract(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that the registry has an artifact with each of these contracts, which released apps ask for."""
+    """Check that, for each contract of a released app in `contract`, the registry has an artifact."""
     for digest in rule.contract:
         artifacts = [item for item in candidate.full_summary.artifacts if item.contract == digest]
         paths = [item.path for item in artifacts if candidate.held is None or item.path in candidate.held]
@@ -283,7 +283,7 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that each smaller artifact has a proof, signed if the rule says so, to be a rounded float32 artifact.
+    """Check that each smaller artifact is proven to be a rounded float32 artifact, signed by a key of `signed_by` if any.
 
     The newest valid report decides, so that a later report can withdraw a verdict.
     """
@@ -319,7 +319,7 @@ def _different(words: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _check_where(text: str) -> str:
-    """Check an expression: it may test fields of an artifact, but no status of the version, which a promotion changes."""
+    """Check an expression. It may test only fields of an artifact, because a promotion changes the version's status."""
     for name in sorted(parse(text).fields - {*ARTIFACT_FIELDS}):
         raise InputError(f"{name} is not a field of an artifact: these are {', '.join(ARTIFACT_FIELDS)}")
     return text

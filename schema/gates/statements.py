@@ -1,11 +1,11 @@
 """Statements about published bytes, each a blob and an event of the log: evaluations, proofs, measured speed.
 
-An evaluation is the certificate that an export writes, which also has `task`, `metrics` and `resampling`, or a short
-document of another tool (docs/gates.md). The loss is the check `quant_recall_delta`. A proof says that an artifact is its
-parent, rounded; anybody can repeat the proof from the two files (docs/prove.md). A latency depends on the machine and the
-moment, which a manifest does not record, so it is attested after publication; no gate tests it. Its checks are `latency of
-batch 8` or `latency, short (17 tokens)`, with the metric `median_ms`, `p95_ms` or `ratio`, a multiple of the parent's
-latency.
+An evaluation is the certificate that an export writes (with `task`, `metrics` and `resampling`), or a shorter document of
+another tool (docs/gates.md). The loss of recall is the check `quant_recall_delta`. A proof says that an artifact is its
+parent, rounded; anybody can repeat the proof from the two files (docs/prove.md). A latency is attested after publication,
+because it depends on the machine and the moment, which a manifest does not record; no rule tests it. Its checks are
+`latency of batch 8` or `latency, short (17 tokens)`, with the metric `median_ms`, `p95_ms` or `ratio` (to the parent's
+latency).
 """
 
 from collections.abc import Collection
@@ -30,7 +30,7 @@ State = Literal["certified", "refused", "unknown"]
 
 
 class ItemScores(Document):
-    """The file with the published scores of single items, and the file's SHA-256."""
+    """The path and SHA-256 of the file with the published scores of single items."""
 
     path: RelPath
     digest: Digest
@@ -39,8 +39,8 @@ class ItemScores(Document):
 class MetricRecord(Document):
     """The figures of one metric on one artifact, and the rule that judged them.
 
-    `limit` is the loss that the artifact must stay below. `parent`, `value` and `loss` are None if nothing was measured.
-    `interval` is the paired 95 % interval of the loss. `package` is the distribution of the plug-in that has the metric.
+    `limit`: the loss must be below it. `parent` and `value` are the figures of parent and artifact; they and `loss` are
+    None if not measured. `interval` is the paired 95 % interval of the loss; `package` the distribution of a plug-in metric.
     """
 
     metric: Text
@@ -108,14 +108,14 @@ Verdict = Literal["proven", "bounded", "not-provable"]
 
 
 class RuleCount(Document):
-    """A rule of docs/prove.md, and the number of times it was used."""
+    """A rule of docs/prove.md, and the number of its uses."""
 
     rule: Text
     count: Annotated[Count, Field(gt=0)]
 
 
 class LargestError(Document):
-    """The largest error of a weight, in steps of the weight's scale, and the weight's tensor and index."""
+    """The largest rounding error of a weight, in steps of its scale, and the weight's tensor and index."""
 
     steps: Annotated[float, Field(ge=0)]
     tensor: Text
@@ -125,9 +125,9 @@ class LargestError(Document):
 class FaithfulnessReport(Document):
     """The result of one proof.
 
-    `reasons` say why the verdict is not `proven`. `weights` counts the floating-point values compared, `quantized` the
-    values stored as codes, `clipped` the values beyond their scale's range, `ranges` the activations whose range the file
-    fixes. `rewrites`, `scales` and `roundings` name the rules used. Nodes and tensors that no output needs are `unread`.
+    `reasons` say why the verdict is not `proven`. `weights` counts the compared floating-point values, `quantized` the
+    values stored as integers, `clipped` the values beyond their scale's range, `ranges` the activations with a fixed range.
+    `rewrites`, `scales` and `roundings` name the rules used. `unread` lists nodes and tensors that no output needs.
     """
 
     format: Literal["onnxreg-faithfulness"]
@@ -158,7 +158,7 @@ class FaithfulnessReport(Document):
 
 @dataclass(frozen=True)
 class RecordedProof:
-    """A proof in a log. `signers` has the names and the id of each trusted key that validly signed the proof."""
+    """A proof in a log. `signers` has, for each trusted key that validly signed the proof, the key's names and id."""
 
     report: FaithfulnessReport
     signers: tuple[frozenset[str], ...] = ()
@@ -169,22 +169,22 @@ class RecordedProof:
 
     @property
     def authority(self) -> str:
-        """The signers in words: `signed by a, b`, or `unsigned`. A key is called by its shortest name or id."""
+        """The signers in words: `signed by a, b`, or `unsigned`. Each key is named by the shortest of its names and id."""
         names = sorted(min(each_key, key=len) for each_key in self.signers)
         return f"signed by {', '.join(names)}" if names else "unsigned"
 
 
 def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact | None:
-    """The artifact that a proof compares with: the nearest float32 ancestor, else the parent; None without a parent."""
+    """The artifact with which a proof compares: the nearest float32 ancestor, else the parent; None without a parent."""
     lineage = manifest.ancestors(artifact)
     exact = (item for item in lineage if item.precision == FULL_PRECISION)
     return next(chain(exact, lineage), None)
 
 
 class TimedArtifact(Document):
-    """The latency of one artifact, in milliseconds for each run of a whole batch, or of one input of a suite.
+    """The latency of one artifact, in milliseconds per run of a batch, or of one input of a suite.
 
-    A check with the metric `ratio` compares with `parent`, the file in full precision, in the same run.
+    A check with the metric `ratio` divides by the latency of `parent`, the full-precision file, in the same benchmark.
     """
 
     artifact: Digest
@@ -194,7 +194,7 @@ class TimedArtifact(Document):
 
 
 class TimedCandidate(Document):
-    """The latency of a file that a search made and may not have published."""
+    """The latency of a candidate file of a search, which need not be published."""
 
     name: Text
     checks: Items[Check]
@@ -220,7 +220,7 @@ class BenchmarkDocument(Document):
 
     @property
     def speeds(self) -> dict[Digest, Speed]:
-        """The largest ratio of each artifact, if any was measured, as a `timing` event has it."""
+        """The speed with the largest ratio of each artifact, in the form of a `timing` event."""
         machine = {"isa": self.isa[:MAX_MACHINE_CHARS], "runtime": self.runtime[:MAX_MACHINE_CHARS]}
         speeds: dict[Digest, Speed] = {}
         for item in self.artifacts:
