@@ -1,7 +1,7 @@
 """The table of docs/architectures.md: tiny models of 60 architectures, exported by `reg export DIRECTORY`.
 
-    python tests/support/tasks/table.py [NAME]...    # run these rows (default: all), then write docs/architectures.md
-    python tests/support/tasks/table.py --check      # exit with 1 if the page is not the one of docs/architectures.json
+    PYTHONPATH=tests python tests/support/tasks/table.py [NAME]...    # run these rows (default: all), write the page
+    PYTHONPATH=tests python tests/support/tasks/table.py --check      # exit with 1 unless the page fits the .json file
 
 Each row is a process of its own, and its result a line of docs/architectures.json. Configurations are as published, but for
 sizes; weights are random. A precision counts if its graph loads in ONNX Runtime and passes the checks of the export.
@@ -93,9 +93,9 @@ tokenizer and the processor of the published checkpoint: `reg export DIRECTORY -
 chooses the task. Of {rows} architectures {full} work in float32 and {small} in INT8; what is
 refused is not published. The figures are the worst of a run: the difference from PyTorch at other
 batches and sizes as a share of the largest value, and the least cosine of an INT8 output with the
-checkpoint's, on random weights. Float32 works if the difference is at most a thousandth, INT8 if
-the cosine is at least 0.9. Made with PyTorch {torch}, transformers {transformers} and ONNX
-Runtime {onnxruntime} by `python tests/support/tasks/table.py`, from
+checkpoint's, on random weights and vocabularies, so they vary a little. Float32 works up to a
+thousandth, INT8 from 0.9. Made with PyTorch {torch}, transformers {transformers} and ONNX Runtime
+{onnxruntime} by `PYTHONPATH=tests python tests/support/tasks/table.py`, from
 [architectures.json](architectures.json). *Optimum*: the types in the table of optimum-onnx
 {optimum} (`optimum/exporters/onnx/model_configs.py`).
 """
