@@ -28,7 +28,7 @@ TensorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
 Percentile = Annotated[float, Field(gt=50, lt=100)]
 FACTORY_KEYS = frozenset({"factory", "arguments", "input"})
-"""The keys of a backbone that need a factory."""
+"""The keys of a backbone that are for a factory, and mean nothing without one."""
 Above0 = Annotated[float, Field(gt=0)]
 Bytes = Annotated[Count, BeforeValidator(size), WithJsonSchema({"type": ["integer", "string"]})]
 
@@ -39,9 +39,9 @@ class BackboneSpec(WrittenDocument):
     `classes` are the backbone's class ids in order; the checkpoint's config must have the same ids. `logits` and
     `embedding` name the outputs of the graph.
 
-    With a `factory` (`module:function` or `file.py:function`), this function gets `arguments` and makes the module, and
-    `checkpoint` is a file with the weights. `input` is (channels, height, width). The module returns a dict with both
-    outputs under their names, or a tuple (logits, embedding).
+    A `factory` (`module:function` or `file.py:function`) is called with `arguments` and returns the module. Then
+    `checkpoint` is a file with the weights, and `input` the shape (channels, height, width). The module returns a dict with
+    both outputs under their names, or a tuple (logits, embedding).
     """
 
     checkpoint: Text
@@ -70,9 +70,9 @@ class HeadsSpec(WrittenDocument):
 
     `folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`.
 
-    `none` lists the classes without a head. `classes` maps a class id to the classes of its head, if their order must not
-    change; the head's checkpoint must record the same classes, or none. `activation` is applied between the layers of a
-    head; `file` is the folder of the heads' graphs, `logits` the name of their output.
+    `none` lists the classes without a head. `classes` optionally maps a class id to the classes of its head, in order; the
+    head's checkpoint must record the same classes, or none. `activation` is applied between the layers of a head; `file`
+    is the folder of the heads' graphs, `logits` the name of their output.
     """
 
     folder: Text
@@ -84,10 +84,10 @@ class HeadsSpec(WrittenDocument):
 
 
 class DetectorSpec(WrittenDocument):
-    """The settings of the out-of-distribution detector, and its rows: `.npz` files with `input` or `embedding`.
+    """The out-of-distribution detector: its settings, and its data, which are `.npz` files with `input` or `embedding`.
 
-    The detector is fitted to the rows `fit`; its threshold is a `percentile` of the distances of the rows `calibrate`.
-    `shrinkage` shrinks the covariance; the default is Ledoit and Wolf's.
+    The detector is fitted to the rows of `fit`; its threshold is a `percentile` of the distances of the rows of
+    `calibrate`. `shrinkage` shrinks the covariance; the default is Ledoit and Wolf's estimate.
     """
 
     fit: Text
@@ -98,17 +98,17 @@ class DetectorSpec(WrittenDocument):
 
 
 class VariantsSpec(WrittenDocument):
-    """The precisions of each role besides float32."""
+    """The precisions to make for each role, besides float32."""
 
     backbone: Items[Literal["float16", "int8"]] = ("float16", "int8")
     head: Items[Literal["float16", "int8"]] = ("float16", "int8")
 
 
 class ParityLimits(WrittenDocument):
-    """The largest difference that an output may have.
+    """The largest difference allowed in an output, by precision.
 
-    For float32 this is the absolute difference from the checkpoint; for other precisions the difference from float32,
-    relative to the largest float32 value (at least 1).
+    For float32 it is the absolute difference from the checkpoint's output; for other precisions the difference from the
+    float32 output, divided by its largest absolute value (at least 1).
     """
 
     float32: Above0 | None = 0.01
@@ -133,10 +133,10 @@ class SizeLimits(WrittenDocument):
 
 
 class FamilyLimits(WrittenDocument):
-    """The limits of a release; null removes a limit.
+    """The limits that a family must meet to be published; null removes a limit.
 
-    `ood_true_positive` is the least share of `outliers` that must be rejected; `latency_p95` the most milliseconds of
-    backbone, head and detector together, on the CPU (95th percentile).
+    `ood_true_positive` is the least share of `outliers` that the detector must reject; `latency_p95` limits the 95th
+    percentile of the time, in milliseconds on the CPU, of backbone, head and detector together.
     """
 
     parity: ParityLimits = ParityLimits()
@@ -150,8 +150,8 @@ class FamilyFile(WrittenDocument):
 
     `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`): images not used for training, on
     which precisions are compared and the detector is measured. `preprocessing` has the keys of the manifest's
-    `preprocessing`; its size is the size of the backbone's input. `certify` maps a member (`backbone`, `head:<id>`) to the
-    suite on which the member's other precisions are judged against float32: see docs/certification.md.
+    `preprocessing`; its size is the size of the backbone's input. `certify` maps a member (`backbone`, `head:<id>`) to a
+    suite, which judges the member's lower precisions against float32: see docs/certification.md.
     """
 
     family: First

@@ -1,7 +1,7 @@
-"""`onnxreg.lock`: the exact artifacts that an app's build takes, so that the next build takes the same ones.
+"""`onnxreg.lock`: the exact artifacts of an app's build, so that the next build uses the same ones.
 
-Each model has one entry, sorted by name: the question and the answer, with the digest of every file. The lock has no facts
-about the machine or the time: equal answers give equal bytes. `docs/lock.md` describes the format.
+Each model has one entry, sorted by name: the request and its answer, with the digest of every file. The lock has no facts
+about the machine or the time, so that equal answers give equal bytes. `docs/lock.md` describes the format.
 """
 
 import json
@@ -26,7 +26,7 @@ FORMAT_VERSION = 1
 
 
 class ChosenArtifact(Record, frozen=True):
-    """The artifact that answered. `contract` is the digest of all that an app relies on (None: not recorded)."""
+    """The artifact that `resolve` chose. `contract` is the digest of what an app's code relies on (None: not recorded)."""
 
     format: str
     precision: str
@@ -35,9 +35,9 @@ class ChosenArtifact(Record, frozen=True):
 
 
 class LockedArtifact(Record, frozen=True):
-    """One model: the question, and the artifact with which the registry `registry` answered.
+    """One model: the request, and the artifact that the registry with the id `registry` chose.
 
-    `files` are all files that the artifact needs, and the artifact itself, sorted by path.
+    `files` are the artifact and all files that it needs, sorted by path.
     """
 
     name: str
@@ -61,12 +61,12 @@ class LockedArtifact(Record, frozen=True):
 
     @property
     def ref(self) -> Ref:
-        """A reference to the version and to the manifest that the version must have."""
+        """The ref of the version, with the digest of its manifest."""
         return Ref(self.name, str(self.version), self.manifest)
 
     @property
     def size(self) -> int:
-        """The bytes to download; equal files count once."""
+        """The number of bytes to download; equal files count once."""
         return sum({file.digest: file.size for file in self.files}.values())
 
     def __str__(self) -> str:
@@ -106,15 +106,15 @@ class Lockfile:
     def with_entries(self, entries: Iterable[LockedArtifact]) -> "Lockfile":
         """Add these entries, or replace the entries of the same models.
 
-        An entry that differs only in the registry that answered is kept: a lock is about digests, and every registry with
-        the version has the same digests.
+        If a new entry differs from the old one only in the registry, the old entry stays: the digests are the same in every
+        registry.
         """
         locked = {entry.name: entry for entry in entries}
         moved = {name: self.models[name] for name, entry in locked.items() if self.is_moved(entry)}
         return Lockfile.of({**self.models, **locked, **moved}.values())
 
     def is_moved(self, entry: LockedArtifact) -> bool:
-        """True if the lock has this answer, but from another registry."""
+        """True if the lock has this entry, except that another registry answered."""
         before = self.models.get(entry.name)
         return before is not None and before != entry == before.replace(registry=entry.registry)
 

@@ -1,7 +1,7 @@
 """A recipe as people write it: the source, a tree of passes, the outputs to publish, and limits on the outputs.
 
-docs/recipes.md explains recipes, docs/fleets.md job files, which list exports (`JobRow`). An unknown key is an error. The
-manifest records the steps that were run in another document, `parts.Recipe`.
+docs/recipes.md explains recipes; docs/fleets.md explains job files, which list exports (`JobRow`). An unknown key is an
+error. A manifest records the steps that were run in another form, `parts.Recipe`.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -29,14 +29,14 @@ StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 UpTo1024 = Annotated[Count, Field(gt=0, le=1_024)]
 Metric = Literal["max_abs_diff", "min_cosine", "argmax_agreement", "bytes"]
 LEAST = frozenset({"min_cosine", "argmax_agreement"})
-"""The metrics whose higher values are better, and whose limit is a `min`; other metrics have a `max`."""
+"""The metrics with a lower limit, `min`, because higher values are better; other metrics have a `max`."""
 
 
 class RecipeStep(WrittenDocument):
-    """One pass to run. `input` names the step whose result the pass takes (absent: the source).
+    """One pass to run. `input` names the step whose result the pass reads (absent: the source).
 
-    `data` is a `.npz` file, or a directory of such files, for passes that measure; its path is relative to the recipe. If a
-    dependency of its pass is not installed, an `optional` step is skipped, and the manifest records this.
+    `data` is a `.npz` file, or a directory of such files, for passes that calibrate; its path is relative to the recipe. An
+    `optional` step is skipped if a dependency of its pass is not installed; the manifest records the skipped step.
     """
 
     name: StepName
@@ -50,8 +50,8 @@ class RecipeStep(WrittenDocument):
 class RecipeOutput(WrittenDocument):
     """A step's result to publish.
 
-    The default `format` is read from the graph. `golden` is the tolerance of this artifact's golden vectors
-    for other runtimes, relative to the largest output value; 0 leaves the vectors out. `member` is the
+    The default `format` is read from the graph. `golden` is the tolerance of the artifact's golden vectors (inputs and
+    outputs for testing other runtimes), relative to the largest output value; 0 omits the vectors. `member` is the
     artifact's name as a stage of a pipeline.
     """
 
@@ -65,8 +65,8 @@ class RecipeOutput(WrittenDocument):
 class RecipeCheck(WrittenDocument):
     """A limit on a measurement of an output; if a limit is broken, nothing is published.
 
-    `output` is the path of an output, or `*`. `max_abs_diff` is limited by `max`, or by `share` of the source's largest
-    value. `bytes` is the size of the file. All other metrics compare with the source.
+    `output` is the path of an output, or `*` for all. The metric `bytes` is the size of the file; all others compare with
+    the source. `max_abs_diff` is limited by `max`, or by `share`, a part of the source's largest value.
     """
 
     output: Text = "*"
@@ -89,8 +89,8 @@ class RecipeCheck(WrittenDocument):
 class MetricLimit(WrittenDocument):
     """A metric by which outputs are judged.
 
-    `limit` is the loss against the source that an artifact must stay below. `settings` are passed to the metric's rule,
-    such as `{min_gold_chars: 200}` for `character_recall`.
+    An artifact passes if its loss against the source is below `limit`. `settings` are for the metric's rule, such as
+    `{min_gold_chars: 200}` for `character_recall`.
     """
 
     metric: Text
@@ -104,10 +104,10 @@ class EvaluationRequest(WrittenDocument):
     `suite` is a file; its path is relative to the recipe. `name` is put before the names of the metrics, as in
     `sts/spearman`. Without `metrics`, all metrics of the task for which the suite has data are measured. `artifacts` are
     paths of outputs; by default all outputs whose precision is not float32. `item_scores` publishes the scores of single
-    items, sorted, as numbers only. `margin`: certify only if the whole interval of the loss is below the limit. `label_map`
-    gives each label of gold spans a label of the model, or excludes it (null); `label_names: openmed` matches spellings
-    that OpenMed treats as equal. `half` reads one half of the suite's groups, drawn with `seed`: a search chooses on one
-    half and confirms on the other.
+    items, sorted, as numbers only. With `margin`, an artifact is certified only if the whole interval of its loss is below
+    the limit. `label_map` maps each label of gold spans to a label of the model, or to null, which excludes it;
+    `label_names: openmed` matches spellings that OpenMed treats as equal. `half` is the half of the suite's groups, drawn
+    with `seed`, that is read: a search chooses on one half and confirms on the other.
     """
 
     suite: Text
@@ -123,7 +123,7 @@ class EvaluationRequest(WrittenDocument):
 
 
 class SearchCandidate(WrittenDocument):
-    """A candidate of a search. Its first step takes the result of the search's `input`, each other step the last result."""
+    """A candidate of a search: steps in order. The first step reads the result of the search's step `input`."""
 
     name: StepName
     steps: Annotated[Items[RecipeStep], Field(min_length=1, max_length=8)]
@@ -142,11 +142,11 @@ class SearchRequest(WrittenDocument):
     """A search for the smallest artifact that passes the recipe's evaluation: see docs/certification.md.
 
     Candidates start from the result of the step `input`. They are judged on the suite of `evaluation`, and the winner once
-    on the file `confirm`; without `confirm` the suite is split by its groups with `seed`. `candidates` are names of
-    built-in candidates, or steps; by default all built-in candidates. `output` is the path without the mark of the
-    precision: `model.onnx` gives `model_int8.onnx`. `objective` is `bytes`, `latency`, or `fast-enough`: the fewest bytes
-    with at most 1.1 times the latency, on this machine, of the file in full precision.
-    `calibration` has rows (`.npz`) for static quantization. `checks` are limits on the winner, whatever their `output`.
+    on the suite `confirm`; without `confirm`, one suite is split in halves by its groups with `seed`. `candidates` are names
+    of built-in candidates, or steps; by default all built-in candidates. `output` is the winner's path without the mark of
+    its precision: `model.onnx` gives `model_int8.onnx`. `objective` is `bytes`, `latency`, or `fast-enough`: the fewest
+    bytes among files with at most 1.1 times the latency of the file in full precision, on this machine.
+    `calibration` has rows (`.npz`) for static quantization. `checks` limit the winner; their `output` is ignored.
     """
 
     input: StepName
@@ -163,7 +163,7 @@ class SearchRequest(WrittenDocument):
 class Benchmark(WrittenDocument):
     """A benchmark that times the outputs on the CPU.
 
-    For each size of `batches`, `runs` are timed after a warm-up, with `threads` threads.
+    For each batch size in `batches`, a number of `runs` is timed after a warm-up, with `threads` threads.
 
     The figures are attested beside the version, never in its manifest: see docs/vision.md.
     """
@@ -174,9 +174,9 @@ class Benchmark(WrittenDocument):
 
 
 class FieldTranslation(WrittenDocument):
-    """The translation of one field of another tool's document.
+    """The use of one field of another tool's document.
 
-    `value` is the field's value in the document, or its default; null if the field is not used.
+    `value` is the field's value in the document, else its default; null if the field is not used.
     """
 
     field: Text
@@ -200,9 +200,9 @@ class ModelStatements(WrittenDocument):
 class RecipeFile(ModelStatements):
     """A recipe: the source's task, the steps, their outputs and the limits.
 
-    `options` are options of the task. The program sets three keys, which are errors in a file given to `reg export
-    --recipe`: `profile` and `profile_version` name a built-in recipe, and `translation` has the translation of each field
-    of another tool's document.
+    `options` are options of the task. Three keys are set by the program, and are errors in a file for `reg export
+    --recipe`: `profile` and `profile_version` name a built-in recipe; `translation` lists the fields of another tool's
+    document.
     """
 
     recipe: First = 1
@@ -232,9 +232,9 @@ class RecipeFile(ModelStatements):
 class JobRow(ModelStatements):
     """One export of `reg export --batch`. Paths are relative to the job file.
 
-    Exactly one of `profile` (a built-in recipe), `recipe` (a file) and `task` says what to make; `options` belong to the
-    profile or the task; `license` and `description` replace the source's. The default version is the next patch, or 0.1.0;
-    the default name comes from the recipe or the Hub.
+    Exactly one of `profile` (a built-in recipe), `recipe` (a file) and `task` is given; `options` are for the profile or the
+    task; `license` and `description` replace those of the source. The default version is the next patch, or 0.1.0; the
+    default name comes from the recipe or the Hub.
     """
 
     source: Text | None = None

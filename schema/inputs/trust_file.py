@@ -1,4 +1,4 @@
-"""The reader's own policy of trust, a TOML file: the signatures that count for each model, and where they are required.
+"""The trust file, in TOML: the keys that a user trusts for each model, and the signatures that the user requires.
 
 docs/signing.md shows the file and explains its keys; `TrustedKey` and `SignatureRequirement` are its two tables.
 """
@@ -26,7 +26,7 @@ REMOVED = {
     "witnesses": f"write lines = true: {SIGNED}",
     "approvals": 'write lines = true for models = [".policy"]: each policy is signed by a key that the one before it names',
 }
-"""Keys that older trust files had, and their replacements."""
+"""Keys of older trust files, and what to write instead."""
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,9 +34,9 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RevocationPoint(_Table, frozen=True):
-    """A log line and its digest, so that no line can be inserted before it.
+    """A line of a log, by its number and digest: a log with another line up to there does not have this digest.
 
-    Up to this line a revoked key still counts (`until`), or no signature is needed (`after`).
+    Up to this line, a revoked key still counts (`until`), or no signature is needed (`after`).
     """
 
     registry: str
@@ -64,7 +64,7 @@ class _KeyTable(_Table, frozen=True, kw_only=True):
 
 
 class TrustedKey(_KeyTable, frozen=True, kw_only=True):
-    """A key, the reader's name for the key, and patterns of the models that the key may sign."""
+    """A key, the user's name for the key, and patterns of the models that the key may sign."""
 
     name: str
     key: PublicKey  # type: ignore[assignment]
@@ -74,9 +74,9 @@ class TrustedKey(_KeyTable, frozen=True, kw_only=True):
 
 
 class SignatureRequirement(_Table, frozen=True):
-    """The signatures that some models require. `keys` are names; an empty list means any trusted key.
+    """A requirement of signatures for some models. `keys` are names; an empty list means any trusted key.
 
-    Lines must be signed from line `since` on; in a log that `after` names, from the line after that point on.
+    Lines must be signed from line `since` on; in a log that a point in `after` names, from the line after this point on.
     """
 
     models: tuple[str, ...] = ("*",)
@@ -94,7 +94,7 @@ class SignatureRequirement(_Table, frozen=True):
             raise InputError("a requirement asks for nothing", "write lines = true, versions = true, or both")
 
     def anchor(self, registry: str, model: str) -> RevocationPoint | None:
-        """The line of a log up to which no line needs a signature; None if the file names none."""
+        """The point in `after` up to which this log needs no signatures; None if `after` has none for the log."""
         return next(
             (point for point in self.after if (point.registry, point.model) == (registry, model)), None
         )
@@ -107,7 +107,7 @@ class _TrustFile(_Table, frozen=True):
 
 @dataclass(frozen=True)
 class Trust:
-    """The keys that a reader trusts, by id, and the reader's requirements."""
+    """The keys that a user trusts, by id, and the user's requirements."""
 
     keys: Mapping[str, TrustedKey] = field(default_factory=dict)
     requirements: tuple[SignatureRequirement, ...] = ()
@@ -116,14 +116,14 @@ class Trust:
         return next((key for key in self.keys.values() if key.name == name), None)
 
     def lineage(self, key: TrustedKey) -> list[TrustedKey]:
-        """The key, the key that it replaces, the key that this second key replaces, and so on."""
+        """A key and its predecessors, newest first: each replaces the next (`replaces`)."""
         keys = [key]
         while (old := self.named(keys[-1].replaces or "")) is not None and old not in keys:
             keys.append(old)
         return keys
 
     def signers(self, keyids: Iterable[str]) -> tuple[frozenset[str], ...]:
-        """The signers with these trusted keys, as sets of names and ids; a key and the keys it replaces are one signer."""
+        """The signers with these trusted keys, each a set of names and ids. A key and its predecessors are one signer."""
         names: dict[str, frozenset[str]] = {}
         for lineage in (self.lineage(self.keys[keyid]) for keyid in keyids):
             own = {name for key in lineage for name in (key.name, key.key.id)}
@@ -131,7 +131,7 @@ class Trust:
         return tuple(names.values())
 
     def governs(self, registry: str) -> bool:
-        """True if a registry must have a log of policies, because a requirement lists that log among its models."""
+        """True if a registry must have a policy log, because a requirement names `.policy` among its models."""
         return any(POLICY_LOG in need.models for need in self.required(registry, POLICY_LOG))
 
     def concerns(self, registry: str, model: str) -> bool:
@@ -175,7 +175,7 @@ def read_trust(data: bytes, label: str) -> Trust:
             if len(replaced) == len(lineages[name]):
                 raise InputError(f"key {name[:80]!r} replaces itself")
         requirements = []
-        for need in file.require:  # a key that replaces one of its keys, directly or not, counts too
+        for need in file.require:  # a successor of one of its keys counts too
             heirs = (name for name, lineage in lineages.items() if not lineage.isdisjoint(need.keys))
             requirements.append(structs.replace(need, keys=tuple(dict.fromkeys((*need.keys, *heirs)))))
         return Trust(trust.keys, tuple(requirements))

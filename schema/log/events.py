@@ -1,11 +1,11 @@
-"""Events: self-contained facts about one model; and the hash-chained lines that put events in order.
+"""Events, which are self-contained facts about one model, and the hash-chained log lines that order them.
 
-The id of an event is the SHA-256 of its canonical bytes, so that any registry's log recognises the event.
+The id of an event is the SHA-256 of its canonical bytes, so it is the same in the log of every registry.
 
-A line is one registry's statement that the event came next: `{"seq", "prev", "event", "via"?, "sig"?}`. `prev` is the
-digest of the previous line (of `genesis` for the first line), `via` says from which registry's log the event was taken, and
-`sig` is a signature over the line without `sig` (`dsse.sign_line`). A line's digest covers its `sig` too, so removing a
-signature changes the chain.
+A line says that the event came next in the log of one registry: `{"seq", "prev", "event", "via"?, "sig"?}`. `prev` is the
+digest of the previous line (for the first line `genesis`), `via` the registry and line from which the event was copied, and
+`sig` a signature over the line without `sig` (`dsse.sign_line`). A line's digest includes its `sig`, so that removing a
+signature breaks the chain.
 """
 
 import re
@@ -83,7 +83,7 @@ class VersionEvent(Event, frozen=True, kw_only=True):
 
 
 class Publish(VersionEvent, frozen=True, kw_only=True, tag="publish"):
-    """A version was published: its number means this manifest for ever. `size` is the manifest's size in bytes."""
+    """A version was published: the version number means this manifest for ever. `size` is the manifest's size in bytes."""
 
     size: Count
 
@@ -91,8 +91,8 @@ class Publish(VersionEvent, frozen=True, kw_only=True, tag="publish"):
 class Tag(VersionEvent, frozen=True, kw_only=True, tag="tag"):
     """A channel moved to a version. `expects` is the manifest of the channel before the move (absent: no manifest).
 
-    If a policy governs the channel, `policy` is the digest of the policy log's last line then, and `evidence` the blob
-    that says how the version met the rules.
+    If a policy governed the channel, `policy` is the digest of the last line of the policy log at that time, and
+    `evidence` the blob that says how the version met the rules.
     """
 
     tag: str
@@ -119,15 +119,15 @@ class Yank(VersionEvent, frozen=True, kw_only=True, tag="yank"):
 
 
 class Unyank(VersionEvent, frozen=True, kw_only=True, tag="unyank"):
-    """One yank was taken back. `yank` is the id of the yank, so the two events may arrive in any order."""
+    """A yank was taken back. `yank` is the id of the `Yank` event, so that the two events may arrive in any order."""
 
     yank: Digest
 
 
 class Attest(Event, frozen=True, kw_only=True, tag="attest"):
-    """Somebody states something about a manifest, such as an evaluation or a signature. The statement is a blob.
+    """A statement about a manifest, such as an evaluation or a signature, was added. The statement is a blob.
 
-    For an evaluation the event repeats the artifact and the verdict, so that the log alone gives the state.
+    If it is an evaluation, the event repeats its artifact and verdict, so that the state follows from the log alone.
     """
 
     manifest: Digest
@@ -146,7 +146,7 @@ class Unpin(VersionEvent, frozen=True, kw_only=True, tag="unpin"):
 
 
 class GiveUp(VersionEvent, frozen=True, kw_only=True):
-    """The files of a version may be deleted from now on; `how` is the word for the version's status."""
+    """The base of events after which a version's files may be deleted; `how` is the version's status."""
 
     how: ClassVar[Literal["expired", "purged", "dropped"]]
 
@@ -158,13 +158,13 @@ class Expire(GiveUp, frozen=True, kw_only=True, tag="expire"):
 
 
 class Restore(VersionEvent, frozen=True, kw_only=True, tag="restore"):
-    """The files of an expired version were restored: `expire` is the id of the event that expired them."""
+    """The files of an expired version were restored. `expire` is the id of the `Expire` event."""
 
     expire: Digest
 
 
 class Purge(GiveUp, frozen=True, kw_only=True, tag="purge"):
-    """A version was taken down, and its `blobs`, such as leaked bytes, must never return to this model.
+    """A version was taken down. The `blobs`, such as a leaked file, must never return to this model.
 
     The manifest stays, unless it is one of the blobs.
     """
@@ -180,9 +180,9 @@ class Drop(GiveUp, frozen=True, kw_only=True, tag="drop"):
 
 
 class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
-    """The paths, sorted, of a version's artifacts that this registry has; None means all artifacts.
+    """The artifacts of a version that this registry has: their sorted paths; None means all artifacts.
 
-    This event is about one registry and is never sent to another. A registry always has the shared companion files.
+    The event is never sent to another registry. A registry always has the shared companion files.
     """
 
     shorten: ClassVar[str] = "it names every artifact here: take the whole version, or fewer artifacts"
@@ -195,23 +195,23 @@ class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
 
 
 class Fence(Event, frozen=True, kw_only=True, tag="fence"):
-    """The collector changed the head of the log, so that the commit of the push with this `intent` fails."""
+    """The garbage collector added this line to change the head of the log, so that the push with this `intent` fails."""
 
     intent: Intent
 
 
 class PolicyEvent(Event, frozen=True, kw_only=True, tag="policy"):
-    """The registry's rules from now on, in the form that `schema.gates.policy` reads; only the policy log has it."""
+    """The rules of the registry were replaced (see `schema.gates.policy`). Only the policy log has this event."""
 
     rules: list[dict[str, Any]]
 
 
 class OptionalEvent(Event, frozen=True, kw_only=True):
-    """An event that a reader may ignore, since every answer stays right without it. A reader that does not know the kind
-    only keeps the line and its `blobs`.
+    """The base of events that a reader may ignore, because every answer stays right without them. A reader that does not
+    know the kind only keeps the line and its `blobs`.
 
-    `supersedes` has the ids of earlier optional events, whose blobs the log then no longer refers to. `optional` and
-    `blobs` are always written, because their defaults come from a factory.
+    `supersedes` has the ids of earlier optional events, whose blobs are no longer needed. `optional` and `blobs` are always
+    written, because their defaults come from a factory.
     """
 
     optional: Literal[True] = field(default_factory=lambda: True)
@@ -225,8 +225,8 @@ class OptionalEvent(Event, frozen=True, kw_only=True):
 
 
 class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
-    """The deltas of a version from now on. The blobs are `table` (see `schema.delta.delta_format`) and the deltas that the
-    table lists. Without a table the version has no deltas.
+    """The deltas of a version were replaced. The blobs are the `table` (see `schema.delta.delta_format`) and the deltas that
+    it lists. Without a table, the version has no deltas.
     """
 
     version: Version
@@ -240,10 +240,10 @@ class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
 
 
 class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
-    """A channel begins, widens or stops a staged rollout; see `schema.log.state`.
+    """A staged rollout of a channel began, widened or stopped (without `version`); see `schema.log.state`.
 
-    `expects` is the manifest that the channel has before and after. Without `version` the rollout is over. If a policy
-    governs the channel, `policy` and `evidence` are as in `Tag`, and the evidence is the blob.
+    `expects` is the manifest of the channel itself, which does not move. `policy` and `evidence` are as in `Tag`; the
+    evidence is the only blob.
     """
 
     tag: str
@@ -268,7 +268,7 @@ class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
 
 
 class Timing(OptionalEvent, frozen=True, kw_only=True, tag="timing"):
-    """The speeds of a manifest's artifacts, from the benchmark document in the blob; `attest` records the document too."""
+    """Measured speeds of a manifest's artifacts, from the benchmark document in the blob, which an `Attest` records too."""
 
     manifest: Digest
     speeds: Annotated[dict[Digest, Speed], Meta(min_length=1, max_length=MAX_SPEEDS)]
@@ -280,9 +280,9 @@ class Timing(OptionalEvent, frozen=True, kw_only=True, tag="timing"):
 
 
 class UnknownEvent(OptionalEvent, frozen=True, kw_only=True):
-    """An optional event of a kind that a later build added: it has no effect, but its line and its blobs are kept.
+    """An optional event of a kind from a later build. It has no effect, but its line and its blobs are kept.
 
-    `value` is the JSON value that was read, with the keys that only the later build knows.
+    `value` is the whole JSON value, with the keys that only the later build knows.
     """
 
     value: dict[str, Any]
@@ -325,12 +325,12 @@ ModelEvent = (
     | RolloutStep
     | Timing
 )
-"""Any event in a model's log. The policy log has events of the class `PolicyEvent`."""
+"""Any event in a model's log. The policy log has `PolicyEvent`s."""
 KINDS: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in ModelEvent.__args__}
 
 
 def check_time(time: str) -> None:
-    """Raise InputError for an impossible time, such as the 30th of February: rules calculate with times."""
+    """Raise InputError for an impossible time, such as the 30th of February, because retention rules compute with times."""
     try:
         datetime.fromisoformat(time)
     except ValueError:
@@ -351,11 +351,11 @@ def _check_ascending(digests: Sequence[Digest], label: str) -> None:
 
 
 _WITH_FLOATS = PolicyEvent | RolloutStep | Timing | UnknownEvent
-"""The events that may have a float or a non-ASCII key, which msgspec does not write as RFC 8785 demands."""
+"""The events that may have floats or non-ASCII keys, for which msgspec's bytes may differ from RFC 8785."""
 
 
 class Via(Record, frozen=True, forbid_unknown_fields=True):
-    """The origin of a line: the other registry's id, the line's number and digest in its log, and the arrival time here."""
+    """The origin of a copied line: the other registry's id, the line's number and digest there, and the time of copying."""
 
     registry: str
     seq: Count
@@ -369,7 +369,7 @@ class Via(Record, frozen=True, forbid_unknown_fields=True):
 
 
 class _Links(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The keys of a line other than its event."""
+    """The keys of a line, without its event."""
 
     seq: Count
     prev: Digest
@@ -398,7 +398,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
     @property
     def time(self) -> str:
-        """The time at which this registry says that it wrote the line."""
+        """The time at which the line was written to this registry's log, by the writer's clock."""
         return (self.via and self.via.time) or self.event.time
 
     @classmethod
@@ -416,7 +416,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def decode(cls, data: bytes, label: str = "log line", max_bytes: int = MAX_LINE_BYTES) -> "LogLine":
-        """Read one line. Raise InputError unless its bytes are canonical and its kind and keys are known."""
+        """Read one line. Raise InputError if its bytes are not canonical, or a key or required event kind is unknown."""
         canonical.check_size(data, label, max_bytes)
         try:
             line = decode_json(data, cls, label)
@@ -445,9 +445,9 @@ def walk_chain(
     seq: int = 0,
     head: tuple[int, Digest] | None = None,
 ) -> Iterator[LogLine]:
-    """Check and yield the lines after line `seq`, which has the digest `prev`. Each line must name its predecessor's digest.
+    """Check and yield the lines that follow line `seq` with the digest `prev`. Each must name its predecessor's digest.
 
-    Raise IntegrityError at the first break, and if the last line is not `head` (its number and digest).
+    Raise IntegrityError at the first break, and if the last line has not the number and digest in `head`.
     """
     for line in lines:
         seq += 1
@@ -461,5 +461,5 @@ def walk_chain(
 
 
 def genesis(registry: str, name: str) -> Digest:
-    """The digest that the first line of a log has as `prev`: it binds the chain to one registry and model."""
+    """The `prev` of the first line of a log: a digest that binds the chain to one registry and model."""
     return Digest.of(canonical.encode({"name": name, "registry": registry}))

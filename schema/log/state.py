@@ -1,17 +1,17 @@
-"""The state line: the tables of one model, as far as questions need them, computed from the model's log.
+"""The state line: tables about one model, computed from the model's log, with which most queries need one small request.
 
-One small request for this line answers a query. `summaries` has a summary of each of the newest versions and the versions
-of channels and rollouts: `summarize` derives it from the manifest alone, and `reg verify` compares it with the manifest.
+`summaries` has a summary of each of the newest versions and of the versions of channels and rollouts. `summarize` derives
+a summary from the manifest alone, so that `reg verify` can compare the two.
 
-`versions` has the newest versions, the versions of channels and rollouts, and the versions changed since the last sealing
-(a dropped version too, until the next sealing); the checkpoint, a blob, has all versions up to that sealing. `segments` are
-the sealed parts of the log, in order, `SEGMENT_LINES` lines each. `tombstones` are the blobs that were taken down and must
-not return. `refused` are the artifacts that a later evaluation refused, in every version with these bytes. `speeds` are
-measured latencies by manifest and artifact; the checkpoint has none, to keep the bytes that earlier builds write. Keys of
-the state line that a later build added are kept and written back; see `registry.log.log`.
+Sealing moves `SEGMENT_LINES` lines of the log into a blob (`segments`, in order) and writes all versions to another blob,
+the checkpoint. `versions` has the newest versions, the versions of channels and rollouts, and the versions that changed
+since the last sealing (among them dropped versions). `tombstones` are the blobs that were taken down and must not return.
+`refused` are the artifacts that a later evaluation refused, in every version with these bytes. `speeds` are measured
+latencies by manifest and artifact; the checkpoint has none, so that its bytes stay as earlier builds write them. Keys that
+a later build added are kept and written back; see `registry.log.log`.
 
-A staged rollout gives the next release of a channel to a share of its devices first; `schema.query.cohort` says which
-devices take part. `docs/rollouts.md` is the specification.
+A staged rollout gives the next release of a channel to a share of its devices first, which `schema.query.cohort` chooses.
+`docs/rollouts.md` is the specification.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -36,11 +36,10 @@ STATES = ("certified", "unknown", "refused")
 
 
 def effective_state(stated: str, *verdicts: str | None) -> str:
-    """The effective state of an artifact, from the state in the manifest and later verdicts on the same bytes: a refusal
-    wins.
+    """The effective state of an artifact: the state in the manifest, or `refused` if a later verdict on the same bytes
+    refuses it.
 
-    A later certificate changes neither a refusal nor `unknown`, because anybody who can write to the registry could attest
-    a certificate.
+    A later certificate never improves a state, because anybody who can write to the registry could attest a certificate.
     """
     return "refused" if "refused" in verdicts else stated
 
@@ -55,10 +54,10 @@ _Word = Annotated[str, Meta(min_length=1, max_length=MAX_MACHINE_CHARS)]
 
 
 class Speed(Record, frozen=True):
-    """The latency of an artifact on a class of machine: the median, and the `ratio` to the latency at full precision.
+    """The latency of an artifact on a class of machine: the median in milliseconds, and the `ratio` to full precision.
 
-    The figures are for the input with the largest ratio; `low` is the low end of its 95 % interval. The class is the widest
-    instruction set, the runtime with its version, and the threads. `seq` is the log line's number, 0 in the line itself.
+    The figures are for the input with the largest ratio; `low` is the low end of its 95 % interval. A class has the widest
+    instruction set, the runtime with its version, and the threads. `seq` is the number of the log line (0 in the event).
     """
 
     isa: _Word
@@ -80,10 +79,10 @@ class Speed(Record, frozen=True):
 
 
 class ArtifactState(NamedTuple):
-    """The state of an artifact with its three sources: the manifest, later evaluations of this version's artifact, and
-    refusals of the same bytes in other versions.
+    """The state of an artifact, by its three sources: `stated` in the manifest, `attested` (the worst verdict of later
+    evaluations in this version; None without any), and `refused_elsewhere` (a refusal of the same bytes in another version).
 
-    `attested` is the worst verdict of the later evaluations; None without any. `speeds` are from the log.
+    `speeds` are from the log, the newest last.
     """
 
     path: str
@@ -103,7 +102,7 @@ class ArtifactState(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """A sentence for an artifact whose effective state or later evaluation differs from its manifest; else empty."""
+        """A sentence if the effective state, or a later evaluation, differs from the manifest; else empty."""
         if self.state != self.stated:
             is_own = self.attested == self.state
             why = "by a later evaluation" if is_own else "with the bytes of another version"
@@ -123,8 +122,8 @@ def artifact_states(
     refused: Collection[Digest],
     speeds: Mapping[Digest, tuple[Speed, ...]],
 ) -> ArtifactStates:
-    """The states of a version's artifacts; none without a manifest. `attested` are later verdicts on these artifacts,
-    `refused` the artifacts that the log refuses in any version, `speeds` the speeds that were measured for the manifest.
+    """The states of a version's artifacts; empty without a manifest. `attested` has later verdicts by artifact, `refused`
+    the artifacts that were refused in any version of the model, `speeds` the speeds measured for this manifest.
     """
     states = []
     for item in manifest.artifacts if manifest else ():
@@ -135,10 +134,10 @@ def artifact_states(
 
 
 RECALL = "character_recall/"
-"""The prefix of the names of checks that measure one label each."""
+"""The prefix of the names of checks that measure the recall of one label."""
 CERTIFICATE, ITEM_SCORES = "certificate", "item-scores"
 EVIDENCE = frozenset({CERTIFICATE, ITEM_SCORES})
-"""Roles of companion files that prove a verdict: no artifact needs them to run, so a download leaves them out."""
+"""Roles of companion files that are evidence for a verdict. Downloads omit them, because no artifact needs them to run."""
 
 
 class FileSummary(Record, frozen=True):
@@ -160,7 +159,7 @@ class KvCacheSummary(Record, frozen=True):
     max_tokens: Count
 
     def size(self, context: int | None = None) -> int:
-        """Memory in bytes for a context of this many tokens; default: the longest."""
+        """The memory in bytes for a context of `context` tokens (None: the longest context)."""
         return self.bytes_per_token * (self.max_tokens if context is None else context)
 
 
@@ -169,12 +168,11 @@ class ArtifactSummary(Record, frozen=True):
 
     `operators` is the digest of the operator-set blob, the canonical JSON of the manifest's `operators`; `domains` are the
     domains of these operators without `ai.onnx`. `ir_version` is read from the ONNX file. `recall` maps a label to its
-    measured recall, `metrics` the name of a check on the certification's suite to its value. `stated` is the manifest's
-    state if a later evaluation refused the artifact (then `state` is `refused`); an index file never stores it. `member` is
-    the pipeline stage of the artifact. `contrib` lists the contrib operators that the artifact needs, with features that a
+    measured recall, `metrics` the name of a check on the certification's suite to the check's value. `member` is the
+    pipeline stage of the artifact. `contrib` lists the needed contrib operators of ONNX Runtime, and their features that a
     release may lack. `contract` is the digest of what an app's code relies on. `kv_cache` is set for a decoder. `preferred`
-    is True for the winner of the search that made the version. `speeds` come from the log; an index file never stores them
-    in a summary.
+    is True for the winner of the search that made the version. An index file never stores `speeds` and `stated`, which is
+    the manifest's state if a later evaluation refused the artifact (then `state` is `refused`).
     """
 
     format: str
@@ -204,14 +202,14 @@ class ArtifactSummary(Record, frozen=True):
         check_path(self.path)
 
     def after(self, verdict: str | None, speeds: tuple[Speed, ...]) -> "ArtifactSummary":
-        """Copy the summary with the state that follows from a later verdict, and with measured speeds."""
+        """Copy the summary with the effective state after a later verdict, and with measured speeds."""
         state = effective_state(self.state, verdict)
         stated = self.stated if state == self.state else self.state
         return self.replace(state=state, stated=stated, speeds=speeds)
 
 
 class VersionSummary(Record, frozen=True, dict=True):
-    """The summary of a version: manifest, artifacts, and shared companion files; `profile` is the recipe's profile."""
+    """The summary of a version: manifest, artifacts, shared companion files. `size` is the manifest's size in bytes."""
 
     manifest: Digest
     size: Count
@@ -229,8 +227,8 @@ class VersionSummary(Record, frozen=True, dict=True):
 
     @cached_property
     def download_sizes(self) -> tuple[int, ...]:
-        """The bytes that a device must fetch for each artifact: its files and the shared companions; equal files count
-        once."""
+        """For each artifact, the number of bytes that a device must fetch: the artifact's files and the shared companions.
+        Equal files count once."""
         shared, sizes = {entry.digest: entry.size for entry in self.shared_files}, []
         for artifact in self.artifacts:
             own = {artifact.digest: artifact.size, **{entry.digest: entry.size for entry in artifact.files}}
@@ -245,14 +243,14 @@ class VersionSummary(Record, frozen=True, dict=True):
 
     @cached_property
     def members(self) -> tuple[str, ...]:
-        """The stages of a pipeline, in the manifest's order; empty for another model."""
+        """The names of a pipeline's stages, in the manifest's order; empty for another model."""
         named = (artifact.member for artifact in self.artifacts)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     def after(
         self, attested: Mapping[Digest, str], speeds: Mapping[Digest, tuple[Speed, ...]] = {}
     ) -> "VersionSummary":
-        """Copy the summary with the effective states and the speeds of artifacts. `attested` has verdicts, by digest."""
+        """Copy the summary with the effective states and the speeds of artifacts. `attested` has verdicts by artifact."""
         if (attested.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = tuple(
@@ -263,7 +261,7 @@ class VersionSummary(Record, frozen=True, dict=True):
 
 
 def operator_set(artifact: "Artifact") -> bytes | None:
-    """The operator-set blob of an artifact, which versions with equal sets share.
+    """The operator-set blob of an artifact. Versions with equal sets share one blob.
 
     None if the artifact lists no operators.
     """
@@ -276,8 +274,8 @@ def summarize(
 ) -> VersionSummary:
     """Summarize a manifest. `digest` and `size` (bytes) describe the manifest itself.
 
-    Of a family only the `entry_artifacts` are listed, since hundreds of heads would not fit into an index file; with
-    `every` all are, and with `member` also the artifacts of this member, each with the member's name.
+    A family's summary has only the `entry_artifacts`, because hundreds of heads would not fit into an index file. With
+    `every` it has all artifacts; with `member` it has also the artifacts of this member, and names their members.
     """
     stages = manifest.stages if member is None else manifest.members
     first = {artifact.path for artifact in manifest.entry_artifacts}
@@ -302,7 +300,7 @@ def _file(entry: "FileEntry") -> FileSummary:
 
 
 def suite_checks(artifact: "Artifact") -> list["Check"]:
-    """An artifact's measured checks on the suite of its certification, without the recalls of single labels."""
+    """An artifact's measured checks on the suite that judged it, without the recalls of single labels."""
     return [
         check
         for check in artifact.checks
@@ -353,22 +351,22 @@ def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) ->
 
 SEGMENT_LINES = 64
 SUMMARIZED_RELEASES = 4
-"""The number of newest releases whose summaries are in the state line; versions of channels have summaries too."""
+"""The number of newest releases with a summary in the state line, besides the versions of channels and rollouts."""
 MAX_LISTED_VERSIONS = 5
-"""The number of versions that an error names at most."""
+"""The most versions that an error names."""
 Percent = Annotated[int, Meta(gt=0, le=100)] | Annotated[float, Meta(gt=0, le=100)]
 Salt = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 """The random text of a rollout, which decides the devices that take part."""
 
 
 def check_held(paths: tuple[str, ...]) -> None:
-    """Raise InputError unless these are the paths of artifacts, sorted and different."""
+    """Raise InputError unless the paths are valid, sorted and different, and at least one."""
     if not paths or list(paths) != sorted(set(map(check_path, paths))):
         raise InputError("not a sorted list of different paths")
 
 
 class Gone(Record, frozen=True):
-    """The reason why a version has no files (expired, purged or dropped), and the id of the event that says so."""
+    """The reason why a version has no files (expired, purged or dropped), and the id of that event."""
 
     how: Literal["expired", "purged", "dropped"]
     event: Digest
@@ -377,9 +375,9 @@ class Gone(Record, frozen=True):
 class VersionEntry(Record, frozen=True):
     """One version: its manifest, the manifest's size in bytes, and the number of the line that published the version.
 
-    `yanks` has the ids, ascending, of the yank events in effect on the manifest; a version with any of them is yanked.
-    `held` has the paths of the artifacts in this registry; None means all artifacts. `attested` maps an artifact's digest
-    to the worst verdict of later evaluations. `deltas` is the digest of the table of deltas.
+    `yanks` has the ids of the yanks in effect on the manifest, ascending; a version with a yank is yanked. `held` has the
+    paths of the artifacts that this registry has; None means all. `attested` maps an artifact's digest to the worst
+    verdict of later evaluations. `deltas` is the digest of the table of deltas.
     """
 
     manifest: Digest
@@ -409,10 +407,10 @@ class VersionEntry(Record, frozen=True):
         return self.gone is not None and self.gone.how == "dropped"
 
     def status(self, summary: VersionSummary | None) -> str:
-        """The status in one word for people: expired, purged, dropped, yanked, refused (if one artifact is), pinned,
-        partial, or an empty text.
+        """The first word for people that applies: expired, purged, dropped, yanked, refused (if an artifact is), pinned,
+        partial; else "".
 
-        `summary`: the version's summary with the effective states of its artifacts; None if it is not known.
+        `summary` is the version's summary with effective states; None if the summary is not known.
         """
         if self.gone is not None:
             return self.gone.how
@@ -421,15 +419,15 @@ class VersionEntry(Record, frozen=True):
         return next((word for word, holds in words.items() if holds), "")
 
     def is_refused(self, summary: VersionSummary | None) -> bool:
-        """True if the manifest or a later evaluation refuses an artifact; `summary` as in `status`."""
+        """True if the manifest or a later evaluation refuses an artifact. For `summary` see `status`."""
         states = {artifact.state for artifact in summary.artifacts} if summary else set()
         return effective_state("", *states, *self.attested.values()) == "refused"
 
 
 class Channel(Record, frozen=True):
-    """The version of a channel, and the number of the line that moved the channel to it.
+    """The version of a channel, and the number of the line that moved the channel to this version.
 
-    `policy` and `evidence` are copied from that line's event, if it has them.
+    `policy` and `evidence` are copied from the line's event (`Tag`); None without them.
     """
 
     version: Version
@@ -440,10 +438,10 @@ class Channel(Record, frozen=True):
 
 
 class Rollout(Record, frozen=True):
-    """The rollout of a channel: the version, the share of the devices in percent, and the number of the latest line about it.
+    """A rollout of a channel: the new version, the percentage of devices, and the number of the rollout's latest line.
 
-    `where` is an expression over the device document; `policy` and `evidence` are set, as in `Tag`, if a policy governs the
-    channel.
+    `where` is an expression over the device document that limits the devices; for `policy` and `evidence` see
+    `RolloutStep`.
     """
 
     to: Version
@@ -472,11 +470,11 @@ def check_percent(share: float) -> float:
 
 
 Speeds = dict[Digest, dict[Digest, tuple[Speed, ...]]]
-"""For each manifest and artifact the newest speed on each class of machine, in the order of their lines."""
+"""The newest speed on each class of machine, by manifest and artifact, in the order of the log lines."""
 
 
 class Checkpoint(Record, frozen=True):
-    """The tables of a model after a sealed line: a blob that sealing writes. Later lines update these tables.
+    """The tables of a model up to its last sealed line, stored as a blob. The lines after that line update the tables.
 
     `versions` has every version except dropped versions.
     """
@@ -489,7 +487,7 @@ class Checkpoint(Record, frozen=True):
 
 
 class State(Record, frozen=True, dict=True):
-    """The state line; see the module."""
+    """The state line of an index file; the module explains its keys."""
 
     registry: str
     name: str
@@ -512,9 +510,9 @@ class State(Record, frozen=True, dict=True):
             check_tag(tag)
 
     def verdicts(self, entry: VersionEntry | None) -> Mapping[Digest, str]:
-        """The verdict of later evaluations on each artifact, by digest. A refusal wins.
+        """The verdict of later evaluations on each artifact, by the artifact's digest. A refusal wins.
 
-        `entry`: the version's entry, or None if only the checkpoint has it; then only refusals are known.
+        `entry` is the version's entry; None if only the checkpoint has the entry: then only refusals are known.
         """
         attested = {} if entry is None else entry.attested
         return {**attested, **dict.fromkeys(self.refused, "refused")} if self.refused else attested
@@ -538,18 +536,18 @@ class State(Record, frozen=True, dict=True):
 
     @cached_property
     def newest(self) -> tuple[Version, ...]:
-        """The newest usable versions, computed from `versions`, which always includes them."""
+        """The newest usable versions (see `newest_of`). `versions` always includes them."""
         return newest_of(self.versions)
 
     def newest_release(self) -> Version | None:
-        """The newest usable version that is not a pre-release; None if there is none."""
+        """The newest usable release, without pre-releases; None if no release is usable."""
         return next((version for version in self.newest if not version.is_prerelease), None)
 
 
 def newest_of(
     entries: Mapping[Version, VersionEntry], count: int = SUMMARIZED_RELEASES
 ) -> tuple[Version, ...]:
-    """The newest usable versions: the newest `count` releases, and the newest `count` pre-releases above all releases.
+    """The newest usable versions: `count` releases, and `count` pre-releases above all releases. The newest is the first.
 
     Versions are sorted by SemVer precedence, then by the number of the publishing line; never by time.
     """
@@ -561,7 +559,7 @@ def newest_of(
 
 
 def version_of(state: State, tag: str) -> Version:
-    """The version that a tag means, known or not. Raise NotFoundError if the tag is neither a version nor a channel."""
+    """The version of a tag; a version tag need not exist. Raise NotFoundError for a tag that is not a version or channel."""
     if Version.is_version(tag):
         return Version.parse(tag)
     if tag not in state.channels and tag[:1].isdigit():
@@ -587,6 +585,6 @@ def no_version(
 
 
 def no_channel(name: str, tag: str, channels: Collection[str], more: str = "") -> NotFoundError:
-    """The error for a model that lacks this channel; `more` follows the list of the model's channels in the hint."""
+    """The error for a model that lacks a channel. Its hint lists the model's channels, followed by `more`."""
     listed = f"its channels: {', '.join(channels)}" if channels else "it has none yet: `reg tag` makes one"
     return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed + more))

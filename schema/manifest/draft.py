@@ -1,4 +1,4 @@
-"""Drafts: files in a workspace and facts read from these, which a converter gives to a registry. Drafts have no digests."""
+"""Drafts: files in a workspace, and facts about them. A converter makes a draft, and a registry adds it as a version."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class DraftFile:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A certification before its artifact has a digest. `report` is a path; for `synthetic` see `parts.Evidence`."""
+    """A certification of an artifact without a digest. `report` is a path; for `synthetic` see `parts.Evidence`."""
 
     state: str
     rule: str | None = None
@@ -39,8 +39,8 @@ NOT_EVALUATED = Verdict("unknown", reasons=UNJUDGED)
 class DraftArtifact:
     """One runnable export in the workspace.
 
-    `parent` is the path of the artifact from which this one was derived. `fields` are further keys of `manifest.Artifact`
-    in their JSON form: metadata, opset_imports, ir_version, operators, quantization, checks, reproducible, ...
+    `parent` is the path of the artifact from which this artifact was made. `fields` has further keys of
+    `manifest.Artifact` as JSON: metadata, opset_imports, ir_version, operators, quantization, checks, reproducible, ...
     """
 
     format: str
@@ -56,9 +56,9 @@ class DraftArtifact:
 class Draft:
     """A version that has no digests yet.
 
-    `root` is the workspace with every file named below. `fields` are the manifest-level keys in their JSON form (task,
-    source, ...). If files of the workspace are links, `file_states` has the states of the targets before they were read.
-    `document` is the manifest of an earlier version that the files come from, unchanged. `warnings` are for the user.
+    `root` is the workspace directory with all files. `fields` has keys of the manifest as JSON (task, source, ...). If
+    files of the workspace are links, `file_states` has the states of the targets before they were read. `document`, if
+    given, is an existing manifest of these files, which is used unchanged. `warnings` are for the user.
     """
 
     name: str
@@ -76,10 +76,10 @@ class Draft:
         return list(dict.fromkeys([*paths, *(item.path for item in self.companions)]))
 
     def manifest(self, measured: Mapping[str, Descriptor]) -> doc.Manifest:
-        """Make the manifest of this draft, given the descriptor of every path.
+        """Make the manifest of this draft. `measured` has the digest and size of the file at each path.
 
         Raise InputError, naming the field or the path, if the draft's facts do not make a valid manifest or `measured`
-        lacks a file; raise IntegrityError if a file is not the one that `document` describes.
+        lacks a file; raise IntegrityError if a file has not the digest in `document`.
         """
 
         def descriptor(path: str) -> Descriptor:

@@ -1,6 +1,6 @@
 """A model family: several graphs released in one manifest, and the graph that answers each class.
 
-Graphs that work together under names, such as a detector and a recognizer, are a family of stages; see `pipeline_of`.
+A pipeline of named graphs, such as a detector and a recognizer, is a family whose members are stages; see `pipeline_of`.
 """
 
 import re
@@ -25,13 +25,13 @@ ClassId = Annotated[str, Field(min_length=1, max_length=200)]
 MEMBERS_ADVICE = "files of one model are alternatives; name graphs that work together: --member NAME=FILE"
 
 Graph = tuple[Mapping[str, Tensor], Mapping[str, Tensor]]
-"""The inputs and the outputs of a graph, by name."""
+"""The inputs and the outputs of a graph, each by name."""
 
 
 class Classes(Document):
-    """The meaning of the last axis of the output `output`: the class ids, in order.
+    """The class ids, in the order of the last axis of the output named `output`.
 
-    `digest` is `classes_digest` of the ids in the order of training, as the checkpoint records them.
+    `digest` is `classes_digest` of the ids in the order of training, which the checkpoint records.
     """
 
     output: Text
@@ -53,7 +53,7 @@ def classes_digest(ids: Sequence[str]) -> Digest:
 
 
 class Member(Document):
-    """One graph of a family with its variants (`artifacts`, by path), or files about it (`files`, by path)."""
+    """One graph of a family, with the paths of its variants (`artifacts`), or files of the family (`files`, by path)."""
 
     name: MemberName
     role: Role
@@ -73,7 +73,7 @@ class Member(Document):
 
 
 class Edge(Document):
-    """A connection: `output` of the member `source` is `input` of every member of the role `target`."""
+    """A connection: `output` of the member `source` is the `input` of every member with the role `target`."""
 
     source: MemberName
     output: Text
@@ -94,7 +94,7 @@ class ModelFamily(Document):
 
     @property
     def stages(self) -> list[Member]:
-        """The members of a pipeline that have artifacts; empty for another family."""
+        """The members of a pipeline, which have the role `stage`; empty for another family."""
         return self.of_role("stage")
 
     @property
@@ -156,7 +156,7 @@ def _repeated(names: Iterable[str]) -> str | None:
 
 
 def pipeline_of(members: Mapping[str, str]) -> dict[str, Any]:
-    """The `model_family` for a pipeline, given the member's name for each artifact's path."""
+    """Make the `model_family` of a pipeline from the name of each artifact's stage, by the artifact's path."""
     paths: dict[str, list[str]] = {}
     for path, name in members.items():
         paths.setdefault(name, []).append(path)
@@ -164,7 +164,7 @@ def pipeline_of(members: Mapping[str, str]) -> dict[str, Any]:
 
 
 def check_member(name: str) -> str:
-    """Return a name unchanged; raise InputError if a member cannot have it."""
+    """Return a member's name unchanged. Raise InputError if it is malformed."""
     if re.fullmatch(MEMBER_NAME, name) is None:
         hint = "letters, digits, dots, dashes and underscores"
         raise InputError(f"{name[:80]!r} cannot be the name of a member", hint)
@@ -172,7 +172,7 @@ def check_member(name: str) -> str:
 
 
 def check_alternatives(graphs: Mapping[str, Graph], hint: str = MEMBERS_ADVICE) -> None:
-    """Raise InputError, naming two files, if one graph cannot replace another.
+    """Raise InputError, naming two files, if one of the graphs (by path) cannot replace another.
 
     Alternatives have inputs and outputs of the same names, ranks and kinds of numbers; sizes and float types may differ.
     """

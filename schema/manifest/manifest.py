@@ -1,7 +1,7 @@
 """`openmed-onnx.json`, format version 2: the immutable document of one model version.
 
-Keys that OpenMed's version 1 also has keep their names, places and meanings. A manifest has no facts about the machine or
-the time of the conversion, and does not name its own version.
+Keys of OpenMed's format version 1 keep their names, places and meanings. A manifest has no facts about the machine or the
+time of the conversion, and does not have the version number under which it is published.
 """
 
 from collections.abc import Iterator
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 MEDIA_TYPE = "application/vnd.onnxreg.manifest.v2+json"
 FormatName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
-"""The name of a format. Other names are allowed; onnxreg itself makes `onnx`, `onnx-int8`, `onnx-int4` and `ort`,
-`onnx-android` (opset 18, fixed tensor contract), `ort-android` (made from `onnx-android`, with an operator config),
-`webgpu` (fp16), `transformersjs` (a directory as Transformers.js loads it) and `openvino-ir`.
+"""The name of an artifact format. onnxreg makes `onnx`, `onnx-int8`, `onnx-int4`, `ort`, `onnx-android` (opset 18, fixed
+inputs and outputs), `ort-android` (made from `onnx-android`, with an operator config), `webgpu` (fp16), `transformersjs`
+(a directory as Transformers.js loads it) and `openvino-ir`. Other names are allowed.
 """
 PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
 Description = Annotated[
@@ -60,14 +60,14 @@ Description = Annotated[
 
 
 class PieceDigests(Document):
-    """The SHA-256 of each part of a large file (over 8 MiB), for repairs of a download. A part has `size` bytes."""
+    """The SHA-256 of each part of a file over 8 MiB, to repair a download. A part has `size` bytes, the last one fewer."""
 
     size: Annotated[Count, Field(gt=0)]
     digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]
 
 
 class StoredFile(Document):
-    """The path of a file in its version, with the digests and the size needed to fetch and check the file."""
+    """The path of a file in its version, with the digests and the size by which the file is fetched and checked."""
 
     path: RelPath
     digest: Digest
@@ -88,7 +88,7 @@ class FileEntry(StoredFile):
 
 
 class ArtifactMetadata(Document):
-    """Version 1's key `artifacts[].metadata`; `operators` are names in first-seen order, `domain:Op` outside ai.onnx."""
+    """The key `artifacts[].metadata` of version 1. `operators` are names by first use, `domain:Op` outside ai.onnx."""
 
     profile: Text | None = None
     opset: Count | None = None
@@ -103,10 +103,10 @@ class ArtifactMetadata(Document):
 class Artifact(StoredFile):
     """One runnable export: its main file, its sidecars, and their properties.
 
-    `parent` is the digest of the artifact from which this one was derived; `reproducible` is False if the bytes are known
-    to differ between conversions; `ort_format` is the version number inside an ORT-format file; `semantic` is absent if the
-    format cannot be read. `contrib` lists the contrib operators of ONNX Runtime that the graph needs, and their features
-    that came in a later release. `kv_cache` is set for a decoder whose graph takes past keys and values as inputs.
+    `parent` is the digest of the artifact from which this artifact was made; `reproducible` is False if the bytes are known
+    to differ between conversions; `ort_format` is the version number in an ORT-format file; `semantic` is absent if the
+    file's graph cannot be read. `contrib` lists the contrib operators of ONNX Runtime that the graph needs, and needed
+    features that came in a later release. `kv_cache` is set for a decoder whose graph has past keys and values as inputs.
     """
 
     format: FormatName
@@ -146,7 +146,7 @@ class Artifact(StoredFile):
 
     @property
     def reaches_limit(self) -> bool:
-        """True if the artifact is certified although the interval of a loss reaches the limit."""
+        """True if the artifact is certified although the interval of a loss reaches its limit."""
         return self.certification.state == "certified" and any(
             check.interval is not None and check.limit is not None and check.interval[1] >= check.limit
             for check in self.checks
@@ -154,7 +154,7 @@ class Artifact(StoredFile):
 
     @property
     def own_size(self) -> int:
-        """Bytes that a runtime loads, so without the sidecars of the roles in `ASIDE`; capped at `MAX_INTEGER`."""
+        """The number of bytes that a runtime loads, without sidecars of the roles in `ASIDE`; at most `MAX_INTEGER`."""
         size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
         return min(size, canonical.MAX_INTEGER)
 
@@ -167,7 +167,7 @@ class Artifact(StoredFile):
 class Source(Document):
     """The source of a version: its public id, its revision, and the `directory_digest` of the files that were used.
 
-    Local files have the model's own name as id, and no revision; see `public_id`.
+    If the source is local, the id is the model's own name, and the revision is absent; see `public_id`.
     """
 
     id: Text
@@ -185,8 +185,8 @@ class TokenizerFiles(Document):
 
 
 class Manifest(Document):
-    """One version of a model. `family` is the model type of the checkpoint (`bert`, `swin`); `model_family` describes the
-    graphs that work together.
+    """One version of a model. `family` is the model type in the checkpoint's config (`bert`, `swin`). `model_family`
+    describes a family or pipeline of several graphs.
     """
 
     format: Literal["openmed-onnx"]
@@ -244,7 +244,7 @@ class Manifest(Document):
             yield "artifacts are each other's parents"
 
     def _family_faults(self) -> Iterator[str]:
-        """Yield faults: artifacts in no or two members, a wrong number of classes, edges between unlike tensors."""
+        """Yield faults: an artifact not in one member, a wrong number of classes, an edge between different tensors."""
         if self.model_family is None:
             return
         members, by_path = self.model_family.members, {artifact.path: artifact for artifact in self.artifacts}
@@ -317,13 +317,13 @@ class Manifest(Document):
 
     @property
     def members(self) -> dict[str, str]:
-        """For a family or a pipeline: the name of the member to which an artifact belongs, by the artifact's path."""
+        """The member of each artifact, by the artifact's path; empty without a family or pipeline."""
         members = self.model_family.members if self.model_family else ()
         return {path: member.name for member in members for path in member.artifacts}
 
     @property
     def stages(self) -> dict[str, str]:
-        """For a pipeline: the name of the member to which each artifact belongs, by the artifact's path."""
+        """The stage of each artifact, by the artifact's path; empty without a pipeline."""
         return self.members if self.model_family and self.model_family.stages else {}
 
     @property
@@ -334,7 +334,7 @@ class Manifest(Document):
 
 
 def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1":
-    """Read a manifest of any version that this build knows. Raise InputError for another version or document."""
+    """Read a manifest of format version 1 or 2. Raise InputError for another version or document."""
     value = canonical.decode(data, label)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise InputError(f"{label} is not a manifest: its format is not {FORMAT!r}", f"expected {FILENAME}")
@@ -352,8 +352,8 @@ def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1"
 def contract_of(manifest: Manifest, artifact: Artifact) -> Digest | None:
     """The digest of all that an app's code relies on (docs/resolve.md); None if inputs or outputs are not recorded.
 
-    Keys without a value and names of dynamic axes are left out. If the manifest does not list the labels, the digests of
-    the label files are used instead.
+    The digest excludes keys without a value and the names of dynamic axes. If the manifest does not list the labels, it
+    includes the digests of the label files instead.
     """
     sides = {"inputs": artifact.metadata.inputs, "outputs": artifact.metadata.outputs}
     if not all(sides.values()):

@@ -1,8 +1,8 @@
 """`openmed-onnx.json`, format version 1: the manifest that OpenMed's converter writes.
 
-Reading is lenient: every claim may be absent or null, an artifact's path may be a directory, and all keys are kept. Keys
-that decide how a directory is read are declared here. The claims have no digests of the files they describe, so
-`converters.importers.openmed` reads the files again to make version 2.
+Reading is lenient: every key may be absent or null, an artifact's path may be a directory, and all keys are kept. Only the
+keys that decide how a directory is read are declared. Version 1 has no digests of the files that it describes, so
+`converters.importers.openmed` reads the files to make version 2.
 """
 
 from typing import Annotated, Literal
@@ -13,7 +13,7 @@ from onnxreg.schema.core.document import Document, Items, JsonObject, Text
 
 
 class _Claims(Document):
-    """Claims about the certification of one artifact or of all artifacts."""
+    """Claims of the manifest's writer about the certification of one artifact, or of all artifacts."""
 
     certified: bool | None = None
     quant_recall_delta: int | float | None = None
@@ -22,7 +22,7 @@ class _Claims(Document):
 
 
 class ArtifactMetadataV1(_Claims):
-    """Claims of the writer about one artifact."""
+    """Claims of the manifest's writer about one artifact."""
 
     profile: Text | None = None
     op_config_path: Text | None = None
@@ -44,7 +44,7 @@ class TokenizerV1(Document):
 
 
 class SegmenterFileV1(Document):
-    """One file of a segmenter: the only kind of file that has a digest in version 1."""
+    """One file of a segmenter. No other kind of file has a digest in version 1."""
 
     path: Text
 
@@ -56,7 +56,7 @@ class SegmenterV1(Document):
 
 
 class ManifestV1(_Claims):
-    """One exported directory, as its writer described it. Paths are relative to the directory and not yet checked."""
+    """An exported directory, as its writer described it. Paths are relative to the directory, and are not checked here."""
 
     format: Literal["openmed-onnx"]
     format_version: Literal[1]

@@ -1,9 +1,9 @@
 """The operators that an artifact needs, and the operators that a reduced build of ONNX Runtime has.
 
-A build is described by its operator config (`required_operators_and_types.config`), read as ONNX Runtime's build reads it:
+A reduced build is described by its operator config (`required_operators_and_types.config`), which has the lines
 `domain;opset[,opset];Op[{types}],Op...`, `!globally_allowed_types;T,T...` and
 `!no_ops_specified_means_all_ops_are_required`; `#` begins a comment. An opset is the version that introduced the operator's
-definition. The types of an operator apply to all its opsets; a later line replaces an earlier one (docs/resolve.md).
+definition. The types of an operator apply to all its opsets, and replace its types in earlier lines (docs/resolve.md).
 """
 
 import json
@@ -19,17 +19,17 @@ from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.errors import InputError, about
 
 Types = Mapping[str, frozenset[str]]
-"""The element types allowed or used at each position, such as `{"0": {"float"}}`."""
+"""The element types allowed or used at each position of the inputs or outputs, such as `{"0": {"float"}}`."""
 GLOBAL = "!globally_allowed_types;"
 ALL = "!no_ops_specified_means_all_ops_are_required"
 ONE_HOT = ("ai.onnx", "OneHot")
-"""The operator whose types are always triples; a config that gives its types in another form allows no types."""
+"""The operator whose types are always triples. If a config has them in another form, it allows no types."""
 MAX_LISTED_NAMES = 3
-"""The number of missing operators that a message names at most."""
+"""The most missing operators that a message names."""
 
 
 class Need(msgspec.Struct, frozen=True):
-    """One operator that an artifact needs, with the element types at its positions; empty if they were not recorded."""
+    """One operator that an artifact needs, with the element types of inputs and outputs; empty if they were not recorded."""
 
     domain: str
     name: str
@@ -48,10 +48,10 @@ def read_operator_set(data: bytes) -> tuple[Need, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """The operators of a reduced build; `operators` is None if the build has every operator.
+    """The operators of a reduced build, as (domain, opset, name); None: every operator.
 
-    `types` restricts the element types of an operator (by domain and name) at some positions, `triples` the types of OneHot
-    (indices, values, depth), `everywhere` the types of all operators.
+    `types` has, by domain and name of an operator, its allowed element types by position (of inputs, of outputs). `triples`
+    has the allowed combinations for OneHot (indices, values, depth), `everywhere` the allowed types of all operators.
     """
 
     operators: frozenset[tuple[str, int, str]] | None = frozenset()
@@ -60,7 +60,7 @@ class Build:
     everywhere: frozenset[str] | None = None
 
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
-        """The first reason why the build cannot run these operators, missing operators before types; None if it can.
+        """The reason why the build cannot run these operators: missing operators, else missing types. None if it can.
 
         The reason is the code of a `Miss` (see `query.requirements`), and a detail for people.
         """
@@ -72,12 +72,12 @@ class Build:
         return ("types", f"needs {_few(unfit)}") if unfit else None
 
     def _wrong_types(self, need: Need) -> str:
-        """Name the needed types that the build lacks for an operator; "" if it lacks none."""
+        """The needed types that the build lacks for an operator, as text; "" if it lacks none."""
         key, unrecorded = (need.domain, need.name), "types that are not recorded"
         if self.everywhere is not None:
             kinds = frozenset[str]().union(*need.inputs.values(), *need.outputs.values())
             return " and ".join(sorted(kinds - self.everywhere)) if kinds else unrecorded
-        if key in self.triples:  # of the indices, the values and the depth, which are inputs 0, 2 and 1
+        if key in self.triples:  # types of indices, values and depth: inputs 0, 2 and 1
             sides = [sorted(need.inputs.get(position, ())) for position in ("0", "2", "1")]
             lacking = (", ".join(triple) for triple in product(*sides) if triple not in self.triples[key])
             return next(lacking, "") if all(sides) else unrecorded
@@ -95,7 +95,7 @@ def _few(names: list[str]) -> str:
 
 
 class _Restriction(msgspec.Struct):
-    """The types of one operator in a config; `custom` has triples."""
+    """The types of one operator in a config; `custom` has the triples of OneHot."""
 
     inputs: dict[str, frozenset[str]] = {}
     outputs: dict[str, frozenset[str]] = {}
@@ -103,7 +103,7 @@ class _Restriction(msgspec.Struct):
 
 
 def read_build(config: str) -> Build:
-    """Read an operator config. Raise InputError, naming the line, if ONNX Runtime's build would refuse the config.
+    """Read an operator config. Raise InputError, naming the line, if ONNX Runtime's build script would refuse it.
 
     line = "#" COMMENT | GLOBAL type *("," type) | ALL | domain ";" opset *("," opset) ";" entries
     """
@@ -132,7 +132,7 @@ def read_build(config: str) -> Build:
                 raise InputError(f"not an opset: {malformed[0][:40]!r}")
             for name, restriction in _entries(parts[2]):
                 operators.update((parts[0], int(opset), name) for opset in opsets)
-                if restriction is not None:  # it replaces everything that earlier lines stated
+                if restriction is not None:  # replaces the types from earlier lines
                     key = parts[0], name
                     types.pop(key, None)
                     triples.pop(key, None)

@@ -12,16 +12,16 @@ from onnxreg.schema.manifest.vocabulary import CHANNELS, LOSS
 
 Pixels = Annotated[Count, Field(gt=0)]
 Tensor = tuple[str, tuple[int | None, ...]]
-"""The type of an input or output, and the size of each axis; None for a dynamic axis."""
+"""The element type of an input or output, and the size of each axis; None for a dynamic axis."""
 
 
 class Preprocessing(Document):
-    """The conversion of an image to numbers.
+    """The conversion of an image to a tensor.
 
-    The image is scaled to `size` (height, width) in pixels; with `resize`, its shorter edge is scaled to `resize` pixels
-    and `size` is cropped from the centre. From values between 0 and 1 (full scale) `mean` is subtracted, and the result is
-    divided by `std`: one number for each channel, in the order of `color`. `layout` is the order of the axes, `resample`
-    the filter that scales, by Pillow's name. `sample` has numbers of a drawn image, for tests of other programs.
+    The image is scaled to `size` (height, width) in pixels; with `resize`, its shorter edge is scaled to `resize` pixels,
+    and a rectangle of `size` is cropped from the centre. Pixel values are divided by full scale (0 to 1); then `mean` is
+    subtracted, and the result divided by `std`: one number for each channel, in the order of `color`. `layout` is the order
+    of the axes, `resample` Pillow's name of the filter. `sample` has the result for a drawn image, to test other programs.
     """
 
     size: tuple[Pixels, Pixels]
@@ -44,7 +44,7 @@ class Preprocessing(Document):
 
     @classmethod
     def of_input(cls, value: Mapping[str, Any], shape: tuple[int, int, int]) -> Self:
-        """Read preprocessing that people write. Raise InputError unless it fits an input of (channels, height, width)."""
+        """Read preprocessing that people write. Raise InputError unless it fits an input [channels, height, width]."""
         channels, *size = shape
         image = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
         if image.layout != "NCHW" or CHANNELS[image.color] != channels:
@@ -53,10 +53,10 @@ class Preprocessing(Document):
 
 
 class AudioPreprocessing(Document):
-    """The conversion of a sound to numbers: its samples, float32 between -1 and 1, of one channel.
+    """The conversion of a sound to a tensor. The sound is float32 samples between -1 and 1 of one channel.
 
-    With `samples`, a sound is padded with zeros, or cut, to that number of samples. With `normalize`, its mean becomes 0 and its variance 1.
-    `mels`, `window` and `hop` state the logarithmic mel spectrogram of Whisper, `[mels, samples / hop]`.
+    With `samples`, it is padded with zeros, or cut, to that number of samples. With `normalize`, its mean becomes 0 and its
+    variance 1. With `mels`, `window` and `hop`, it becomes Whisper's logarithmic mel spectrogram, `[mels, samples / hop]`.
     """
 
     sampling_rate: Pixels
@@ -77,7 +77,7 @@ class AudioPreprocessing(Document):
 class Dim(Document):
     """One axis of a tensor: `{"kind": "dynamic", "name": "batch"}` or `{"kind": "static", "value": 17}`.
 
-    A dynamic axis without a name in the graph has the name "".
+    A dynamic axis that the graph does not name has the name "".
     """
 
     kind: Literal["dynamic", "static"]
@@ -119,8 +119,8 @@ class TensorSpec(Document):
 class Operator(Document):
     """One operator that an artifact needs, also in subgraphs and functions.
 
-    `domain` is `ai.onnx` for the default domain; `opset` is the version that introduced the definition used; `inputs` and
-    `outputs` map a position to the element types found there, as ONNX Runtime spells them (`float`, `int64_t`, ...).
+    `domain` is `ai.onnx` for the default domain; `opset` is the version that introduced the operator's definition; `inputs`
+    and `outputs` map a position to the element types in the graph, as ONNX Runtime spells them (`float`, `int64_t`, ...).
     """
 
     domain: Text
@@ -131,7 +131,7 @@ class Operator(Document):
 
 
 class WeightCount(Document):
-    """The numbers of a graph's constant weights, quantized and in total, and their bytes in the file."""
+    """The number of a graph's constant weights, and their bytes in the file: of quantized weights, and of all."""
 
     weights_quantized: Count
     weights_total: Count
@@ -146,7 +146,7 @@ class WeightCount(Document):
 
 
 class Quantization(Document):
-    """The requested quantization, and the measured result."""
+    """The quantization that the recipe requested, and the quantized weights that the file has."""
 
     requested: JsonObject
     measured: WeightCount
@@ -155,7 +155,7 @@ class Quantization(Document):
 class SemanticDigest(Document):
     """Digests of the computation of a model, independent of how its file is written (docs/format.md).
 
-    `graph` covers operators, attributes and the flow of values; `weights` the names, types, shapes and bytes of the stored
+    `graph` is over operators, attributes and the flow of values; `weights` over names, types, shapes and bytes of the stored
     tensors. Equal digests mean the same computation; different digests do not prove a difference.
     """
 
@@ -164,7 +164,7 @@ class SemanticDigest(Document):
 
 
 class KvCache(Document):
-    """The memory that a decoder needs besides its weights: the keys and values of up to `max_tokens` tokens of context."""
+    """The size of a decoder's cache of keys and values: the bytes for each token of context, and the most tokens."""
 
     bytes_per_token: Annotated[Count, Field(gt=0)]
     max_tokens: Annotated[Count, Field(gt=0)]
@@ -173,8 +173,8 @@ class KvCache(Document):
 class Step(Document):
     """One pass that was applied, with its parameters and its result.
 
-    `input` names the earlier step whose graph this step read (absent: the source). `skipped` has the reason if the pass
-    could not run and the profile allows this: the reason is a missing dependency, never the data.
+    `input` names the earlier step whose result this step read (absent: the source). `skipped` is set if an optional pass
+    did not run: the reason, which is always a missing dependency.
     """
 
     name: Text
@@ -187,10 +187,10 @@ class Step(Document):
 
 
 class Code(Document):
-    """The function that made the model, `module:function`, allowed by `--allow-code`.
+    """The function that made the model, `module:function`, which the user allowed by `--allow-code`.
 
-    `digest` is the digest of the function's Python file, or of all files of its package; or `distribution` and `version` name
-    the installed package of the function. The distribution `python` is Python itself.
+    `digest` is over the function's Python file or all files of its package. For an installed package, `distribution` and
+    `version` name it instead; the distribution `python` is Python itself.
     """
 
     name: Text
@@ -200,10 +200,10 @@ class Code(Document):
 
 
 class Recipe(Document):
-    """A profile with all its parameters, as it was run.
+    """The recipe that was run, with all its parameters.
 
-    `tools` has the versions of the tools that affect the bytes (`isa`: the machine's instruction-set class): a rebuild
-    promises the same bytes if the tools are equal. `trust_remote_code` is True if code of a transformers checkpoint was run;
+    `tools` has the versions of the tools that affect the bytes, and as `isa` the machine's class of instruction set: with
+    equal tools, a rebuild gives the same bytes. `trust_remote_code` is True if code of a transformers checkpoint was run;
     `code` is the function that made the module.
     """
 
@@ -219,8 +219,8 @@ class Recipe(Document):
 class Check(Document):
     """A measured claim.
 
-    `value` is None if it could not be measured; `dataset` is the digest of the data; `interval` is the 95 % interval of the
-    value; `direction` says if higher or lower values are better.
+    `value` is None if it could not be measured; `dataset` is the digest of the test data; `interval` is the 95 % interval of
+    `value`; `direction` says if higher or lower values are better.
     """
 
     name: Text
@@ -245,7 +245,7 @@ class Check(Document):
 
     @property
     def label(self) -> str:
-        """The check's name, with the metric unless the name includes it, as in every check with a direction."""
+        """The name and the metric; the name alone for a check with a direction, whose name includes the metric."""
         is_named = self.direction is not None or self.name.startswith(self.metric)
         return self.name if is_named else f"{self.name}/{self.metric}"
 
@@ -253,7 +253,7 @@ class Check(Document):
 class Evidence(Document):
     """The digests behind a verdict: artifact, full-precision parent, evaluation suite and report.
 
-    `synthetic`: True if the suite says that its texts are synthetic; None if the suite does not say.
+    `synthetic` is True if the suite states that its texts are synthetic, None if the suite states nothing.
     """
 
     artifact: Digest

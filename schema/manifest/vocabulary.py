@@ -10,17 +10,17 @@ from onnxreg.schema.core.errors import InputError, nearest
 FILENAME = "openmed-onnx.json"
 FORMAT = "openmed-onnx"
 ASIDE = ("golden", "operator-config")
-"""Roles of sidecars that no runtime loads: `golden` tests a runtime, `operator-config` is for building one."""
+"""Roles of sidecars that no runtime loads: `golden` is for testing a runtime, `operator-config` for building one."""
 UNJUDGED = ("not evaluated",)
-"""The reasons of a certification for an artifact that was not evaluated."""
+"""The `reasons` in the certification of an artifact that was not evaluated."""
 CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
 """The number of channels of each colour order; `L` is luminance alone."""
 LOSS = "quant_recall_delta"
-"""The check whose value is the largest loss of recall of any label, compared with the full-precision parent."""
+"""The name of the check for the largest loss of recall of any label against the full-precision parent."""
 
 MAX_DESCRIPTION_CHARS = 500
 DESCRIPTION = r"^[^\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,500}$"
-"""The pattern of one line: no control characters, line separators, or characters that change the writing direction."""
+"""The pattern of a description: no control characters, line separators, or characters that change the writing direction."""
 _HUB_NAMES = (
     "afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0 "
     "bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5 "
@@ -32,7 +32,7 @@ _HUB_NAMES = (
     "osl-3.0 other pddl postgresql unknown unlicense wtfpl zlib"
 )
 HUB_NAMES = frozenset(_HUB_NAMES.split())
-"""The licence names that a model card on the Hub may have; some are not SPDX identifiers."""
+"""The names that a model card on the Hub may have as `license`; some are not SPDX identifiers."""
 LICENSE_HINT = "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for your own, or other"
 
 
@@ -47,12 +47,12 @@ def spdx_expression(text: str) -> str | None:
 
 
 def comparable_license(text: str) -> str:
-    """The spelling by which licences are compared: SPDX's own, or lower case if the text is not an SPDX expression."""
+    """The form in which licences are compared: the SPDX expression, or lower case for text that is not SPDX."""
     return spdx_expression(text) or text.lower()
 
 
 def check_license(text: str) -> str:
-    """Return a licence in its canonical spelling. Raise InputError, with the nearest names, for other text."""
+    """Return a licence in its canonical spelling. Raise InputError, with the nearest names as hint, for other text."""
     if (expression := spdx_expression(text)) is not None:
         return expression
     if text.lower() in HUB_NAMES:
@@ -65,7 +65,7 @@ def check_license(text: str) -> str:
 
 
 def hub_license(text: str) -> dict[str, str]:
-    """The licence keys of a model card: `license`, and `license_name` if the Hub has no name for the licence."""
+    """The licence keys of a model card: `license`, and also `license_name` if the Hub has no name for the licence."""
     name = re.sub(r"-(only|or-later)$", "", text.lower())
     return {"license": name} if name in HUB_NAMES else {"license": "other", "license_name": text.lower()}
 

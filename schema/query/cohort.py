@@ -1,7 +1,7 @@
 """The choice of the devices that take part in a rollout. Pure: each device decides for itself, and reports nothing.
 
-When the share grows, devices only join (`advance` keeps the salt). Each rollout has its own salt, so that different devices
-come first. `docs/rollouts.md` is the specification, `tests/vectors/rollout.json` has the test vectors.
+When the share grows, devices join and none leaves, because the rollout keeps its random salt. Each rollout has another
+salt, and so begins with other devices. Specification: `docs/rollouts.md`; test vectors: `tests/vectors/rollout.json`.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from onnxreg.schema.query.expression import Expression, parse
 from onnxreg.schema.query.fields import FieldKind
 
 PARTS = 10_000
-"""The number of parts in the whole: a share in percent has two decimals, and so is a whole number of parts."""
+"""The number of parts in 100 %: a percentage with two decimals is a whole number of parts."""
 _SEED = re.compile(r"[0-9a-f]{64}")
 
 DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
@@ -39,7 +39,7 @@ def admits(rollout: Rollout, seed: str | None, device: Device | None = None) -> 
 def position(salt: str, seed: str) -> int:
     """The position of a device among all devices, from 0 to 2^32 * 10,000, exclusive.
 
-    It is `PARTS` times the first 32 bits of the SHA-256 of salt and seed (hex digits in ASCII).
+    It is `PARTS` times the first 32 bits of the SHA-256 of the text salt + seed, both in hex digits.
     """
     if not _SEED.fullmatch(seed):
         raise InputError("a seed is not 64 lower-case hex digits", "use 32 random bytes, kept on the device")

@@ -1,7 +1,7 @@
 """A device: the ONNX Runtime of an app, and the phone on which the app runs.
 
-`Device.requirements` makes the tests that an artifact must pass. A test of opset, ORT format or operators fails if the
-artifact does not record them. `docs/resolve.md` is the specification; `tests/vectors/resolve` has the test vectors.
+`Device.requirements` makes the tests that an artifact must pass. An artifact that does not record its opset, ORT format or
+operators fails their test. Specification: `docs/resolve.md`; test vectors: `tests/vectors/resolve`.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Build, Need
 
 OperatorSets = Callable[[Digest], "tuple[Need, ...]"]
-"""Function that reads an operator set by digest; called only for artifacts that meet all other requirements."""
+"""Function that reads an operator set by digest. It is called only for artifacts that meet all other requirements."""
 
 BUILDS = ("full", "minimal")
 BUILT_IN = frozenset({"ai.onnx", "ai.onnx.ml", DOMAIN})
 """The operator domains that every full build has."""
 FOREIGN = frozenset({"openvino-ir"})
-"""Formats that are not for ONNX Runtime."""
+"""Formats that ONNX Runtime does not load."""
 ORT_FORMATS = frozenset({"ort", "ort-android"})
 FAMILIES = {
     **dict.fromkeys(("arm64-v8a", "aarch64", "arm64e"), "arm64"),
@@ -36,16 +36,16 @@ FAMILIES = {
     **dict.fromkeys(("armeabi-v7a", "armv7l"), "arm"),
     "wasm32": "wasm",
 }
-"""The processor family of each ABI with another name. The instruction set of a speed begins with the family."""
+"""The processor family of an ABI, if its name differs. The `isa` of a measured speed begins with the family."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """A device document. Sizes are bytes; None is unlimited or unknown.
+    """A device document. Sizes are in bytes; None means unlimited or unknown.
 
     `operators` is the text of the operator config from which a minimal build was made; `domains` are the domains of
-    operator libraries that the app registers. `platform`, `abi`, `locale` and `app_version` are for rollouts and for
-    people. `abi` also says which measured speeds are about the device; an artifact may take at most `max_latency_ratio`
-    times the latency of full precision.
+    operator libraries that the app registers. `max_latency_ratio` limits an artifact's latency, as a multiple of the
+    latency at full precision. `platform`, `abi`, `locale` and `app_version` are for rollouts and for people; `abi` also
+    selects the measured speeds that apply to the device.
     """
 
     ort: str
@@ -95,7 +95,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return read_build(self.operators)
 
     def speeds(self, artifact: ArtifactSummary) -> list[Speed]:
-        """The speeds of an artifact on ONNX Runtime and processors of the device's family; without `abi`, of any family."""
+        """The speeds of an artifact measured with ONNX Runtime on the device's processor family (without `abi`: on any)."""
         family = None if self.abi is None else FAMILIES.get(self.abi.lower(), self.abi.lower())
         return [
             speed
@@ -104,14 +104,14 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         ]
 
     def is_slow(self, artifact: ArtifactSummary) -> bool:
-        """True if an artifact is known to be slower than full precision on this kind of device."""
+        """True if a measured speed for this kind of device shows that the artifact is slower than full precision."""
         return any(speed.low > 1 for speed in self.speeds(artifact))
 
     def requirements(self, operator_sets: OperatorSets, context: int | None = None) -> Requirements:
         """Make the requirements for an artifact to load and fit on the device.
 
         The operators of a reduced build are tested last, so that few operator sets are read, each once. `context` is the
-        context of the query.
+        number of tokens that a decoder must keep (None: its longest context).
         """
         shortfall = cache(
             lambda digest: None if self.built is None else self.built.shortfall(operator_sets(digest))
@@ -135,14 +135,14 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
                 yield Miss("opset", "has an opset that is not recorded")
             elif artifact.opset > self.runtime.opset:
                 yield Miss("opset", f"has opset {artifact.opset}, {loads} up to {self.runtime.opset}")
-            if not is_ort and (artifact.ir_version or 0) > self.runtime.ir:  # it belongs to the ONNX file
+            if not is_ort and (artifact.ir_version or 0) > self.runtime.ir:  # a number of ONNX files only
                 detail = f"has ONNX IR version {artifact.ir_version}, {loads} up to {self.runtime.ir}"
                 yield Miss("ir-version", detail)
             missing = [domain for domain in artifact.domains if domain not in domains]
-            # a minimal build is judged by its operators, whatever their domain
+            # for a minimal build, the test of operators includes their domains
             if missing and self.built is None:
                 yield Miss("domain", f"needs operators of {' and '.join(missing)}")
-            webgpu = artifact.format == "webgpu"  # others run on the CPU too, whatever they were made for
+            webgpu = artifact.format == "webgpu"  # all other formats run on the CPU too
             usable = (artifact.providers or ("WebGPU",)) if webgpu else ("CPU", *artifact.providers)
             if providers.isdisjoint(map(provider, usable)):
                 build = " and ".join(self.providers) or "nothing"
@@ -161,7 +161,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
                     yield Miss("latency", f"takes {ratio:.3g} times as long as full precision, {limit}")
             if DOMAIN in artifact.domains and not artifact.contrib and not webgpu:
                 yield Miss("contrib", "has contrib operators that are not recorded")
-            if not webgpu and (detail := problem(artifact.contrib, self.ort)):  # the table is of the CPU
+            if not webgpu and (detail := problem(artifact.contrib, self.ort)):  # the table is for the CPU
                 yield Miss("contrib", detail)
             if self.built is not None and digest is None:
                 yield Miss("operators", "has operators that are not recorded")
@@ -171,7 +171,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return misses
 
     def _memory_problem(self, artifact: ArtifactSummary, context: int | None) -> str:
-        """A text if weights, keys and values (for `context` tokens; None: the most) exceed the memory; "" if they fit."""
+        """The reason if weights, keys and values (of `context` tokens; None: the most) exceed the memory; else ""."""
         parts = (file.size for file in artifact.files if file.role == "external-data")
         weights, kv_cache = artifact.size + sum(parts), artifact.kv_cache
         size = weights + (0 if kv_cache is None else kv_cache.size(context))
@@ -185,17 +185,17 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
 
 def provider(name: str) -> str:
-    """Normalize an execution provider's name: `NnapiExecutionProvider` and `NNAPI` become `nnapi`, WASM becomes `cpu`."""
+    """Normalize an execution provider's name: `NnapiExecutionProvider` and `NNAPI` to `nnapi`, `WASM` to `cpu`."""
     short = name.lower().removesuffix("executionprovider")
     return "cpu" if short == "wasm" else short
 
 
 OLDEST = (1, 16)
-"""The oldest release with presets: older packages for phones were minimal builds, which load no ORT format of today."""
+"""The oldest release with presets: older packages for phones were minimal builds, which cannot load today's ORT format."""
 
 
 class RuntimePackage(msgspec.Struct, frozen=True):
-    """A published package of ONNX Runtime for one platform; `absent` has the minor numbers that were never published."""
+    """A published package of ONNX Runtime for one platform; `absent` has the minor releases that it skipped."""
 
     name: str
     platform: str

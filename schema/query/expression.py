@@ -1,9 +1,9 @@
 """A small, safe language for questions about candidates: `format = onnx-int8 and size <= 30MB and recall.PHONE >= 0.95`.
 
 A candidate is one artifact of one version of one model; `fields` lists its fields. The parser splits the text into tokens
-and joins tests by the binding power of `and` and `or` (Pratt, "Top down operator precedence", 1973); the docstring of each
-method is its production. The parser checks the types of all values, so evaluation cannot fail on them. A `Budget` limits
-the steps that a question may take: a step is one test of one value. `docs/query.md` is the specification.
+and joins tests by the binding power of `and` and `or` (Pratt, "Top down operator precedence", 1973). The docstring of each
+method is its production in the grammar. The parser checks the types of all values, so that evaluation cannot fail on them. A
+`Budget` limits the steps of a question; a step is one test of one value. `docs/query.md` is the specification.
 """
 
 import operator
@@ -24,11 +24,11 @@ from onnxreg.schema.log.state import RECALL
 from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, FieldValues
 
 MAX_COLUMNS = 76
-"""The number of characters of an expression that an error draws at most."""
+"""The most characters of an expression that an error draws."""
 MAX_SHOWN_CHARACTERS = 40
-"""The number of characters of a word that a message repeats at most."""
+"""The most characters of a word that a message repeats."""
 CHARACTERS_PER_STEP = 8
-"""The number of characters that may be matched against a pattern for one step of the budget."""
+"""The number of characters matched against a pattern that cost one step of the budget."""
 POWERS = {"or": 1, "and": 2, "not": 3}
 """The binding power of each word: a larger number binds closer."""
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -72,9 +72,9 @@ class ExpressionError(InputError):
 class Expression:
     """A parsed condition on candidates. `str` gives its canonical text, which can be parsed into an equal expression.
 
-    `matches` tests a candidate (see `fields`). `fields` has the names of the tested fields; a recall of any label counts as
-    `recall`, any metric as `metric`. `word` joins the parts of the condition, if it has parts. A test of a field without a
-    known value is false, also with `!=` and `not in`; `not` before such a test gives true.
+    `matches` tests a candidate. `fields` has the names of the tested fields: `recall` for any label, `metric` for any
+    metric. `word` is the word that joins the parts of the condition. A test of a field without a known value is false, also
+    with `!=` and `not in`; `not` before such a test gives true.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Literal(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of a candidate; `label` chooses one number of a field that has several."""
+    """A field of a candidate. `label` selects a number in a field that maps labels to numbers."""
 
     name: str
     label: str | None = None
@@ -121,7 +121,7 @@ def field_test(
     """A test of one field, which costs one step of the budget.
 
     `sign` is "" for a flag, a key of `COMPARE` for a comparison, `~` for a pattern, `in` if the field must equal one of the
-    values, or `has` if the field's list must have the value. `negated` applies to `in` and `has` only.
+    values, or `has` if the field is a list that must contain the value. `negated` is for `in` and `has` only.
     """
     accepts = _value_test(sign, [literal.value for literal in values], negated)
     texts, word = [literal.text for literal in values], "not in" if negated else "in"
@@ -146,7 +146,7 @@ def field_test(
 
 
 def _value_test(sign: str, values: Sequence[Any], negated: bool) -> Callable[[Any], bool]:
-    """Make the function that tests a known value."""
+    """Make the function that tests the known value of a field."""
     match sign:
         case "":
             return lambda value: value is True
@@ -164,7 +164,7 @@ def _value_test(sign: str, values: Sequence[Any], negated: bool) -> Callable[[An
 
 
 def junction(word: str, operands: Sequence[Expression]) -> Expression:
-    """Conditions joined by `and` or `or`, or one condition negated by `not`."""
+    """Join conditions by `and` or `or`, or negate one condition by `not`."""
     bracketed = ("or",) if word == "or" else ("and", "or")
     texts = [f"({node})" if node.word in bracketed else str(node) for node in operands]
     text = f"not {texts[0]}" if word == "not" else f" {word} ".join(texts)
@@ -186,7 +186,7 @@ def _precedence(version: str) -> tuple[object, ...]:
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Compile a pattern of `*` (any characters) and `?` (one character) to a test of a whole text; case matters.
 
-    The regular expression of `fnmatch` never returns to an earlier `*`, so every pattern ends in reasonable time.
+    The regular expression of `fnmatch` never backtracks to an earlier `*`, so that no pattern takes exponential time.
     """
     match = re.compile(translate(pattern.replace("[", "[[]"))).match
 
@@ -198,7 +198,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 class Budget:
-    """The number of steps that a question may take, and how many of them are left."""
+    """The number of steps that a question may take, and the number that is left."""
 
     def __init__(self, steps: int) -> None:
         self.steps = self.left = steps
@@ -209,7 +209,7 @@ _budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 @contextmanager
 def limited(steps: int) -> Iterator[Budget]:
-    """Limit the questions inside this context to this many steps."""
+    """Limit the questions in this context to a number of steps."""
     budget = Budget(steps)
     token = _budget.set(budget)
     try:
@@ -219,7 +219,7 @@ def limited(steps: int) -> Iterator[Budget]:
 
 
 def spend(steps: int) -> None:
-    """Take steps from the budget of the present question, if it has one. Raise InputError if too few are left."""
+    """Take steps from the budget of the current context, if it has one. Raise InputError if too few are left."""
     budget = _budget.get()
     if budget is not None:
         budget.left -= steps
@@ -243,7 +243,7 @@ class Token(NamedTuple):
 
 
 def parse(text: str, fields: Mapping[str, FieldKind] = FIELDS) -> Expression:
-    """Read an expression over these fields. Raise ExpressionError (an InputError), which marks the position of a fault."""
+    """Read an expression over these fields. Raise ExpressionError (an InputError), which shows the position of the fault."""
     return _Parser(text, fields).whole()
 
 
@@ -267,7 +267,7 @@ class _Parser:
         return node
 
     def _conditions(self, power: int = 0) -> Expression:
-        """conditions = condition {("and" | "or") condition}, as far as the words bind closer than `power`"""
+        """conditions = condition {("and" | "or") condition}, up to a word whose power is not above `power`"""
         node = self._condition()
         while (word := self._next.text) in ("and", "or") and POWERS[word] > power:
             operands = [node]
@@ -330,7 +330,7 @@ class _Parser:
         return field_test(subject, sign.text.replace("==", "="), (self._literal(kind, kind.value),))
 
     def _is_membership(self) -> bool:
-        """True if a value and `in` come next, without the bracket that begins a list of values."""
+        """True if a value and `in` (or `not in`) come next, without a bracket, which would begin a list of values."""
         after = [token.text for token in self._tokens[self._index + 1 : self._index + 4]]
         following = after[1:] if after[:1] == ["not"] else after
         is_literal = self._next.kind in ("word", "string", "number")
@@ -427,7 +427,7 @@ def tokenize(text: str) -> list[Token]:
 
 
 def draw(text: str, start: int, end: int) -> tuple[str, str]:
-    """Draw two lines: the expression, or the part of it around the span, and `~~~^` under the span."""
+    """Draw two lines: the expression, or its part around the span, and `~~~^` under the span."""
     first = max(0, min(start - MAX_COLUMNS // 2, len(text) - MAX_COLUMNS))
     excerpt = text[first : first + MAX_COLUMNS]
     line = "".join(char if char.isprintable() else " " for char in excerpt)
@@ -440,7 +440,7 @@ def short(text: str) -> str:
 
 
 def _nearest(name: str, fields: Iterable[str]) -> str:
-    """A hint with the fields that may be meant, else with all fields. A text with `/` is taken for a model's name."""
+    """A hint with the nearest fields, else with all fields. A text with `/` is taken for a model's name."""
     if "/" in name:
         return f"write name = {name}"
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}
@@ -491,4 +491,4 @@ _LITERALS: dict[FieldKind, tuple[tuple[str, ...], Callable[[str], Literal]]] = {
     FieldKind.NUMBER: (("number",), _number),
     FieldKind.SHARE: (("number",), _share),
 }
-"""For each kind of field, the kinds of tokens that can be its value, and the function that reads such a token."""
+"""The kinds of tokens that can be a value of each kind of field, and the function that reads the token."""

@@ -1,7 +1,7 @@
 """The fields of an expression: the kind of each field, and its value for a candidate.
 
-A candidate is one artifact of one version of one model, as a mapping from field to value. A value that nobody knows (an
-opset that was not recorded, a metric that was not measured) is None or absent. `docs/query.md` is the specification.
+A candidate is one artifact of one version of one model, as a mapping from field to value. An unknown value (an opset that
+was not recorded, a metric that was not measured) is None or absent. `docs/query.md` is the specification.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ FieldValues = Mapping[str, Any]
 
 
 class FieldKind(Enum):
-    """The kind of a field's value; the enum's value describes the literals that can be compared with the field."""
+    """The kind of a field's value. The value of the enum describes the literals for this kind, for messages."""
 
     TEXT = "a text, such as onnx-int8 or 'two words'"
     VERSION = "a version, such as 1.4.0"
@@ -47,7 +47,7 @@ FIELDS: Final[dict[str, FieldKind]] = {
 }
 """The kind of every field."""
 ARTIFACT_FIELDS: Final = tuple(FIELDS)[tuple(FIELDS).index("task") :]
-"""The fields that follow from the manifest, and so never change; the fields before them follow from the log."""
+"""The fields that follow from the manifest, and so never change. The other fields follow from the log."""
 LABELLED: Final = {
     "recall": (
         "the label whose recall is meant",
@@ -58,11 +58,11 @@ LABELLED: Final = {
         "write metric['sts/spearman'], with the name of a check of the version",
     ),
 }
-"""The fields that map labels to numbers and are written with a label (`recall.PHONE`): words for the label, and a hint."""
+"""The fields that map labels to numbers, written as `recall.PHONE`. For messages: a description of the label, and a hint."""
 
 
 def of_version(state: "State", version: "Version", entry: "VersionEntry") -> dict[str, Any]:
-    """The fields that describe a version's present status in its model."""
+    """The fields of a version that follow from the log: its current status."""
     return {
         "name": state.name,
         "version": str(version),

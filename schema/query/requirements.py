@@ -1,7 +1,7 @@
-"""Requirements on artifacts, and the choice of the best artifact that meets them. Pure: summaries in, a choice out.
+"""Requirements on artifacts, and the choice of the best artifact that meets them. Pure.
 
-A query is a list of requirements, tested in order; a device adds requirements (`device.py`). An artifact is rejected for
-the first requirement that it does not meet. `docs/resolve.md` is the specification.
+A query is a list of requirements, tested in order; a device adds requirements (`device.py`). The reason for rejecting an
+artifact is the first requirement that it does not meet. `docs/resolve.md` is the specification.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -20,9 +20,9 @@ from onnxreg.schema.query.expression import Expression, parse
 from onnxreg.schema.query.fields import FieldValues
 
 FLOATS = ("float32", "float16", "bfloat16")
-"""The precisions that need no proof, because nothing was quantized."""
+"""The precisions that need no proof, because they are not quantized."""
 FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
-"""The order of formats if the query names none; other formats come last, sorted by name."""
+"""The order of formats if the query names no format. Other formats come last, sorted by name."""
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Few = msgspec.Meta(max_length=MAX_CONDITIONS)
@@ -41,7 +41,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "contract": lambda value: tuple(map(Digest.parse, value if isinstance(value, list) else [value])),
     "where": lambda value: parse(str(value)),
 }
-"""Functions that read the values of keys whose types JSON does not have."""
+"""Functions that read the values of keys with types that JSON does not have."""
 
 
 def read_document(value: Any, kind: type[Document], label: str) -> Document:
@@ -72,11 +72,11 @@ class Miss(NamedTuple):
 
 
 Requirements = Callable[[ArtifactSummary, int], Iterable[Miss]]
-"""Function that tests an artifact of this download size in bytes, and yields a `Miss` for each unmet requirement."""
+"""Function that tests an artifact, given its download size in bytes, and yields a `Miss` for each unmet requirement."""
 
 
 class Query(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The conditions of a question. `formats` are in order of preference; empty means any, ordered by `FORMAT_PREFERENCE`.
+    """The conditions on an artifact. `formats` has the preferred one first; empty means any, ordered by `FORMAT_PREFERENCE`.
 
     `max_size` limits the download in bytes; `min_recall` maps a label to the least recall that must have been measured.
     `member` is a stage of a pipeline or a member of a family. `contracts` are the contracts that the app was written for;
@@ -104,12 +104,12 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
         return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
     def requirements(self, row: Callable[[ArtifactSummary, int], FieldValues]) -> Requirements:
-        """Make the requirements on an artifact. `row` makes the fields that `where` tests."""
+        """Make the requirements on an artifact. `row` gives an artifact's fields, which `where` tests."""
 
         def misses(artifact: ArtifactSummary, download: int) -> Iterator[Miss]:
             if self.member is not None:
                 yield from of_member(self.member)(artifact, download)
-            elif artifact.member:  # no stage of a pipeline can represent the others
+            elif artifact.member:  # one stage alone is not the model
                 yield Miss("member", f"is one stage of several: {artifact.member}")
             if self.contracts and artifact.contract not in self.contracts:
                 other = f"has the contract {str(artifact.contract)[7:19]}..., and the app was written for another one"
@@ -142,7 +142,7 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def of_member(name: str) -> Requirements:
-    """The requirement to belong to this stage of a pipeline or member of a family."""
+    """Make the requirement that an artifact belongs to this member of a family or stage of a pipeline."""
 
     def misses(artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
         if artifact.member != name:
@@ -152,7 +152,7 @@ def of_member(name: str) -> Requirements:
 
 
 def presence(paths: Collection[str] | None) -> Requirements:
-    """The requirement to be an artifact that the registry has: an artifact at one of `paths` (None: any artifact)."""
+    """Make the requirement that the registry has the artifact: its path is in `paths` (None: the registry has all)."""
 
     def misses(artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
         if paths is not None and artifact.path not in paths:
@@ -162,7 +162,7 @@ def presence(paths: Collection[str] | None) -> Requirements:
 
 
 class Ranking(NamedTuple):
-    """The index of the best artifact (None: no artifact meets all requirements), and why each other artifact is not best."""
+    """The index of the best artifact (None: no artifact meets all requirements), and a `Miss` for each other artifact."""
 
     best: int | None
     misses: tuple[Miss | None, ...]
@@ -175,11 +175,11 @@ def judge(
     precision: str | None = None,
     is_slow: Callable[[ArtifactSummary], bool] = lambda artifact: False,
 ) -> Ranking:
-    """Test each artifact of a version up to the first requirement that it misses, and rank the artifacts that miss none.
+    """Test the artifacts of a version, and rank those that meet all requirements.
 
-    The order is by state, proof, latency, search and format (docs/resolve.md). `formats` are in order of preference; without
-    `formats` the winner of a search comes first, then `FORMAT_PREFERENCE`. Without `formats` and `precision`, a quantized
-    artifact that is not certified comes after the others. `is_slow` is true if an artifact is slower than full precision.
+    The order is by state, proof, latency, search and format (docs/resolve.md). `formats` has the preferred format first;
+    without `formats`, a search's winner comes first, then `FORMAT_PREFERENCE` decides. Without `formats` and `precision`, a
+    quantized artifact that is not certified comes after the others. `is_slow` tells if one is slower than full precision.
     """
     artifacts, sizes = summary.artifacts, summary.download_sizes
     misses = [

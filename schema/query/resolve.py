@@ -3,8 +3,8 @@
 Pure: callers pass in the data beyond the state line, such as summaries of older versions and operator sets.
 `docs/resolve.md` is the specification. Clients in other languages also run the test vectors in `tests/vectors/resolve`.
 
-A `ResolveRequest` is the question as a document: `{"ref", "device"?, ...}`, like the options of `reg resolve`. The keys
-besides `ref` and `device` are the keys of a query (`Query.read`). The device is the name of a preset or a device document.
+A `ResolveRequest` is the question as a document `{"ref", "device"?, ...}`, with the options of `reg resolve` as keys: all
+keys except `ref` and `device` are keys of a query (`Query.read`). The device is the name of a preset or a device document.
 An unknown key is refused, because an answer that ignored a condition would be wrong.
 """
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device, OperatorSets
 
 MAX_NEAREST = 3
-"""The number of near misses that an error names at most."""
+"""The most near misses that an error names."""
 
 
 class ResolveRequest(NamedTuple):
@@ -48,7 +48,7 @@ class ResolveRequest(NamedTuple):
         return cls(ref, Query.read(conditions), device)
 
     def to_json(self) -> dict[str, Any]:
-        """The request as a document, with the whole device, so that later presets cannot change the question."""
+        """The request as a document, with the whole device in place of a preset, so that later presets cannot change it."""
         device = {} if self.device is None else {"device": self.device.to_json()}
         return {"ref": str(self.ref), **self.query.to_json(), **device}
 
@@ -80,9 +80,9 @@ class Rejection(NamedTuple):
 
 
 class ResolveOutcome(NamedTuple):
-    """The best artifact, if one meets the conditions, and all candidates that were considered.
+    """The best artifact, if an artifact meets the conditions, and all candidates that were considered.
 
-    `candidate` is the version of the best artifact, which is the last version in `looked_at`.
+    `candidate` is the version of the best artifact: the last version in `looked_at`. `size` is the download in bytes.
     """
 
     candidate: VersionCandidate | None
@@ -93,7 +93,7 @@ class ResolveOutcome(NamedTuple):
 
     @property
     def rejected(self) -> tuple[Rejection, ...]:
-        """A rejection for each candidate that was not chosen, sorted by version, newest first, then in the manifest's order."""
+        """A rejection for each candidate that was not chosen: newest version first, then in the manifest's order."""
         rejections = [*self._misses(), *self.passed_over]
         return tuple(sorted(rejections, key=lambda rejection: rejection.version.precedence, reverse=True))
 
@@ -105,7 +105,7 @@ class ResolveOutcome(NamedTuple):
                     yield Rejection(candidate.version, artifact.path, *miss)
 
     def nearest(self) -> str:
-        """The rejections of the artifacts that failed at the latest requirements, in words."""
+        """The rejections of the artifacts that met the most requirements, in words."""
         misses = sorted(self._misses(), key=lambda rejection: -CODES.index(rejection.code))
         return "; ".join(map(str, misses[:MAX_NEAREST]))
 
@@ -113,9 +113,8 @@ class ResolveOutcome(NamedTuple):
 def rolled_out_to(
     state: State, tag: str | None, device: "Device | None", seed: str | None, digest: Digest | None = None
 ) -> list[Version]:
-    """List the version of a channel's rollout, if the device takes part and the version has the wanted `digest`.
-
-    This version comes before the channel's own version.
+    """Return the version that a rollout of the channel offers to the device; empty if the device does not take part, or
+    if the version has another manifest than `digest`. This version comes before the channel's own version.
     """
     rollout = state.rollouts.get(tag or "")
     if rollout is None or seed is None or digest not in (None, rollout.manifest):
@@ -138,9 +137,9 @@ def resolve_among(
     operator_sets: "OperatorSets",
     any_version: bool = False,
 ) -> ResolveOutcome:
-    """Find the best artifact of the first candidate version that has a matching artifact. `any_version`: no tag was given.
+    """Find the best artifact of the first version that has a matching artifact. `any_version`: the ref had no tag.
 
-    Candidates are read one by one, up to the version that has the answer.
+    The iterator of candidates is read only up to that version.
     """
     looked_at = []
     answer: tuple[VersionCandidate | None, ArtifactSummary | None, int] = None, None, 0
@@ -179,11 +178,11 @@ WITHHELD = {
     "expired": "has expired: its files are no longer here",
     "purged": "was taken down",
 }
-"""The words for each reason why a version is a candidate only if it is named."""
+"""The reasons why a version is a candidate only if it is named: code and words."""
 
 
 def withheld(version: Version, entry: VersionEntry) -> str:
-    """The reason why a version is a candidate only if it is named; "" if it is always a candidate."""
+    """The code of the reason why a version is a candidate only if it is named; "" if it is always a candidate."""
     if entry.gone is not None:
         return entry.gone.how
     if entry.yanked:

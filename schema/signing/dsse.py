@@ -1,12 +1,12 @@
 """Signed documents: DSSE envelopes 1.0.2 (github.com/secure-systems-lab/dsse), in-toto statements, and signed log lines.
 
-A signature covers the type of the payload and the payload's exact bytes, so that bytes signed as one kind of document are
-never accepted as another kind.
+A signature is over the payload's type and exact bytes, so that bytes signed as one kind of document are never accepted as
+another kind.
 
-The signature of a log line is `"<key id>:<base64>"` in its `sig`. It covers `{registry, name, seq, prev, event, via?}`, and
-through `prev` every earlier line: the last signed line is the signed head of the log.
+The signature of a log line is `"<key id>:<base64>"` in its `sig`. It is over `{registry, name, seq, prev, event, via?}`, and
+through `prev` over every earlier line: signing the last line signs the whole log.
 
-Keys and signatures are values here: no cryptography is done.
+This module has keys and signatures as values, and does no cryptography.
 """
 
 import hashlib
@@ -94,13 +94,13 @@ MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 RELEASE = "urn:onnxreg:release:v1"
-"""The predicate type: this manifest is this version of this model."""
+"""The predicate type of a release: the subject is the manifest, the predicate its model and version."""
 EVALUATED = "urn:onnxreg:evaluation:v1"
 """The predicate type of a signed evaluation: the subject is the artifact, the predicate the report."""
 PROVEN = "urn:onnxreg:faithfulness:v1"
 """The predicate type of a signed proof: the subject is the artifact, the predicate the report."""
 CERTIFICATE = ("format", "precision", "path", "digest", "certification")
-"""The keys of each artifact that the predicate of a release repeats."""
+"""The keys of each artifact that the predicate of a release has."""
 LINE_PAYLOAD_TYPE = "application/vnd.onnxreg.line.v1+json"
 BUNDLE_KEY_KIND = "ecdsa-p256"
 SignLine = Callable[[Mapping[str, Any]], str]
@@ -116,18 +116,18 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 
 class Signature(Record, frozen=True):
-    """A signature with the key id that it claims; the claim by itself proves nothing."""
+    """A signature, and the id of the key that is claimed to have made it. The claim proves nothing until it is verified."""
 
     keyid: str
     sig: bytes
 
 
 Sign = Callable[[bytes], Signature]
-"""Function that signs bytes with some key."""
+"""Function that signs bytes with a key of the user."""
 
 
 class Envelope(Record, frozen=True):
-    """A payload, as exact bytes, with the signatures over it. Unknown keys are ignored, as DSSE requires."""
+    """A payload as exact bytes, and the signatures over the payload. Unknown keys are ignored, as DSSE requires."""
 
     payload_type: str = field(name="payloadType")
     payload: bytes
@@ -140,7 +140,7 @@ class Envelope(Record, frozen=True):
 
     @property
     def predicate_type(self) -> str:
-        """The predicate type of the in-toto statement; "" for other payloads. Raise InputError if it is not JSON."""
+        """The predicate type of an in-toto payload; "" for other payload types. Raise InputError if it is not JSON."""
         if self.payload_type != PAYLOAD_TYPE:
             return ""
         value = canonical.decode(self.payload, "statement")
@@ -180,7 +180,7 @@ class Statement(Record, frozen=True):
 
     @classmethod
     def of(cls, predicate_type: str, digest: Digest, predicate: Any, name: str | None = None) -> "Statement":
-        """The statement with this predicate about the bytes of a digest."""
+        """Make a statement with this predicate about the bytes with this digest."""
         return cls(predicate_type, (Subject({"sha256": digest.hex}, name),), predicate, STATEMENT)
 
     @property
@@ -225,14 +225,14 @@ def released_version(release: Statement) -> Version:
 
 
 def signed_bytes(registry: str, line: Mapping[str, Any]) -> bytes:
-    """The bytes that the signature of a line, given as its JSON value, covers in the log of a registry."""
+    """The bytes that the signature of a log line is over. `line` is the line as a JSON value."""
     value = {key: line[key] for key in ("seq", "prev", "event", "via") if key in line}
     value |= {"registry": registry, "name": line["event"]["name"]}
     return pae(LINE_PAYLOAD_TYPE, canonical.encode(value))
 
 
 def sign_line(registry: str, sign: Sign, line: Mapping[str, Any]) -> str:
-    """Make the `sig` of a line in the log of a registry."""
+    """Make the `sig` of a line in a registry's log. `line` is the line as a JSON value."""
     signature = sign(signed_bytes(registry, line))
     return f"{signature.keyid}:{b64encode(signature.sig).decode()}"
 
@@ -248,9 +248,9 @@ def read_sig(text: str) -> Signature:
 def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Sign) -> bytes:
     """Make the signature bundle of a directory with exactly these files: OpenSSF Model Signing 1.0, key mode.
 
-    The bundle is a Sigstore bundle 0.3 around an envelope whose statement lists every file with its SHA-256, so that a
-    program that knows nothing of registries can check a directory (github.com/sigstore/model-transparency). The subject is
-    the SHA-256 over the digests of all files, in the order in which the predicate lists them.
+    The bundle is a Sigstore bundle 0.3 with an envelope. The envelope's statement lists every file with its SHA-256; the
+    subject is the SHA-256 over these digests, in the listed order. So programs without onnxreg can check the directory
+    (github.com/sigstore/model-transparency).
 
     Raise InputError if the key is not ECDSA P-256, which the standard requires.
     """
