@@ -372,7 +372,7 @@ class Search:
         self.evaluation.check()
         progress.step("judging the source")
         records = (one.record for one in self.evaluation.judge(None))
-        doubts = [why for one in records if one.state != "certified" and one.limit > 0 for why in one.reasons]
+        doubts = [why for one in records if one.state != "certified" for why in one.reasons]
         if doubts:
             more = f"; and {len(doubts) - MAX_NEAREST} reasons more" if len(doubts) > MAX_NEAREST else ""
             reasons = "; ".join(doubts[:MAX_NEAREST])

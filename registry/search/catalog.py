@@ -37,6 +37,7 @@ from onnxreg.schema.log.state import (
     VersionEntry,
     VersionSummary,
     effective_state,
+    newest_of,
     summarize,
 )
 from onnxreg.schema.query.expression import Expression, spend
@@ -374,9 +375,8 @@ def _read_line(reader: RegistryReader, name: str, token: str, index: IndexFile |
     if state.checkpoint is not None:
         tables = decode_json(read_blob(reader, state.checkpoint), _State, "its checkpoint")
         entries = tables.versions | entries
-    usable = (Version.parse(version) for version, entry in state.versions.items() if entry.usable)
-    ranked = [(version.precedence, entries[version].seq, version) for version in usable if not version.pre]
-    newest = max(ranked)[2] if ranked else None
+    parsed = {Version.parse(version): entry for version, entry in state.versions.items()}
+    newest = next((version for version in newest_of(parsed, 1) if not version.is_prerelease), None)
     channels = {check_tag(tag): str(channel.version) for tag, channel in sorted(state.channels.items())}
     count = sum([not entry.dropped for entry in entries.values()])
     line = ModelLine(name, token, newest and str(newest), count, channels, str(state.head))
