@@ -114,7 +114,8 @@ def summary(stage: Path) -> None:
     for version in VERSIONS:
         for artifact in registry.get(f"{NAME}:{version}").manifest.artifacts:
             size = f"{artifact.own_size / 1e6:.1f}"
-            table.add_row(version, artifact.path, size, artifact.certification.state)
+            verdict = "reference" if artifact.precision == "float32" else artifact.certification.state
+            table.add_row(version, artifact.path, size, verdict)
     console.print("\n", table, recall(stage / f"export-{VERSIONS[-1]}" / CERTIFICATE))
 
 
