@@ -28,7 +28,6 @@ DEVICE = "ort-android-1.23"
 SUITES = ("heldout.jsonl", "confirm.jsonl")
 NO_CANDIDATE = 7
 """The exit status of an export that could not be made as asked for."""
-CERTIFICATE = "certificates/model_int8.onnx.json"
 CANDIDATES = ("int8-int8-embeddings", "weights8-32-int8-embeddings", "mixed-int8-int8-embeddings", "fp16")
 """A small and fast one that loses too much, an accurate and slow one, one between both, and the usual float16."""
 
@@ -116,17 +115,18 @@ def summary(stage: Path) -> None:
             size = f"{artifact.own_size / 1e6:.1f}"
             verdict = "reference" if artifact.precision == "float32" else artifact.certification.state
             table.add_row(version, artifact.path, size, verdict)
-    console.print("\n", table, recall(stage / f"export-{VERSIONS[-1]}" / CERTIFICATE))
+    certificates = (stage / f"export-{VERSIONS[-1]}" / "certificates").glob("*.json")
+    console.print("\n", table, recall(max(certificates)))  # of the INT8 file, unless float16 won the search
 
 
 def recall(certificate: Path) -> Table:
-    """Held-out character recall of the INT8 file by label, and the largest loss against the checkpoint."""
+    """Held-out character recall of a judged file by label, and the largest loss against the checkpoint."""
     document = json.loads(certificate.read_text())
     (metric,) = document["metrics"]
-    title = f"{NAME}:{VERSIONS[-1]}, held-out recall (largest loss {metric['loss']}, limit {metric['limit']})"
-    table = Table(
-        "label", Column("gold spans", justify="right"), Column("INT8", justify="right"), title=title
-    )
+    losing = f"largest loss {metric['loss']:.4f}, limit {metric['limit']}"
+    title = f"{NAME}:{VERSIONS[-1]}, held-out recall ({losing})"
+    columns = (Column(name, justify="right") for name in ("gold spans", certificate.stem))
+    table = Table("label", *columns, title=title)
     for check in document["checks"]:
         _, _, label = check["name"].partition("/")
         if label and check["samples"]:
