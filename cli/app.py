@@ -118,6 +118,7 @@ SYNONYMS = {
     "certify": "certificates or export --certify",
     "quantize": "export --quantize",
     "undo": "yank --undo or pin --undo",
+    "--int8": "--quantize",
     "create": "new",
     **dict.fromkeys(("publish", "upload"), "push"),
     "rollback": "tag",
@@ -310,8 +311,9 @@ def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
     message, _, meant = text.partition(". Did you mean ")
     near = near or [name.strip("'?") for name in meant.split(", ") if name]
     typed = getattr(error, "option_name", "") or message.partition("'")[2].rstrip("'")
-    typed = typed.lstrip("-")  # the dashes alone make options alike
-    near = [name for name in near if nearest(typed, [name.lstrip("-")], LEAST_LIKENESS)]
+    bare = typed.lstrip("-")  # the dashes alone make options alike
+    near = [name for name in near if nearest(bare, [name.lstrip("-")], LEAST_LIKENESS)]
+    near = [SYNONYMS[typed]] if near and bare != typed and typed in SYNONYMS else near
     return InputError(f"{message[:1].lower()}{message[1:].rstrip('.')}", _hint(error, words, near))
 
 

@@ -39,6 +39,7 @@ REFUSED = """
 2 | ls --quiet | --quiet goes before the verb: reg --quiet ...
 2 | ls --registry=x | --registry goes before the verb: reg --registry ...
 2 | export --profle android | did you mean --profile?
+2 | export model --int8 | did you mean --quantize?
 2 | remote add origin | see `reg remote
 2 | resolve | see `reg resolve --help`
 2 | diff acme/pii:0.1.0 | write reg diff OLD NEW; see `reg diff --help`
