@@ -123,8 +123,8 @@ def recall(certificate: Path) -> Table:
     """Held-out character recall of a judged file by label, and the largest loss against the checkpoint."""
     document = json.loads(certificate.read_text())
     (metric,) = document["metrics"]
-    losing = f"largest loss {metric['loss']:.4f}, limit {metric['limit']}"
-    title = f"{NAME}:{VERSIONS[-1]}, held-out recall ({losing})"
+    loss = "not measured" if metric["loss"] is None else f"{metric['loss']:.4f}"
+    title = f"{NAME}:{VERSIONS[-1]}, held-out recall (largest loss {loss}, limit {metric['limit']})"
     columns = (Column(name, justify="right") for name in ("gold spans", certificate.stem))
     table = Table("label", *columns, title=title)
     for check in document["checks"]:
