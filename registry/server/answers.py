@@ -1,8 +1,8 @@
 """Make HTTP responses from JSON, bytes, files and errors, and read the bodies of requests.
 
-Entity tags are strong digests. A request may have one range (RFC 9110, section 14); a request for several ranges gets the
-whole file, so that a client cannot request one byte a thousand times. Starlette's `FileResponse` opens files by path and
-tags them by time. This module opens files below the registry's root without following links, and tags them by content.
+An answer's entity tag (ETag) changes with every change of the content. A request may have one range (RFC 9110, section 14).
+A request for several ranges gets the whole file, so that a client cannot request one byte a thousand times. Starlette's
+`FileResponse` is not used: it follows links, and its entity tags depend on times.
 """
 
 import json
@@ -36,7 +36,7 @@ STATUS = {
     "remote": 502,
     "environment": 503,
 }
-"""The HTTP status for each family of errors. Other families have the status 500: no reader can cause them."""
+"""The HTTP status for each family of errors; 500 for all other families, which no client can cause."""
 _RANGE = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
 _COMMAND = re.compile(r"\breg [a-z]")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
@@ -99,7 +99,7 @@ def of_bytes(
     tag: str | None = None,
     ranges: bool = False,
 ) -> Response:
-    """Answer with bytes in memory, or with 304 if the client has them already. `tag` is their digest, if known."""
+    """Answer with `data`, or with status 304 if the client has it. `tag` is the entity tag (None: the SHA-256 of `data`)."""
     headers = {"ETag": f'"{tag or sha256(data).hexdigest()}"', "Cache-Control": caching}
     if _has_it(request, headers):
         return Response(None, 304, headers)
@@ -108,9 +108,9 @@ def of_bytes(
 
 
 def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Response:
-    """Answer with an open file, or with the requested range; the response closes the file.
+    """Answer with an open file, or with the range of it that the request names; the response closes the file.
 
-    Endpoints must open the file without an `await` before `of_file`, or a request that ends early leaves the file open.
+    Open the file and call `of_file` without an `await` between: a request that ends there would leave the file open.
     """
     headers = {"ETag": f'"{tag}"', "Cache-Control": caching}
     try:
@@ -126,7 +126,7 @@ def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Respons
 
 
 class FileAnswer(StreamingResponse):
-    """A response with a span of an open file; the response closes the file."""
+    """A response with the bytes `span` of an open file. The response closes the file."""
 
     def __init__(self, file: BinaryIO, span: range, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(_pieces(file, span), status, headers, "application/octet-stream")
@@ -148,15 +148,15 @@ def _pieces(file: BinaryIO, span: range) -> Iterator[bytes]:
 
 
 def _has_it(request: Request, headers: Mapping[str, str]) -> bool:
-    """True if the client has the bytes: If-None-Match has the entity tag, compared weakly (RFC 9110, section 13.1.2)."""
+    """True if the client has the content: If-None-Match lists its entity tag (weak comparison, RFC 9110, section 13.1.2)."""
     condition = request.headers.get("if-none-match", "")
     return condition.strip() == "*" or headers["ETag"] in re.findall(r'"[^"]*"', condition)
 
 
 def _select(request: Request, headers: dict[str, str], size: int) -> tuple[int, range]:
-    """Return the status of an answer, and the requested range of its `size` bytes. HttpError 416 if the range is outside.
+    """Return an answer's status and byte range, and set its range `headers`. HttpError 416 for a range outside of `size`.
 
-    The range is all bytes if If-Range names another entity tag, or if the Range header is not one valid range.
+    The answer has all bytes if If-Range names another entity tag, or if the Range header is not one valid range.
     """
     headers["Accept-Ranges"] = "bytes"
     match = _RANGE.fullmatch(request.headers.get("range", ""))

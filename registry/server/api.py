@@ -1,5 +1,5 @@
-"""Routes for programs. The routes of the registry's files make this server a remote like any static host. The routes for
-models, versions and resolve answer with the documents of `reg ls --json` and `reg resolve --json`.
+"""Routes for programs. The routes for the registry's files make this server a remote, as a static web server is. The routes
+for models, versions and resolve answer with the documents of `reg ls --json` and `reg resolve --json`.
 """
 
 import re
@@ -136,7 +136,7 @@ class Api:
         return Response(answer, 200, NO_STORE, JSON)
 
     def _resolve(self, base: str, body: bytes, question: ResolveRequest) -> bytes:
-        """Return the answer to a question, cached by question, index file, log of policies and trust file."""
+        """Resolve `question`, whose JSON is `body`. A cached answer is used if index file, policies, trust file are the same."""
         registry, name = self._registry, question.ref.name
         key = ("resolve", base, Digest.of(body), *registry.rules())
         answer = registry.answers.get(key, registry.token(name))

@@ -1,8 +1,8 @@
 """The Hugging Face Hub's protocol for reading: `hf`, transformers, Optimum and transformers.js use this server as the Hub.
 
 A model is a repository. A revision is a version, a channel or a manifest's digest. `X-Repo-Commit` is the start of the
-manifest's digest. `hub_layout` gives the paths. A later verdict may change the file that an alias path names; a version's
-own paths never change. Source of the protocol: the requests of huggingface_hub 2.4 and transformers.js 3 and 4.
+manifest's digest. `hub_layout` makes the paths: the paths in the manifest, whose files never change, and aliases such as
+`onnx/model.onnx`, whose file a later verdict may change. Source: requests of huggingface_hub 2.4, transformers.js 3 and 4.
 """
 
 import re
@@ -122,7 +122,7 @@ class HubRoutes:
         self._repositories: Cache[Repository] = Cache(MAX_CACHED_FILES)
 
     def routes(self) -> list[Route]:
-        """Return all routes, each for names with two parts and with one. If several match a path, `refs` comes first."""
+        """Return all routes, for names like `pii` and like `acme/pii`. The route of `refs` precedes others that match it."""
         endpoints = {
             "/api/models/NAME/refs": self.references,
             "/api/models/NAME/revision/{revision}": self.info,
@@ -208,7 +208,7 @@ class HubRoutes:
         return await self._queue.run(partial(self._read, _name(request), revision))
 
     def _read(self, name: str, revision: str) -> Repository:
-        """Return a version as a repository. HttpError with the Hub's code if the version is absent, or a policy bars it."""
+        """Return a version as a repository. HttpError with the Hub's code if it is absent, or refused by a policy."""
         registry = self._registry
         token = registry.token(name)
         if not token:
@@ -228,7 +228,7 @@ class HubRoutes:
         data = read_blob(registry, digest)
         manifest = read_manifest(data, digest, name)
         states = {item.path: item.state for item in log.summary(located).artifacts}
-        # a commit names the files of a channel; a version or a whole digest also lists refused files
+        # refused artifacts are left out for a channel and for a commit (which clients get from a channel)
         is_commit = re.fullmatch(f"[0-9a-f]{{{COMMIT_DIGITS}}}", revision) is not None
         refused = located.channel is None and revision != MAIN and not is_commit
         files = layout(manifest, digest, len(data), states, located.entry.held, refused=refused)

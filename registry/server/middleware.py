@@ -125,7 +125,7 @@ class Guard:
             message = f"the head has more than {self._max_head_bytes:,} bytes"
             return error_answer(431, "input", message, "", {"Connection": "close"})
         tokens = Headers(scope=scope).getlist("authorization")
-        if len(tokens) > 1:  # a proxy in front may have checked another one
+        if len(tokens) > 1:  # a proxy may have checked another header than we do
             return error_answer(400, "input", "the request has several Authorization headers", "send one")
         if self._token is None or scope["path"] in OPEN_PATHS or self._is_right("".join(tokens)):
             return None

@@ -45,7 +45,7 @@ Value = TypeVar("Value")
 
 
 class Cache(Generic[Value]):
-    """A cache of values by key, each with a token of its sources. Above `max_bytes`, it drops the least recently used."""
+    """A cache; above `max_bytes` the least recently used value is dropped. A token is a text that changes with the sources."""
 
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._free = max_bytes
@@ -95,7 +95,7 @@ class ServedRegistry(DirectoryRegistry):
 
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         super().__init__(root, disk)
-        self.store = ServedStore(root, self.disk, "this registry")  # messages hide its location
+        self.store = ServedStore(root, self.disk, "this registry")  # messages do not name the directory
         self._indexes: Cache[IndexFile] = Cache()
         self.answers: Cache[bytes] = Cache()
 
@@ -107,7 +107,7 @@ class ServedRegistry(DirectoryRegistry):
         return f"/{blob_path(digest)}"
 
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
-        """Open a file, and return it with a token for its present state. FileNotFoundError if the file is absent."""
+        """Open a file; return it and a text that changes with the file. FileNotFoundError if the file is absent."""
         file = open_beneath(self.root, path)
         return file, Digest.of(str(FileState.of(os.fstat(file.fileno()))).encode()).hex
 
@@ -129,7 +129,7 @@ class ServedRegistry(DirectoryRegistry):
         return "" if index is None else index.token
 
     def rules(self) -> tuple[str, str]:
-        """Return tokens of the log of policies and the trust file: answers depend on both. HostError for a bad trust file."""
+        """Return two texts that change with the log of policies and with the trust file. HostError for a bad trust file."""
         try:
             load_trust()
         except RegError as error:
@@ -143,7 +143,7 @@ class ServedRegistry(DirectoryRegistry):
         return log_of(self, name, index)
 
     def answer(self, key: Hashable, name: str, make: Callable[[IndexFile | None], bytes]) -> bytes:
-        """Return the cached answer for `key` and a model's index file; if there is none, call `make` and cache the result."""
+        """Return the answer with this key from the cache; if absent or older than the index file of `name`, call `make`."""
 
         def read(index: IndexFile | None) -> bytes:
             answer = None if index is None else self.answers.get(key, index.token)

@@ -1,4 +1,4 @@
-"""The ASGI application with all routes of a registry, and the server: its socket, uvicorn's workers, and its orderly end."""
+"""The ASGI application with all routes of a registry, and the server that runs it: socket, uvicorn's workers, shutdown."""
 
 import os
 import signal
@@ -55,7 +55,7 @@ def application(
     pages = Pages(registry, settings, limits)
 
     async def failed(request: Request, error: Exception) -> Response:
-        """Answer an error with JSON; with a page if a browser requested a path without a route, or if there is a bug."""
+        """Answer an error as JSON. A browser gets a page if the path has no route, or if a bug is the cause."""
         if isinstance(error, ClientDisconnect):
             return Response(None, 499)
         if HTML in request.headers.get("accept", "") and not isinstance(error, RegError | HttpError):
@@ -87,7 +87,7 @@ def routes(
 ) -> list[BaseRoute]:
 
     async def healthz(request: Request) -> Response:
-        """Answer whether the registry can still be read; its disk may be gone."""
+        """Answer 200 if the registry can be read, else 503, for example because its disk is gone."""
         await run_sync(registry.store.check_readable)
         return Response(b'{"status": "ok"}\n', 200, NO_STORE, JSON)
 
@@ -176,7 +176,7 @@ def serve(
             Multiprocess(config, [listener]).run()
         return
     server = uvicorn.Server(config)
-    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises a signal again in the end: no failure
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn's own handler would end with a failure
         signal.signal(number, lambda *_: setattr(server, "should_exit", True))
     server.run([listener])
 

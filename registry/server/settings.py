@@ -8,8 +8,8 @@ from pathlib import Path
 class Settings:
     """Settings of a server.
 
-    `token`: the token that every request must have; None lets everybody read. `origins`: web sites whose scripts may
-    read. `url`: the base URL for clients, without a slash at the end; None means the Host header of each request.
+    `token`: the token that every request must have; None lets everybody read. `origins`: web sites whose scripts may read
+    answers. `url`: the base URL for clients, without a slash at the end; None means the Host header of each request.
     `drain`: seconds for which running answers may continue when the server stops. `behind_proxy`: True if clients come
     through a proxy, whose headers name the client. `trial`: the folder with the script that tries models in a browser.
     """
@@ -28,10 +28,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of one request. The proxy must limit the time that a client may take (docs/serve.md).
+    """The limits of the server. The time that a client may take is limited by the proxy (docs/serve.md).
 
-    `head`, `body`: bytes of a request. `waiting`: requests of one kind (resolve, search, Hub) that may wait for an
-    answer. `steps`: tests of one value that a query may take.
+    `head`, `body`: the bytes of a request's head and body. `waiting`: the requests of one kind (resolve, search, Hub) that
+    may wait for an answer. `steps`: how many times one query may test a value.
     """
 
     head: int = 32 * 1024

@@ -59,7 +59,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Standing(NamedTuple):
-    """One state of a version: the word for it, the log line that set it, and the text of its badge."""
+    """A state of a version: a word such as `yanked`, the log line that set the state, and the text of the state's badge."""
 
     word: str
     line: LogLine | None = None
@@ -68,7 +68,7 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class VersionRow:
-    """A row for one version. `size` is the bytes of its present files, None if the index file does not state them."""
+    """A version in the list of a model's versions. `size` is the bytes of its present files; None if unknown."""
 
     version: Version
     entry: VersionEntry
@@ -111,7 +111,7 @@ class VersionRow:
 
 
 class LogRow(NamedTuple):
-    """A row for a log line: its kind, its version, the channel's previous version, other words, and the signer."""
+    """A line of the log on a page: a word for its event, its version, the channel's version before, details, the signer."""
 
     line: LogLine
     word: str
@@ -143,16 +143,16 @@ class ModelPage:
 
     @cached_property
     def production(self) -> Sequence[ChannelStatus] | RegError:
-        """The channels, judged as `resolve` judges them, or the error that prevents this."""
+        """The status of each channel, with the checks of `resolve`; if these checks cannot run, the error."""
         try:
             return list(in_production(CheckedReader(self._registry, KnownHeads()), self.log, load_trust()))
         except RegError as error:
             return error
 
     def log_rows(self, before: int | None, count: int) -> list[LogRow]:
-        """Return rows for the `count` lines before line `before` (None: the last lines), newest first.
+        """Return rows for the `count` log lines before line `before` (None: the last lines), newest first.
 
-        An attestation gets the version that last published its manifest; the end of a rollout gets the rollout's version.
+        The row of an attestation has the version that last published the manifest; the end of a rollout, its version.
         """
         digests = {line.seq: line.digest for line in self.lines}
         judge = SignatureJudge(load_trust(), self._registry.registry_id, self.name, digests.get)
@@ -184,7 +184,7 @@ class ModelPage:
         return rows[::-1]
 
     def row(self, version: Version) -> VersionRow:
-        """Return the row of a version for the model's list. The version's states come with the most serious first."""
+        """Return a version's row in the model's list. The row's states are ordered, the most serious first."""
         entry, summary = self.log.versions[version], self.log.state.effective_summary(version)
         by_event = self._lines_by_event
         states = [] if entry.gone is None else [Standing(entry.gone.how, by_event.get(entry.gone.event))]
@@ -203,7 +203,7 @@ class ModelPage:
         return VersionRow(version, entry, channels, size, states, published, self.log.refused, speeds)
 
     def proofs(self, manifest: Manifest, digest: Digest) -> dict[str, RecordedProof]:
-        """Return the recorded proofs of a version by artifact path; {} if one of them cannot be read."""
+        """Return a version's recorded proofs by the artifact's path; {} if any proof cannot be read."""
         try:
             return latest_proofs(self.log, digest, manifest, Trust())
         except RegError:
@@ -226,7 +226,7 @@ class Pages:
             **{name: getattr(links, name) for name in dir(links) if not name.startswith("_")},
         )
         for name in self._templates.list_templates():
-            self._templates.get_template(name)  # an update of the program must not mix new ones with old code
+            self._templates.get_template(name)  # now, since an update of the program may replace the files
 
     def routes(self) -> list[BaseRoute]:
         trial = self._settings.trial
@@ -244,14 +244,14 @@ class Pages:
         ]
 
     def _most(self, count: int) -> int:
-        """Return the most rows on a page: `count` on a server; in files, all rows are on one page."""
+        """Return how many rows a page may have: `count` on a server, any number in a file."""
         return maxsize if self._is_static else count
 
     def _page(self, template: str, **values: Any) -> bytes:
         return self._templates.get_template(template).render(values).encode()
 
     def _answered(self, make: Callable[[Request], Awaitable[bytes]], policy: str = POLICY) -> Endpoint:
-        """Return an endpoint that answers with the page from `make`, or with a page about its RegError."""
+        """Return an endpoint that answers with the page from `make`; if `make` raises a RegError, with a page about it."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -262,7 +262,7 @@ class Pages:
         return endpoint
 
     def of_error(self, error: RegError, query: str = "") -> Response:
-        """Return an error as a page; for an error in a search expression, this is the search page with the expression."""
+        """Return a page about an error. For an error in a search expression, this is the search page with the expression."""
         error = as_served(error)
         html = self._page("error.html", error=error)
         if isinstance(error, ExpressionError):
@@ -295,7 +295,7 @@ class Pages:
         return self._page("search.html", query=query, error=None, matches=shown, more=more, damages=damages)
 
     async def _of_model(self, name: str, make: Callable[[ModelPage], bytes], *key: object) -> bytes:
-        """Return a page of one model, cached by `key`, the index file, the log of policies and the trust file."""
+        """Return a page of one model. `key` identifies the page; a change of index, policies or trust file makes it anew."""
 
         def read(index: IndexFile | None) -> bytes:
             return make(ModelPage(self._registry, name, index))
@@ -411,7 +411,7 @@ def _side(model: ModelPage, ref: Ref) -> Side:
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:
-    """Return the chart of comparable figures, oldest first: `points` (x, y, interval or None, row), `low` and `high`."""
+    """Return a history's chart: `points` (x, y, interval or None, row), oldest first, and the range `low` to `high`."""
     rows = [row for row in reversed(history.versions) if history.is_charted(row)]
     if len(rows) < 2:
         return None

@@ -30,7 +30,7 @@ MAX_JSON_CHARS = 2000
 """The most characters of a JSON value that a page shows."""
 POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'"
 SCRIPTS = "; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
-"""Content policies: `POLICY` for all pages, `SCRIPTS` is added for pages with a script that tries the model."""
+"""Content security policies: `POLICY` for all pages; `SCRIPTS` is added for pages with the script that tries a model."""
 
 
 class Links:
@@ -65,7 +65,7 @@ class StaticLinks(Links):
         self.root, self.tree = ".", tree
 
     def policy(self, has_script: bool) -> str:
-        """Return the content policy of a page; a page in a file must state it itself."""
+        """Return the content security policy that a page states itself, because it is read from a file."""
         tree = urlsplit(self.tree)
         host = f" {tree.scheme}://{tree.netloc}" if tree.netloc else ""
         return f"{POLICY}{SCRIPTS}{host}" if has_script else POLICY
@@ -107,7 +107,7 @@ def environment(**values: Any) -> Environment:
 
 
 def printable(value: Any) -> Any:
-    """Return a text with codes for characters that do not print, such as those that reverse the writing direction."""
+    """Return a text with codes for unprintable characters, for example characters that reverse the writing direction."""
     if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
         return value
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in value)

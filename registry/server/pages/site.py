@@ -1,4 +1,4 @@
-"""`reg site`: the pages of a registry as files for any host, in one folder; the registry's tree is in it or elsewhere."""
+"""`reg site`: write a registry's pages into a folder for any web host, with a copy of the registry's files if wanted."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ LIST = "site.json"
 
 
 def write_site(registry: ServedRegistry, target: Path, url: str | None, trial: Path | None) -> dict[str, int]:
-    """Write a site into a directory that replaces an earlier site; return the numbers of models and pages.
+    """Write a site into a directory, in place of an earlier site; return the number of models and the number of pages.
 
     Args:
         url: the URL of the registry's tree, absolute or relative to the pages; None copies the tree into the site.

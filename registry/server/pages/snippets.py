@@ -1,4 +1,4 @@
-"""Lines to copy from a version's page: for each client, how it gets the files from this server.
+"""Lines to copy from a version's page: for each client, the code that gets the version's files from this server.
 
 Every value is quoted for its language, so that names and paths, which other people chose, never run as code.
 """
@@ -30,12 +30,12 @@ DTYPES = {
     "model_uint8": "uint8",
     "model_q4": "q4",
 }
-"""The type of weights (`dtype`) in Transformers.js for each stem of a model file."""
+"""The type of weights (`dtype`) in Transformers.js by the name of the model file, without `.onnx`."""
 TEXT_FILES = frozenset({"config.json", "tokenizer.json"})
-"""Files that libraries of Hugging Face need beside a graph that reads text."""
+"""The files that libraries of Hugging Face need beside the graph of a text model."""
 
 OF_TREES = frozenset({"reg", "JavaScript client", "JVM client"})
-"""The clients for which a static web server is enough."""
+"""The clients that need no Hub protocol: a static web server with the registry's files is enough."""
 
 
 class Snippet(NamedTuple):
@@ -65,9 +65,9 @@ def snippets(
 ) -> Iterator[Snippet]:
     """Yield a snippet for each client that can use an artifact from the server at `base`; the shell comes first.
 
-    `tag` is the version, None if clients must use the digest. `channel` points to the version; apps request the channel, to
-    get later versions too. `files` is the version in the layout of the Hub. `has_token`: True if the server demands a token.
-    ASCII JSON is also used as a literal of JavaScript and Java.
+    `tag` is the version; None if clients must use the digest. `channel` is a channel of this version, if any: apps request
+    the channel to get later versions too. `files` is the version in the layout of the Hub. `has_token`: True if the server
+    demands a token. Literals of JavaScript and Java are ASCII JSON.
     """
     folder, revision, token = basename(name), tag or str(digest), variable(base)
     ref = f"{name}:{tag}" if tag else f"{name}@{digest}"
