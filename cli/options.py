@@ -21,7 +21,7 @@ from onnxreg.schema.manifest.vocabulary import check_description, check_license
 
 if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device
-    from onnxreg.schema.query.requirements import Query
+    from onnxreg.schema.query.resolve import Query
 
 Complete = Callable[[typer.Context, str], Iterator[str]]
 
@@ -143,7 +143,7 @@ def query(
 ) -> "Query":
     """Make the query of these options. Raise InputError for an unreadable option, NotFoundError for an unknown version."""
     from onnxreg.schema.query.expression import parse
-    from onnxreg.schema.query.requirements import Query
+    from onnxreg.schema.query.resolve import Query
 
     expression = None if where is None else parse(where)
     return Query(

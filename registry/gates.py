@@ -37,7 +37,7 @@ from onnxreg.schema.gates.rule import PromotionCandidate, PromotionEvidence, Rul
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Event, LogLine, PolicyEvent, RolloutStep, Tag, check_channel
 from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
-from onnxreg.schema.query.cohort import parse_cohort
+from onnxreg.schema.query.device import parse_cohort
 from onnxreg.schema.signing.dsse import SignLine
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"

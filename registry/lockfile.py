@@ -16,7 +16,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.lockfile import ChosenArtifact, LockedArtifact, Lockfile
 from onnxreg.schema.log.state import FileSummary
 from onnxreg.schema.manifest.manifest import FileEntry
-from onnxreg.schema.query.resolve import ResolveRequest
+from onnxreg.schema.query.device import ResolveRequest
 
 
 def read(path: Path) -> Lockfile:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.store.hub import HubRegistry
     from onnxreg.schema.manifest.draft import Draft
     from onnxreg.schema.query.device import Device
-    from onnxreg.schema.query.requirements import Query
+    from onnxreg.schema.query.resolve import Query
 
 
 class Registry:
@@ -191,7 +191,7 @@ class Registry:
         Raise NoAnswerError, with the reasons, if no artifact does.
         """
         from onnxreg.registry.resolution import resolve
-        from onnxreg.schema.query.requirements import Query
+        from onnxreg.schema.query.resolve import Query
 
         reader = checked_reader(remote or self.store, self.heads)
         return resolve(reader, _ref(ref), query or Query(), device, known_heads=self.heads, seed=seed)

@@ -19,14 +19,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import GateError, IntegrityError, NotFoundError, about
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.log.state import ArtifactSummary, FileSummary, Rollout
-from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.query.resolve import (
-    ResolveOutcome,
-    VersionCandidate,
-    releases,
-    resolve_among,
-    rolled_out_to,
-)
+from onnxreg.schema.query.resolve import Query, ResolveOutcome, VersionCandidate, releases, resolve_among
 
 if TYPE_CHECKING:
     from onnxreg.schema.delta.delta_format import Delta
@@ -180,8 +173,11 @@ def resolve_in(
     seed: str | None = None,
 ) -> Resolution:
     """Resolve a query in a log. If the device is in the share of a rollout, the rollout's version is tried first."""
-    rolled_out = rolled_out_to(log.state, ref.tag, device, seed, ref.digest)
-    versions = releases(log.state) if ref.is_bare else rolled_out
+    versions = releases(log.state) if ref.is_bare else []
+    if seed is not None:
+        from onnxreg.schema.query.device import rolled_out_to
+
+        versions += rolled_out_to(log.state, ref.tag, device, seed, ref.digest)
     refs = [Ref(log.name, str(version)) for version in versions]
     carried = innermost(reader).carried
 
@@ -199,7 +195,9 @@ def resolve_in(
         with about(f"blob {digest.short}... is not an operator set", IntegrityError):
             return read_operator_set(read_blob(reader, digest))
 
-    outcome = resolve_among(log.state, candidates(), query, device, operators, ref.is_bare)
+    of_device = [device.requirements(operators, query.context)] if device else []
+    is_slow = device.is_slow if device else None
+    outcome = resolve_among(log.state, candidates(), query, of_device, is_slow, ref.is_bare)
     artifact = outcome.artifact
     if artifact is None or outcome.candidate is None:
         raise NoAnswerError(ref, outcome, query)

@@ -7,7 +7,7 @@ from onnxreg.cli.output import counted, size, standing, table
 from onnxreg.registry.resolution import DeviceCoverage, NoAnswerError, coverage
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 
 EXAMPLES = ("reg coverage acme/pii-small --devices fleet.json --devices ort-ios-1.23",)
 

@@ -20,8 +20,8 @@ from onnxreg.registry.log.log import open_log
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import FILENAME, Lockfile
-from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.query.resolve import ResolveRequest
+from onnxreg.schema.query.device import ResolveRequest
+from onnxreg.schema.query.resolve import Query
 
 EXAMPLES = (
     "reg lock acme/pii-small --device ort-android-1.23 --remote origin",

@@ -18,8 +18,7 @@ from onnxreg.cli.options import (
 from onnxreg.cli.output import paint, size, standing, table
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.query.resolve import Rejection
+from onnxreg.schema.query.resolve import Query, Rejection
 
 EXAMPLES = (
     "reg resolve acme/pii-small",

@@ -16,7 +16,7 @@ from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.files import check_given
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 
 if TYPE_CHECKING:
     from onnxreg.converters.evaluation.answers import TextModel

@@ -32,7 +32,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_name
-from onnxreg.schema.query.resolve import ResolveRequest
+from onnxreg.schema.query.device import ResolveRequest
 
 JSON_LINES = "application/jsonl"
 RESOLVE_THREADS, EXPRESSION_THREADS = 4, 1

@@ -33,8 +33,8 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, NotFoundError, RegError
 from onnxreg.schema.core.files import FileState
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
+from onnxreg.schema.query.device import ResolveRequest
 from onnxreg.schema.query.expression import limited
-from onnxreg.schema.query.resolve import ResolveRequest
 
 MAX_CACHED_BYTES = 32 * 2**20
 """The size in bytes of the cache of index files, and of the cache of answers."""

@@ -29,7 +29,7 @@ from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
 from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.fields import ARTIFACT_FIELDS, of_artifact
-from onnxreg.schema.query.requirements import judge, of_member, presence
+from onnxreg.schema.query.resolve import judge, of_member, presence
 
 Found = Iterator[tuple[bool, str]]
 Demand = Callable[["Rule", "PromotionCandidate"], Found]

@@ -18,7 +18,7 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import Ref, Version, check_name, check_registry_id
 from onnxreg.schema.log.state import FileSummary
-from onnxreg.schema.query.resolve import ResolveRequest
+from onnxreg.schema.query.device import ResolveRequest
 
 FILENAME = "onnxreg.lock"
 FORMAT = "onnxreg-lock"

@@ -10,7 +10,7 @@ since the last sealing (among them dropped versions). `tombstones` are the blobs
 latencies by manifest and artifact; the checkpoint has none, so that its bytes stay as earlier builds write them. Keys that
 a later build added are kept and written back; see `registry.log.log`.
 
-A staged rollout gives the next release of a channel to a share of its devices first, which `schema.query.cohort` chooses.
+A staged rollout gives the next release of a channel to a share of its devices first, which `schema.query.device` chooses.
 `docs/rollouts.md` is the specification.
 """
 

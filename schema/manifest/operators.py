@@ -62,7 +62,7 @@ class Build:
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
         """The reason why the build cannot run these operators: missing operators, else missing types. None if it can.
 
-        The reason is the code of a `Miss` (see `query.requirements`), and a detail for people.
+        The reason is the code of a `Miss` (see `query.resolve`), and a detail for people.
         """
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]

@@ -2,20 +2,28 @@
 
 `Device.requirements` makes the tests that an artifact must pass. An artifact that does not record its opset, ORT format or
 operators fails their test. Specification: `docs/resolve.md`; test vectors: `tests/vectors/resolve`.
+
+Each device decides for itself if it takes part in a rollout, and reports nothing. When the share grows, devices join and
+none leaves, because the rollout keeps its random salt. Each rollout has another salt, and so begins with other devices.
+Specification: `docs/rollouts.md`; test vectors: `tests/vectors/rollout.json`.
 """
 
+import hashlib
+import re
 from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, suggest
-from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.state import ArtifactSummary, Speed
-from onnxreg.schema.query.requirements import Miss, Requirements, read_document
+from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.log.state import ArtifactSummary, Rollout, Speed, State
+from onnxreg.schema.query.expression import Expression, parse
+from onnxreg.schema.query.fields import FieldKind
+from onnxreg.schema.query.resolve import Miss, Query, Requirements, read_document
 from onnxreg.schema.query.runtimes import DOMAIN, OLDEST_FORMAT, RELEASES, Runtime, problem, runtime
 
 if TYPE_CHECKING:
@@ -235,3 +243,89 @@ def preset(name: str) -> Device:
     listing = "see `reg builtin devices`, or name a JSON file of one device"
     hint = suggest(name, presets_by_name, listing, least=0.5)
     raise InputError(f"there is no device preset {name[:80]!r}", hint)
+
+
+class ResolveRequest(NamedTuple):
+    """A question: a model or version, the conditions on an artifact, and the device.
+
+    As a document `{"ref", "device"?, ...}` it has the options of `reg resolve` as keys: all keys except `ref` and `device`
+    are keys of a query (`Query.read`). The device is the name of a preset or a device document. An unknown key is refused,
+    because an answer that ignored a condition would be wrong.
+    """
+
+    ref: Ref
+    query: Query
+    device: Device | None = None
+
+    @classmethod
+    def read(cls, value: Any) -> "ResolveRequest":
+        """Read a request. Raise InputError if it is malformed. A condition that is null counts as absent."""
+        if not isinstance(value, dict) or not isinstance(value.get("ref"), str):
+            raise InputError("a request is an object with a ref", 'write {"ref": "acme/pii-small"}')
+        device, conditions = value.get("device"), value.copy()
+        conditions.pop("device", None)
+        ref = Ref.parse(conditions.pop("ref"))
+        if device is not None:
+            device = preset(device) if isinstance(device, str) else Device.read(device)
+        return cls(ref, Query.read(conditions), device)
+
+    def to_json(self) -> dict[str, Any]:
+        """The request as a document, with the whole device in place of a preset, so that later presets cannot change it."""
+        device = {} if self.device is None else {"device": self.device.to_json()}
+        return {"ref": str(self.ref), **self.query.to_json(), **device}
+
+
+PARTS = 10_000
+"""The number of parts in 100 %: a percentage with two decimals is a whole number of parts."""
+_SEED = re.compile(r"[0-9a-f]{64}")
+
+DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
+    **dict.fromkeys(("name", "build", "platform", "abi", "locale"), FieldKind.TEXT),
+    **dict.fromkeys(("ort", "app_version"), FieldKind.VERSION),
+    **dict.fromkeys(("ram", "free_space"), FieldKind.SIZE),
+    "providers": FieldKind.LIST,
+}
+"""The keys of a device document that an expression may test."""
+
+
+def rolled_out_to(
+    state: State, tag: str | None, device: Device | None, seed: str, digest: Digest | None = None
+) -> list[Version]:
+    """Return the version that a rollout of the channel offers to the device; empty if the device does not take part, or
+    if the version has another manifest than `digest`. This version comes before the channel's own version.
+    """
+    rollout = state.rollouts.get(tag or "")
+    if rollout is None or digest not in (None, rollout.manifest):
+        return []
+    return [rollout.to] if admits(rollout, seed, device) else []
+
+
+def admits(rollout: Rollout, seed: str, device: Device | None = None) -> bool:
+    """True if the device with this seed takes part. Raise InputError if the seed is malformed."""
+    if position(rollout.salt, seed) >= round(rollout.percent * 100) * 2**32:
+        return False
+    if rollout.where is None:
+        return True
+    return device is not None and parse_cohort(rollout.where).matches(of_device(device))
+
+
+def position(salt: str, seed: str) -> int:
+    """The position of a device among all devices, from 0 to 2^32 * 10,000, exclusive.
+
+    It is `PARTS` times the first 32 bits of the SHA-256 of the text salt + seed, both in hex digits.
+    """
+    if not _SEED.fullmatch(seed):
+        raise InputError("a seed is not 64 lower-case hex digits", "use 32 random bytes, kept on the device")
+    return int(hashlib.sha256((salt + seed).encode()).hexdigest()[:8], 16) * PARTS
+
+
+def parse_cohort(text: str) -> Expression:
+    """Read an expression over devices. Raise ExpressionError, an InputError, if the expression is malformed."""
+    return parse(text, DEVICE_FIELDS)
+
+
+def of_device(device: Device) -> dict[str, Any]:
+    """The fields of a device that an expression tests. In `ort`, a release without a patch number gets `.0`."""
+    values = {key: getattr(device, key) for key in DEVICE_FIELDS}
+    padding = ".0" if device.ort.count(".") == 1 else ""
+    return values | {"ort": device.ort + padding, "providers": list(device.providers)}

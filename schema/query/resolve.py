@@ -1,56 +1,217 @@
 """Resolve: choose one artifact of a model, given the model's state.
 
-Pure: callers pass in the data beyond the state line, such as summaries of older versions and operator sets.
-`docs/resolve.md` is the specification. Clients in other languages also run the test vectors in `tests/vectors/resolve`.
-
-A `ResolveRequest` is the question as a document `{"ref", "device"?, ...}`, with the options of `reg resolve` as keys: all
-keys except `ref` and `device` are keys of a query (`Query.read`). The device is the name of a preset or a device document.
-An unknown key is refused, because an answer that ignored a condition would be wrong.
+A query is a list of requirements, tested in order; a device adds requirements (`device.py`). The reason for rejecting an
+artifact is the first requirement that it does not meet. Pure: callers pass in the data beyond the state line, such as
+summaries of older versions and operator sets. `docs/resolve.md` is the specification. Clients in other languages also run
+the test vectors in `tests/vectors/resolve`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
+import msgspec
+
+from onnxreg.schema.core.bounds import MAX_CONDITIONS
+from onnxreg.schema.core.canonical import in_words
 from onnxreg.schema.core.digest import Digest
-from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.log.state import ArtifactSummary, State, VersionEntry, VersionSummary
+from onnxreg.schema.core.errors import InputError, about, suggest
+from onnxreg.schema.core.ref import Version
+from onnxreg.schema.core.units import size
+from onnxreg.schema.log.state import STATES, ArtifactSummary, State, VersionEntry, VersionSummary
+from onnxreg.schema.query.expression import Expression, parse
 from onnxreg.schema.query.fields import FieldValues, of_artifact, of_version
-from onnxreg.schema.query.requirements import CODES, Query, Ranking, judge, presence
 
-if TYPE_CHECKING:
-    from onnxreg.schema.query.device import Device, OperatorSets
+FLOATS = ("float32", "float16", "bfloat16")
+"""The precisions that need no proof, because they are not quantized."""
+FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
+"""The order of formats if the query names no format. Other formats come last, sorted by name."""
 
 MAX_NEAREST = 3
 """The most near misses that an error names."""
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+_Few = msgspec.Meta(max_length=MAX_CONDITIONS)
+_CODES = (
+    "member contract format precision not-certified too-large recall context where not-held runtime ort-format opset "
+    "ir-version domain provider ram space latency contrib operators types ranked-lower"
+)
+CODES = tuple(_CODES.split())
+"""The codes of a `Miss`, in the order in which requirements are tested."""
+Document = TypeVar("Document", bound=msgspec.Struct)
 
 
-class ResolveRequest(NamedTuple):
-    """A question: a model or version, the conditions on an artifact, and the device."""
+_READERS: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("max_size", "ram", "free_space"), size),
+    "app_version": lambda value: str(Version.parse(str(value))),
+    "contract": lambda value: tuple(map(Digest.parse, value if isinstance(value, list) else [value])),
+    "where": lambda value: parse(str(value)),
+}
+"""Functions that read the values of keys with types that JSON does not have."""
 
-    ref: Ref
-    query: Query
-    device: "Device | None" = None
+
+def read_document(value: Any, kind: type[Document], label: str) -> Document:
+    """Read a JSON object as a struct; null counts as absent. Raise InputError, naming the key, if the object is malformed."""
+    if not isinstance(value, dict):
+        raise InputError(f"{label} is not an object: {str(value)[:40]!r}")
+    keys = [field.encode_name for field in msgspec.structs.fields(kind)]
+    given = {}
+    for key, item in value.items():
+        if key not in keys:
+            hint = suggest(str(key), keys, f"its keys are {', '.join(keys)}")
+            raise InputError(f"{label} has no {str(key)[:40]!r}", hint)
+        if item is not None:
+            with about(key):
+                given[key] = _READERS.get(key, lambda value: value)(item)
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError as error:
+        problem, path = in_words(error)
+        raise InputError(f"{path or label}: {problem}") from error
+
+
+class Miss(NamedTuple):
+    """The reason why an artifact is not the best artifact of its version: a code for machines, a detail for people."""
+
+    code: str
+    detail: str
+
+
+Requirements = Callable[[ArtifactSummary, int], Iterable[Miss]]
+"""Function that tests an artifact, given its download size in bytes, and yields a `Miss` for each unmet requirement."""
+
+
+class Query(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The conditions on an artifact. `formats` has the preferred one first; empty means any, ordered by `FORMAT_PREFERENCE`.
+
+    `max_size` limits the download in bytes; `min_recall` maps a label to the least recall that must have been measured.
+    `member` is a stage of a pipeline or a member of a family. `contracts` are the contracts that the app was written for;
+    empty means any. `context` is the number of tokens that a decoder must be able to keep.
+    """
+
+    formats: Annotated[tuple[str, ...], _Few] = ()
+    precision: str | None = None
+    certified: bool = False
+    max_size: int | None = None
+    min_recall: Annotated[Mapping[str, Share], _Few] = {}
+    where: Expression | None = None
+    member: str | None = None
+    contracts: Annotated[tuple[Digest, ...], _Few] = msgspec.field(default=(), name="contract")
+    context: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
     @classmethod
-    def read(cls, value: Any) -> "ResolveRequest":
-        """Read a request. Raise InputError if it is malformed. A condition that is null counts as absent."""
-        if not isinstance(value, dict) or not isinstance(value.get("ref"), str):
-            raise InputError("a request is an object with a ref", 'write {"ref": "acme/pii-small"}')
-        device, conditions = value.get("device"), value.copy()
-        conditions.pop("device", None)
-        ref = Ref.parse(conditions.pop("ref"))
-        if device is not None:
-            from onnxreg.schema.query.device import Device, preset
-
-            device = preset(device) if isinstance(device, str) else Device.read(device)
-        return cls(ref, Query.read(conditions), device)
+    def read(cls, value: Any) -> "Query":
+        """Read a query document, whose keys are all optional. Raise InputError, naming the key, if it is malformed."""
+        return read_document(value, cls, "a query")
 
     def to_json(self) -> dict[str, Any]:
-        """The request as a document, with the whole device in place of a preset, so that later presets cannot change it."""
-        device = {} if self.device is None else {"device": self.device.to_json()}
-        return {"ref": str(self.ref), **self.query.to_json(), **device}
+        """The query as a document, without absent conditions."""
+        value: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
+        return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
+
+    def requirements(self, row: Callable[[ArtifactSummary, int], FieldValues]) -> Requirements:
+        """Make the requirements on an artifact. `row` gives an artifact's fields, which `where` tests."""
+
+        def misses(artifact: ArtifactSummary, download: int) -> Iterator[Miss]:
+            if self.member is not None:
+                yield from of_member(self.member)(artifact, download)
+            elif artifact.member:  # one stage alone is not the model
+                yield Miss("member", f"is one stage of several: {artifact.member}")
+            if self.contracts and artifact.contract not in self.contracts:
+                other = f"has the contract {str(artifact.contract)[7:19]}..., and the app was written for another one"
+                yield Miss("contract", other if artifact.contract else "has no recorded contract")
+            if self.formats and artifact.format not in self.formats:
+                yield Miss("format", f"is {artifact.format}, wanted {' or '.join(self.formats)}")
+            if self.precision not in (None, artifact.precision):
+                yield Miss("precision", f"is {artifact.precision}, wanted {self.precision}")
+            if self.certified and artifact.state != "certified":
+                yield Miss("not-certified", f"is {artifact.state}")
+            if self.max_size is not None and download > self.max_size:
+                yield Miss(
+                    "too-large", f"takes {download} bytes to download, at most {self.max_size} are wanted"
+                )
+            for label, least in self.min_recall.items():
+                measured = artifact.recall.get(label)
+                if measured is None:
+                    yield Miss("recall", f"has no measured recall of {label}")
+                elif measured < least:
+                    yield Miss("recall", f"has a recall of {label} of {measured:g}, wanted {least:g}")
+            kv_cache, tokens = artifact.kv_cache, self.context
+            if tokens is not None and kv_cache is None:
+                yield Miss("context", "has a context that is not recorded")
+            if tokens is not None and kv_cache is not None and tokens > kv_cache.max_tokens:
+                yield Miss("context", f"has a context of {kv_cache.max_tokens} tokens, {tokens} are wanted")
+            if self.where is not None and not self.where.matches(row(artifact, download)):
+                yield Miss("where", f"does not meet {self.where}")
+
+        return misses
+
+
+def of_member(name: str) -> Requirements:
+    """Make the requirement that an artifact belongs to this member of a family or stage of a pipeline."""
+
+    def misses(artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
+        if artifact.member != name:
+            yield Miss("member", f"is {artifact.member or 'not a member of a family'}, wanted {name}")
+
+    return misses
+
+
+def presence(paths: Collection[str] | None) -> Requirements:
+    """Make the requirement that the registry has the artifact: its path is in `paths` (None: the registry has all)."""
+
+    def misses(artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
+        if paths is not None and artifact.path not in paths:
+            yield Miss("not-held", "is not held here")
+
+    return misses
+
+
+class Ranking(NamedTuple):
+    """The index of the best artifact (None: no artifact meets all requirements), and a `Miss` for each other artifact."""
+
+    best: int | None
+    misses: tuple[Miss | None, ...]
+
+
+def judge(
+    summary: VersionSummary,
+    requirements: Sequence[Requirements],
+    formats: Sequence[str] = (),
+    precision: str | None = None,
+    is_slow: Callable[[ArtifactSummary], bool] | None = None,
+) -> Ranking:
+    """Test the artifacts of a version, and rank those that meet all requirements.
+
+    The order is by state, proof, latency, search and format (docs/resolve.md). `formats` has the preferred format first;
+    without `formats`, a search's winner comes first, then `FORMAT_PREFERENCE` decides. Without `formats` and `precision`, a
+    quantized artifact that is not certified comes after the others. `is_slow` tells if one is slower than full precision.
+    """
+    artifacts, sizes = summary.artifacts, summary.download_sizes
+    misses = [
+        next((miss for tests in requirements for miss in tests(*download)), None)
+        for download in zip(artifacts, sizes, strict=True)
+    ]
+    preference = formats or FORMAT_PREFERENCE
+
+    def rank(index: int) -> tuple[int, bool, bool, bool, int, str, int]:
+        artifact = artifacts[index]
+        is_listed = artifact.format in preference
+        is_unproven = artifact.precision not in FLOATS and artifact.state != "certified"
+        return (
+            STATES.index(artifact.state) if artifact.state in STATES else 1,
+            is_unproven and not formats and precision is None,
+            is_slow is not None and is_slow(artifact),
+            not formats and not artifact.preferred,
+            preference.index(artifact.format) if is_listed else len(preference),
+            "" if is_listed else artifact.format,
+            sizes[index],
+        )
+
+    best = min((index for index, miss in enumerate(misses) if miss is None), key=rank, default=None)
+    if best is not None:
+        lower = Miss("ranked-lower", f"{artifacts[best].path} ranks higher")
+        misses = [miss or (None if index == best else lower) for index, miss in enumerate(misses)]
+    return Ranking(best, tuple(misses))
 
 
 class VersionCandidate(NamedTuple):
@@ -110,20 +271,6 @@ class ResolveOutcome(NamedTuple):
         return "; ".join(map(str, misses[:MAX_NEAREST]))
 
 
-def rolled_out_to(
-    state: State, tag: str | None, device: "Device | None", seed: str | None, digest: Digest | None = None
-) -> list[Version]:
-    """Return the version that a rollout of the channel offers to the device; empty if the device does not take part, or
-    if the version has another manifest than `digest`. This version comes before the channel's own version.
-    """
-    rollout = state.rollouts.get(tag or "")
-    if rollout is None or seed is None or digest not in (None, rollout.manifest):
-        return []
-    from onnxreg.schema.query.cohort import admits
-
-    return [rollout.to] if admits(rollout, seed, device) else []
-
-
 def releases(state: State) -> list[Version]:
     """The versions that a ref without a tag may mean, the newest first."""
     return [version for version in state.newest if not version.is_prerelease]
@@ -133,21 +280,19 @@ def resolve_among(
     state: State,
     candidates: Iterable[VersionCandidate],
     query: Query,
-    device: "Device | None",
-    operator_sets: "OperatorSets",
+    of_device: Sequence[Requirements] = (),
+    is_slow: Callable[[ArtifactSummary], bool] | None = None,
     any_version: bool = False,
 ) -> ResolveOutcome:
     """Find the best artifact of the first version that has a matching artifact. `any_version`: the ref had no tag.
 
-    The iterator of candidates is read only up to that version.
+    The iterator of candidates is read only up to that version. `of_device` and `is_slow` are a device's requirements and
+    its judgement of measured speeds.
     """
     looked_at = []
     answer: tuple[VersionCandidate | None, ArtifactSummary | None, int] = None, None, 0
-    of_device = [device.requirements(operator_sets, query.context)] if device else []
-    is_slow = device.is_slow if device else lambda artifact: False
     for candidate in candidates:
         version, entry, summary = candidate
-
         status = {} if query.where is None else of_version(state, version, entry)
         row = partial(_row, status, summary)
         requirements = [query.requirements(row), presence(entry.held), *of_device]

@@ -19,7 +19,7 @@ from benchmarks.exports import exported
 from benchmarks.measure import Row, Run, pairs, row, run
 from onnxreg.registry import Registry
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 
 DRIVER = Path(__file__).with_suffix(".mjs")
 BLOCK = "server { listen 443 ssl http2; root /srv/models; access_log off; }"

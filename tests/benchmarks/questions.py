@@ -31,7 +31,7 @@ from onnxreg.schema.log.events import Publish
 from onnxreg.schema.log.state import VersionSummary
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from onnxreg.schema.query.expression import parse
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = 20

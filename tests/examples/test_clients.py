@@ -27,7 +27,7 @@ from onnxreg.registry.resolution import NoAnswerError, contracts_of
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.device import Device
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 
 REPOSITORY = Path(__file__).parents[2]
 VECTORS = REPOSITORY / "tests" / "vectors"

@@ -19,7 +19,7 @@ from onnxreg.registry.resolution import Resolution
 from onnxreg.schema.core.errors import NotFoundError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.device import Device
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 
 DOCUMENT = json.loads((Path(__file__).parents[1] / "vectors" / "behaviour.json").read_text("utf-8"))
 NAME, SEED = "acme/pii", "0" * 64

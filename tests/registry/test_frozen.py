@@ -14,7 +14,7 @@ from onnxreg.registry.log.log import open_log
 from onnxreg.registry.remotes import open_url
 from onnxreg.schema.core.errors import HostError
 from onnxreg.schema.log.events import KINDS
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 
 FROZEN = Path(__file__).parents[1] / "fixtures" / "registry-v1"
 EXPECTED: dict[str, Any] = json.loads((FROZEN / "expected.json").read_text())

@@ -22,7 +22,7 @@ from onnxreg.schema.log.events import Attest
 from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 
 
 def files_of(directory: Path) -> dict[str, bytes]:

@@ -23,7 +23,7 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft, Verdict
 from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.expression import parse
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 
 NAME = "acme/pii"
 

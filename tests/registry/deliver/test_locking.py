@@ -22,8 +22,8 @@ from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile
 from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
-from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.query.resolve import ResolveRequest
+from onnxreg.schema.query.device import ResolveRequest
+from onnxreg.schema.query.resolve import Query
 
 
 def locked(registry: Home, ref: str = NAME, *formats: str) -> LockedArtifact:

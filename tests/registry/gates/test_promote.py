@@ -33,7 +33,7 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.gates.rule import PromotionEvidence
 from onnxreg.schema.log.events import Attest
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 
 STABLE = f"{NAME}:stable"
 

@@ -23,7 +23,7 @@ from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundEr
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Hold
 from onnxreg.schema.manifest.vocabulary import FILENAME
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 
 V1 = Version(1, 0, 0)
 PART = {INT8, SIDECAR, *COMPANIONS}

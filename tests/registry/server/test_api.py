@@ -31,7 +31,7 @@ from onnxreg.registry.store.layout import blob_path
 from onnxreg.schema.core import files
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.policy import Policy, read_policy
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 
 
 def printed(capsys: pytest.CaptureFixture[str], root: Path, *words: str) -> Any:

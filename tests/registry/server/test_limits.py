@@ -34,7 +34,7 @@ from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.layout import CATALOG, blob_path
 from onnxreg.registry.store.requests import SameOrigin, variable
 from onnxreg.schema.core.errors import InputError, NotFoundError
-from onnxreg.schema.query.resolve import ResolveRequest
+from onnxreg.schema.query.device import ResolveRequest
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 

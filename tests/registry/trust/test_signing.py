@@ -19,8 +19,8 @@ from onnxreg.registry.trust.signatures import RecordedStatement
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.query.resolve import ResolveRequest
+from onnxreg.schema.query.device import ResolveRequest
+from onnxreg.schema.query.resolve import Query
 from onnxreg.schema.signing.dsse import EVALUATED, MEDIA_TYPE, PROVEN, Statement, release_statement
 
 NAME = "acme/pii"

@@ -12,10 +12,9 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.inputs.lockfile import ChosenArtifact, LockedArtifact, Lockfile
 from onnxreg.schema.log.state import FileSummary
-from onnxreg.schema.query.device import Device, preset
+from onnxreg.schema.query.device import Device, ResolveRequest, preset
 from onnxreg.schema.query.expression import parse
-from onnxreg.schema.query.requirements import Query
-from onnxreg.schema.query.resolve import ResolveRequest
+from onnxreg.schema.query.resolve import Query
 
 DOCS = Path(__file__).parents[3] / "docs" / "lock.md"
 

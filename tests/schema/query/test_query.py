@@ -9,7 +9,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.log.state import STATES, ArtifactSummary, FileSummary, VersionSummary
 from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.fields import of_artifact
-from onnxreg.schema.query.requirements import FLOATS, FORMAT_PREFERENCE, Miss, Query, Ranking, judge
+from onnxreg.schema.query.resolve import FLOATS, FORMAT_PREFERENCE, Miss, Query, Ranking, judge
 
 _FORMATS = st.sampled_from([*FORMAT_PREFERENCE, "webgpu", "aaa"])
 _ARTIFACTS = st.builds(

@@ -14,9 +14,8 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.log.state import Rollout, State
 from onnxreg.schema.manifest.operators import read_operator_set
-from onnxreg.schema.query.cohort import PARTS, admits, of_device, parse_cohort, position
-from onnxreg.schema.query.device import Device
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.device import PARTS, Device, admits, of_device, parse_cohort, position
+from onnxreg.schema.query.resolve import Query
 
 VECTORS = Path(__file__).parents[2] / "vectors"
 

@@ -38,7 +38,7 @@ from onnxreg.schema.log.state import Checkpoint, State
 from onnxreg.schema.manifest import manifest as documents
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.parts import Recipe
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.resolve import Query
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, PROVEN, Envelope, Statement
 from support.fuzz import specimens
 

@@ -4,14 +4,14 @@ from typing import Any
 
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.log.state import State, version_of
-from onnxreg.schema.query.requirements import Query
+from onnxreg.schema.query.device import rolled_out_to
 from onnxreg.schema.query.resolve import (
     WITHHELD,
+    Query,
     ResolveOutcome,
     VersionCandidate,
     releases,
     resolve_among,
-    rolled_out_to,
     withheld,
 )
 
@@ -25,11 +25,13 @@ def resolve_in(
     seed: str | None = None,
 ) -> ResolveOutcome:
     """NotFoundError if the state line has no such version or channel, or not its summary."""
-    versions = (
-        releases(state) if tag is None else [*rolled_out_to(state, tag, device, seed), version_of(state, tag)]
-    )
+    versions = releases(state) if tag is None else [version_of(state, tag)]
+    if tag is not None and seed is not None:
+        versions = [*rolled_out_to(state, tag, device, seed), *versions]
     candidates = (_candidate(state, version) for version in versions)
-    return resolve_among(state, candidates, query, device, operator_sets, tag is None)
+    of_device = [device.requirements(operator_sets, query.context)] if device else []
+    is_slow = device.is_slow if device else None
+    return resolve_among(state, candidates, query, of_device, is_slow, tag is None)
 
 
 def _candidate(state: State, version: Any) -> VersionCandidate:
