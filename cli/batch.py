@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from onnxreg.cli.context import Session
 from onnxreg.cli.errors import EXIT_STATUS, InterruptError, needs
 from onnxreg.cli.output import counted, duration, fields, printable, table
-from onnxreg.converters.engine.steps import read_document
+from onnxreg.converters.engine.plan import read_document
 from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag
 from onnxreg.converters.source.toolchain import free_memory
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError, RemoteError, about

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.plan import ExportPlan, plan_export
+from onnxreg.converters.engine.plan import ExportPlan, RecipeDocument, plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.engine.steps import RecipeDocument
 from onnxreg.converters.families.export_family import make_family
 from onnxreg.converters.families.family_plan import DOCUMENT, FamilyPlan, plan_family, read_family
 from onnxreg.converters.profiles import profile_catalog

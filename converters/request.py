@@ -18,11 +18,9 @@ from onnxreg.schema.core.progress import SILENT, Progress
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.cache import StepCache
-    from onnxreg.converters.engine.plan import ExportPlan
-    from onnxreg.converters.engine.steps import RecipeDocument
+    from onnxreg.converters.engine.plan import ExportPlan, Profile, RecipeDocument
     from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.converters.families.family_plan import FamilyPlan
-    from onnxreg.converters.profiles.profile_catalog import Profile
     from onnxreg.converters.tasks.code import Consent
     from onnxreg.schema.inputs.recipe_file import RecipeFile
     from onnxreg.schema.manifest.draft import Draft
@@ -119,7 +117,7 @@ class ExportRequest:
         return self.name or recipe.name or (hub and hub.lower())
 
     def _document(self) -> "RecipeDocument | None":
-        from onnxreg.converters.engine.steps import RecipeDocument
+        from onnxreg.converters.engine.plan import RecipeDocument
 
         return None if self.recipe is None else RecipeDocument.read(self.recipe)
 

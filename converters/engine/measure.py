@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.steps import StepNode
+from onnxreg.converters.engine.plan import StepNode
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_file
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
 from onnxreg.converters.passes import conversion

@@ -3,12 +3,14 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from onnxreg.converters.engine import steps
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.converters.passes import pass_catalog
+from onnxreg.converters.passes.base import GraphPass, Pass
+from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.source.source_files import digest_file, row_files
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
@@ -16,13 +18,220 @@ from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code import Consent
 from onnxreg.converters.tasks.saved import Saved
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, LocatedSource, Task
-from onnxreg.schema.core.errors import InputError, about
-from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, RecipeOutput
+from onnxreg.schema.core.bounds import MAX_TEXT_BYTES
+from onnxreg.schema.core.errors import InputError, about, suggest
+from onnxreg.schema.core.files import read_given, read_yaml
+from onnxreg.schema.core.ref import check_distinct, check_name
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, RecipeOutput, RecipeStep
 from onnxreg.schema.manifest.parts import Step
 
 if TYPE_CHECKING:
     from onnxreg.converters.evaluation.evaluate import EvaluationPlan
+
+
+GOLDEN_PREFIX = "golden-"
+"""Prefix of the names of steps that write golden vectors; users' steps may not begin with this."""
+PROFILE_KEYS = ("profile", "profile_version")
+RESERVED_KEYS = (*PROFILE_KEYS, "translation")
+"""Recipe keys that only onnxreg writes."""
+FAMILY_KEY = "family"
+"""Recipe key that only the document of a model family has."""
+
+
+@dataclass(frozen=True)
+class RecipeDocument:
+    """The decoded content of a YAML or JSON file with a recipe or a family."""
+
+    path: Path
+    value: Any
+
+    @classmethod
+    def read(cls, path: Path) -> "RecipeDocument":
+        """Read a file. Raises the errors of `read_document`."""
+        return cls(path, read_document(path, "recipe"))
+
+    @property
+    def is_family(self) -> bool:
+        return isinstance(self.value, dict) and FAMILY_KEY in self.value
+
+    def recipe(self) -> RecipeFile:
+        """Make a recipe. Raises InputError if the document is not a recipe, or has keys that only onnxreg writes."""
+        reserved = RESERVED_KEYS if isinstance(self.value, dict) else ()
+        if key := next((key for key in reserved if key in self.value), None):
+            raise InputError(f"{self.path.name}: {key} is a reserved key", "remove it: the program writes it")
+        return from_value(self.value, self.path.name)
+
+
+def read_document(path: Path, label: str = "recipe") -> Any:
+    """Read the value of a YAML or JSON file. The file cannot run code, and a repeated key is an error.
+
+    Raises NotFoundError for a missing file, InputError if the file is neither YAML nor JSON; `label` names the kind of
+    document.
+    """
+    return read_yaml(read_given(path, label, "check the path", MAX_TEXT_BYTES), path.name, "export")
+
+
+def from_value(value: Any, label: str) -> RecipeFile:
+    """Make a recipe from a decoded document. A document with `passes` is Olive's, one with `export` is Orchard's.
+
+    Raises InputError, naming the wrong key.
+    """
+    if not isinstance(value, dict):
+        raise InputError(f"{label} is not a recipe: it has no keys")
+    if "input_model" in value or "passes" in value or "export" in value:
+        from onnxreg.converters.engine import foreign
+
+        is_orchard = "export" in value and not {"input_model", "passes"} & value.keys()
+        with about(label):
+            value = (foreign.translate_orchard if is_orchard else foreign.translate_olive)(value)
+    return RecipeFile.from_json(value, label)
+
+
+@dataclass(frozen=True)
+class StepNode:
+    """A step with its pass. `parent` is the step whose result this step takes; None if it takes the source.
+
+    If the pass takes two graphs, `second` is the step of the other one.
+    """
+
+    step: RecipeStep
+    kind: type[Pass[Any, Any]]
+    parent: "StepNode | None"
+    second: "StepNode | None" = None
+    data: Sequence[samples.Feed] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.step.name
+
+    def make(self, beside: Any = None) -> Pass[Any, Any]:
+        """Make the pass with its parameters, the calibration data if the step has some, and the second graph `beside`."""
+        given = {"data": self.data, "beside": beside}
+        given = {name: value for name, value in given.items() if value is not None}
+        return self.kind(**given, **self.step.params)
+
+    @property
+    def is_exact(self) -> bool:
+        """True if the pass keeps full precision: it exports a module, or may not round."""
+        return self.kind.takes == "module" or getattr(self.kind, "tolerance", None) is not None
+
+    def lineage(self) -> "list[StepNode]":
+        """List the steps from this one up to the source, this one first."""
+        line = [self]
+        while (parent := line[-1].parent) is not None:
+            line.append(parent)
+        return line
+
+
+def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
+    """Map names to steps: parents before children, otherwise in the recipe's order.
+
+    Raises InputError, naming the step, for a repeated or reserved name, a missing parent, a cycle, an unknown pass or
+    invalid parameters, and data that cannot be read.
+
+    Args:
+        directory: base of the paths of calibration data.
+    """
+    names = [step.name for step in recipe.steps]
+    inputs: dict[str, list[str]] = {}
+    for step in recipe.steps:
+        if step.name in inputs:
+            raise InputError(f"two steps are called {step.name}", "give each step a name of its own")
+        if step.name.startswith(GOLDEN_PREFIX):
+            raise InputError(
+                f"step {step.name}: names that begin with {GOLDEN_PREFIX} are those of golden vectors",
+                "give it another name",
+            )
+        with about(f"step {step.name}"):
+            second = step.params.get(pass_catalog.find(step.pass_).second or "")
+            inputs[step.name] = [name for name in (step.input, second) if isinstance(name, str)]
+            if missing := next((name for name in inputs[step.name] if name not in names), None):
+                raise InputError(f"there is no step called {missing}", suggest(missing, names))
+    sorter = TopologicalSorter(inputs)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        raise InputError(
+            f"steps are each other's input: {' <- '.join(reversed(error.args[1]))}",
+            "the first step of a line has no `input`: it takes the source",
+        ) from None
+    nodes_by_name: dict[str, StepNode] = {}
+    while ready := sorter.get_ready():
+        for step in recipe.steps:
+            if step.name in ready:
+                with about(f"step {step.name}"):
+                    nodes_by_name[step.name] = _node(step, nodes_by_name, directory)
+        sorter.done(*ready)
+    return nodes_by_name
+
+
+def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
+    """Make the node of a step. Parameters and files are checked now, because a run may take hours."""
+    kind, data = pass_catalog.find(step.pass_), None
+    parent = None if step.input is None else nodes_by_name[step.input]
+    if step.data is not None:
+        if not (directory / step.data).exists():
+            raise InputError(f"no file exists at {step.data}", "paths are relative to the recipe")
+        data = samples.read(directory / step.data)
+        if not issubclass(kind, GraphPass):
+            raise InputError(f"{kind.id} takes no data", "leave `data` out")
+    params = kind.read(step.params)
+    second = None if kind.second is None else nodes_by_name[getattr(params, kind.second)]
+    return StepNode(step, kind, parent, second, data)
+
+
+def plan_outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:
+    """List the outputs with their paths. If the recipe names none: the result of each step that no other step takes.
+
+    Raises InputError if an output's step is missing or has two outputs; if a path is hidden, is used twice, or cannot be
+    written by the pass; if a check names a missing output, or two checks limit one metric of an output.
+    """
+    taken = [one for node in steps.values() for one in (node.parent, node.second) if one is not None]
+    taken_steps = {node.name for node in taken}
+    output_specs = recipe.outputs or [RecipeOutput(step=name) for name in steps if name not in taken_steps]
+    step_names = [output.step for output in output_specs]
+    for step in step_names:
+        if step not in steps:
+            raise InputError(f"an output names the step {step}, which is not there", suggest(step, steps))
+        if step_names.count(step) > 1:
+            raise InputError(f"two outputs name the step {step}", "a step is published once: leave one out")
+    paths = []
+    for output in output_specs:
+        folder = PurePosixPath(output.path or "").parent
+        paths.append((folder / file_name(steps[output.step], output)).as_posix())
+    if hidden := next((path for path in paths if path.startswith(".")), None):
+        raise InputError(
+            f"an output cannot be at {hidden}: names that begin with a dot are the program's own",
+            "give it another path",
+        )
+    with about("outputs", hint="give each a path of its own"):
+        check_distinct(paths)
+    limited = [(check.output, check.metric) for check in recipe.checks]
+    for name, metric in limited:
+        if name not in ("*", *paths):
+            raise InputError(f"a check is about {name}, which is not an output", suggest(name, paths))
+        if limited.count((name, metric)) > 1:
+            raise InputError(f"two checks limit {metric} of {name}", "state one limit")
+    pairs = zip(output_specs, paths, strict=True)
+    return [output.model_copy(update={"path": path}) for output, path in pairs]
+
+
+def file_name(node: StepNode, output: RecipeOutput | None = None) -> str:
+    """Return the name of the main file of a step's result, without its directory.
+
+    Raises InputError, naming the step, if an output requests a name that its pass cannot write.
+    """
+    requested = None if output is None or output.path is None else PurePosixPath(output.path).name
+    suffix = ".ort" if node.kind.takes == "file" else ".onnx"
+    name = GENERATOR if node.kind.takes == "checkpoint" else f"{node.name}{suffix}"
+    if requested is None or requested == name:
+        return name
+    if node.kind.takes != "checkpoint" and requested.endswith(suffix):
+        return requested
+    ending = name if name == GENERATOR else f"a name that ends in {suffix}"
+    raise InputError(
+        f"step {node.name}: {node.kind.id} cannot write {requested}", f"its file has {ending}: path: {name}"
+    )
 
 
 @dataclass(frozen=True)
@@ -34,20 +243,46 @@ class ProfileOutput:
     steps: tuple[Step, ...]
 
 
-class Promises:
-    """Promises of a profile about its outputs: none in this base class. `package` is the profile's distribution."""
+@dataclass(frozen=True)
+class Profile:
+    """A named recipe. A subclass may check its source and its outputs; it overrides public methods only.
 
+    `name` and `package` are the entry point and its distribution: `profile_catalog.find` sets both. `modules` are the imports
+    that an export needs.
+    """
+
+    document: Path
+    name: str | None = None
     package: str | None = None
+    modules: ClassVar[tuple[str, ...]] = ()
+
+    def option_names(self) -> tuple[str, ...]:
+        """Return the names of the profile's own options; by default `checkpoint`, the weights for a source that is code."""
+        return ("checkpoint",)
+
+    def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
+        """Return the recipe with a person's or a job file's options; the caller adds `suite` and the search."""
+        recipe = self.recipe()
+        return recipe.model_copy(update={"options": {**recipe.options, **options}})
 
     def check_source(self, source: LocatedSource) -> None:
         """Raise InputError if the profile cannot use this source."""
 
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
-        """Raise ConversionError, naming the file, if a graph breaks a promise."""
+        """Raise ConversionError, naming the file, if a graph breaks a promise of the profile."""
 
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
         """Return further keys of `manifest.Artifact` in JSON form, which override those read from the graph."""
         return {}
+
+    def text(self) -> str:
+        """Return the document's text without the keys of a profile, as a start for a user's own recipe."""
+        lines = self.document.read_text("utf-8").splitlines()
+        return "\n".join(line for line in lines if line.partition(":")[0] not in PROFILE_KEYS)
+
+    def recipe(self) -> RecipeFile:
+        recipe = from_value(read_document(self.document), self.document.name)
+        return recipe if self.name is None else recipe.model_copy(update={"profile": self.name})
 
 
 @dataclass(frozen=True)
@@ -57,7 +292,7 @@ class RecipeParts:
     `confirm` is the evaluation on the file to confirm the winner of a search on, if the recipe names one.
     """
 
-    nodes: dict[str, steps.StepNode]
+    nodes: dict[str, StepNode]
     outputs: list[RecipeOutput]
     task: Task
     evaluation: "EvaluationPlan | None"
@@ -77,7 +312,7 @@ class ExportPlan(RecipeParts):
     recipe: RecipeFile
     name: str
     source: LocatedSource
-    profile: Promises
+    profile: Profile | None
     directory: Path
     search: Mapping[str, Any] | None = None
     file_names: Mapping[str, str] = field(default_factory=dict)
@@ -96,10 +331,12 @@ class ExportPlan(RecipeParts):
         names = [] if search is None else [search.calibration, *(step.data for step in tried)]
         paths = [self.directory / name for name in names if name is not None]
         searched = [file for path in paths for file in row_files(path)]
-        packages = _packages(type(self.profile))
+        packages, named = dict[str, str | None](), [*self.source.packages]
+        if self.profile is not None:
+            packages |= _packages(type(self.profile))
+            named += filter(None, [self.profile.package])
         for step in tried:
             packages |= _packages(pass_catalog.find(step.pass_))
-        named = [*self.source.packages, *filter(None, [self.profile.package])]
         return {
             "recipe": self.recorded_recipe(),
             "name": self.name,
@@ -159,7 +396,7 @@ def plan_export(
     name: str | None = None,
     directory: Path = Path(),
     trust_remote_code: bool = False,
-    profile: Promises | None = None,
+    profile: Profile | None = None,
     label: str = "",
     allow_code: Iterable[str] | Consent = (),
 ) -> ExportPlan:
@@ -182,8 +419,9 @@ def plan_export(
         raise InputError(
             f"{label}: its task is {recipe.task}, and {start} is an ONNX file", "write `task: onnx` there"
         )
-    located, profile = task.find(start), profile or Promises()
-    profile.check_source(located)
+    located = task.find(start)
+    if profile is not None:
+        profile.check_source(located)
     for judged in filter(None, (parts.evaluation, parts.confirm)):
         if located.lacks_tokenizer:
             reason = "the checkpoint has no tokenizer, so the texts of an evaluation cannot be read"
@@ -213,8 +451,8 @@ def read_parts(
     if source is None and start is not None and (directory / start).exists():
         start = str(directory / start)
     with about(label):
-        nodes = steps.nodes(recipe, directory)
-        outputs = steps.outputs(recipe, nodes)
+        nodes = plan_steps(recipe, directory)
+        outputs = plan_outputs(recipe, nodes)
         passes = {node.kind.id for node in nodes.values()}
         kind = task_catalog.of_source(task_catalog.find(recipe.task), start or "", recipe.options, passes)
         task = kind(directory, trust_remote_code, consent, **recipe.options)
@@ -248,14 +486,14 @@ def read_parts(
     return RecipeParts(nodes, outputs, task, evaluation, confirm, start)
 
 
-def pass_key(node: steps.StepNode) -> dict[str, Any]:
+def pass_key(node: StepNode) -> dict[str, Any]:
     """Make the cache key of a pass: version, parameters with all defaults, and versions of third-party packages."""
     params, packages = node.kind.read(node.step.params).model_dump(mode="json"), _packages(node.kind)
     key = {"pass": node.kind.id, "version": node.kind.version, "params": params, **_data_digests(node)}
     return {**key, "package": packages} if packages else key
 
 
-def _data_digests(node: steps.StepNode) -> dict[str, str]:
+def _data_digests(node: StepNode) -> dict[str, str]:
     """Return the digests of the files that a step names, by the step's keys."""
     return {} if node.data is None else {"data": str(samples.digest(node.data))}
 

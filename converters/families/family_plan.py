@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.steps import RecipeDocument
+from onnxreg.converters.engine.plan import RecipeDocument
 from onnxreg.converters.evaluation.evaluate import EvaluationPlan, plan_evaluation
 from onnxreg.converters.families.heads import head_files
 from onnxreg.converters.passes.tools.samples import digest

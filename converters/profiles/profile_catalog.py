@@ -5,15 +5,14 @@ token classifier into the files that mobile kits load: docs/android.md.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from onnxreg.converters.engine.plan import ProfileOutput, Promises
-from onnxreg.converters.engine.steps import PROFILE_KEYS, from_value, read_document
+from onnxreg.converters.engine.plan import Profile, ProfileOutput, read_document
 from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
 from onnxreg.converters.passes.conversion import NEWEST, OLDEST
 from onnxreg.converters.passes.transformers_export import DEFAULT
@@ -27,37 +26,6 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 PATH, INT8 = "model.onnx", "model_int8.onnx"
-
-
-@dataclass(frozen=True)
-class Profile(Promises):
-    """A named recipe. A subclass may make promises about its outputs; it overrides public methods only.
-
-    `find` sets `name` and `package` to the entry point and its distribution. `modules` are the imports that an export needs.
-    """
-
-    document: Path
-    name: str | None = None
-    package: str | None = None
-    modules: ClassVar[tuple[str, ...]] = ()
-
-    def option_names(self) -> tuple[str, ...]:
-        """Return the names of the profile's own options; by default `checkpoint`, the weights for a source that is code."""
-        return ("checkpoint",)
-
-    def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
-        """Return the recipe with a person's or a job file's options; the caller adds `suite` and the search."""
-        recipe = self.recipe()
-        return recipe.model_copy(update={"options": {**recipe.options, **options}})
-
-    def text(self) -> str:
-        """Return the document's text without the keys of a profile, as a start for a user's own recipe."""
-        lines = self.document.read_text("utf-8").splitlines()
-        return "\n".join(line for line in lines if line.partition(":")[0] not in PROFILE_KEYS)
-
-    def recipe(self) -> RecipeFile:
-        recipe = from_value(read_document(self.document), self.document.name)
-        return recipe if self.name is None else recipe.model_copy(update={"profile": self.name})
 
 
 class AndroidOptions(WrittenDocument):

@@ -17,9 +17,9 @@ from math import inf
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from onnxreg.converters.engine import run_plan, steps
+from onnxreg.converters.engine import run_plan
 from onnxreg.converters.engine.cache import StepCache
-from onnxreg.converters.engine.plan import ExportPlan
+from onnxreg.converters.engine.plan import ExportPlan, file_name, plan_outputs, plan_steps
 from onnxreg.converters.evaluation.evaluate import BASE, SourceEvaluation, time_judged
 from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
@@ -562,7 +562,7 @@ class Search:
     def _alone(self, own_steps: Sequence[Mapping[str, Any]], step: str, path: str, directory: str) -> Draft:
         """Make a single output, without golden vectors, checks and evaluation; file names stay as in the full plan."""
         plan = self._plan
-        names = {item.step: steps.file_name(plan.nodes[item.step], item) for item in plan.outputs}
+        names = {item.step: file_name(plan.nodes[item.step], item) for item in plan.outputs}
         alone = self._with(own_steps, [{"step": step, "path": path, "golden": 0}])
         alone = replace(alone, evaluation=None, file_names=names)
         workspace = self._directory / directory
@@ -577,10 +577,10 @@ class Search:
         for key in ("search", "checks", "evaluation"):
             value.pop(key, None)
         recipe = RecipeFile.from_json({**value, "steps": [*value["steps"], *own_steps], **fields}, "search")
-        nodes = steps.nodes(recipe, self._plan.directory)
+        nodes = plan_steps(recipe, self._plan.directory)
         needed = {node.name for output in outputs for node in nodes[output["step"]].lineage()}
         recipe = recipe.model_copy(
             update={"steps": tuple(step for step in recipe.steps if step.name in needed)}
         )
         nodes = {name: node for name, node in nodes.items() if name in needed}
-        return replace(self._plan, recipe=recipe, nodes=nodes, outputs=steps.outputs(recipe, nodes))
+        return replace(self._plan, recipe=recipe, nodes=nodes, outputs=plan_outputs(recipe, nodes))

@@ -20,7 +20,7 @@ from support.docs.nets import write_mlp
 
 from onnxreg.cli import batch
 from onnxreg.converters import request as module
-from onnxreg.converters.engine.steps import RecipeDocument
+from onnxreg.converters.engine.plan import RecipeDocument
 from onnxreg.converters.passes import model_builder
 from onnxreg.converters.passes.model_builder import LIBRARY_BYTES, PARAMETER_BYTES, peak_memory
 from onnxreg.converters.profiles.profile_catalog import find
@@ -415,7 +415,7 @@ VISION = (
 )
 PROFILES = """
 from pathlib import Path
-from onnxreg.converters.profiles.profile_catalog import Profile
+from onnxreg.converters.engine.plan import Profile
 from onnxreg.schema.core.errors import ConversionError
 class Broken(Profile):
     def check(self, output, subject):

@@ -11,9 +11,8 @@ from support.graphs import graph
 from support.progress import RecordedSteps
 
 from onnxreg.converters.engine.cache import StepCache
-from onnxreg.converters.engine.plan import plan_export
+from onnxreg.converters.engine.plan import from_value, plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.engine.steps import from_value
 from onnxreg.schema.manifest.draft import Draft
 
 Run = Callable[..., Draft]

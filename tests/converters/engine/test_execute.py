@@ -12,7 +12,7 @@ from onnx import TensorProto
 from support.graphs import graph, operators, store, stored
 
 from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
-from onnxreg.converters.engine.describe import OTHER_TOLERANCE
+from onnxreg.converters.engine.run_plan import OTHER_TOLERANCE
 from onnxreg.converters.passes import file_passes, float16
 from onnxreg.converters.passes.graph_passes import DynamicToFixedShape
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization

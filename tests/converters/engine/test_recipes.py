@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from support.processor import no_quadratic_time
 
-from onnxreg.converters.engine import steps as tree
 from onnxreg.converters.engine.foreign import table
-from onnxreg.converters.engine.steps import RecipeDocument, from_value, read_document
+from onnxreg.converters.engine.plan import RecipeDocument, from_value, plan_outputs, plan_steps, read_document
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.schema.core.bounds import MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import InputError, NotFoundError
@@ -33,8 +32,8 @@ def told(recipe: RecipeFile) -> dict[str, str]:
 def read(steps: list[dict[str, Any]], **more: Any) -> tuple[list[str], list[str | None]]:
     """The names of the steps in order, and the paths of the outputs."""
     recipe = from_value({"task": "onnx", "steps": steps, **more}, "recipe.yaml")
-    nodes = tree.nodes(recipe, Path())
-    return list(nodes), [output.path for output in tree.outputs(recipe, nodes)]
+    nodes = plan_steps(recipe, Path())
+    return list(nodes), [output.path for output in plan_outputs(recipe, nodes)]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +159,7 @@ def test_a_tree_that_cannot_be_run(value, message):
 def test_data_for_a_pass_that_takes_none(home):
     recipe = from_value({"task": "onnx", "steps": [{**ORT, "data": "rows.npz"}]}, "recipe.yaml")
     with pytest.raises(InputError, match="step ort: OrtFormat takes no data"):
-        tree.nodes(recipe, home)
+        plan_steps(recipe, home)
 
 
 # Olive

@@ -14,9 +14,8 @@ import pytest
 from support import in_process
 from support.sampling import sampled
 
-from onnxreg.converters.engine.plan import plan_export
+from onnxreg.converters.engine.plan import from_value, plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.engine.steps import from_value
 from onnxreg.converters.passes import model_builder, pass_catalog
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.graph_passes import OnnxOpVersionConversion
