@@ -66,7 +66,7 @@ class Credential:
 
 
 def find_credential(host: str, repository: str) -> Credential | None:
-    """Return the credential for a repository; None if no file has one. InputError if a file is malformed."""
+    """Return the credential for a repository; None if no file has a credential. InputError if a file is malformed."""
     parts = [host, *repository.split("/")]
     keys = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     keys += ["index.docker.io"] if host == "docker.io" else []
@@ -81,7 +81,7 @@ def find_credential(host: str, repository: str) -> Credential | None:
         try:
             document = json.loads(read_bounded(path, MAX_FILE_BYTES))
             helpers, entries = document.get("credHelpers") or {}, document.get("auths") or {}
-            # docker login writes URLs, of which the host counts: https://index.docker.io/v1/
+            # docker login writes URLs, such as https://index.docker.io/v1/: only the host matters
             entries = {re.sub(r"^\w+://([^/]*).*", r"\1", name): value for name, value in entries.items()}
             for key in keys:
                 credential = _ask_helper(helpers[key], key) if key in helpers else None
@@ -193,7 +193,7 @@ def descriptor(media_type: str, digest: Digest, size: int) -> dict[str, Any]:
 
 
 class OciServer(HttpStore):
-    """The API of one repository. If the server demands a login, `send` requests a token for these `actions` ("pull,push")."""
+    """The API of one repository. If the server demands a login, `send` logs in for `actions`, such as "pull,push"."""
 
     def __init__(self, target: OciTarget, actions: str) -> None:
         super().__init__(f"{target.server}/v2/{target.repository}")
@@ -233,10 +233,10 @@ class OciServer(HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in as the server demands. Return False if there is no other authorization than the `refused` one."""
+        """Log in as the `challenges` of the server demand. Return False if this gives the `refused` authorization again."""
         with self._lock:
             if self._authorization != refused:
-                return True  # another thread did it meanwhile
+                return True  # another thread has logged in
             for challenge in challenges:
                 scheme = challenge.strip().partition(" ")[0].lower()
                 if scheme not in ("basic", "bearer"):
@@ -251,7 +251,7 @@ class OciServer(HttpStore):
             return False
 
     def _token(self, parameters: Mapping[str, str], credential: Credential | None) -> str:
-        """Request an access token from the endpoint that the server names. RemoteError if redirects may not lead there."""
+        """Request an access token at the URL that the server names. RemoteError if redirects to this URL are refused."""
         label = f"the token endpoint of {self._target.host}"
         try:
             realm = requests.target(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
@@ -300,7 +300,7 @@ class OciClient:
         self._server = OciServer(target, "pull,push" if writes else "pull")
 
     def manifest(self, reference: str) -> bytes:
-        """Return the manifest or index with this tag or digest. NotFoundError if there is none."""
+        """Return the manifest or index with this tag or digest. NotFoundError if it does not exist."""
         if (data := self.find_manifest(reference)) is None:
             raise NotFoundError(f"{self.url} has no {reference}", "check the tag; is the version published?")
         return data
@@ -318,7 +318,7 @@ class OciClient:
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document; its blobs must be there. Return the answer's headers. InputError above `MAX_OCI_BYTES`."""
+        """Store a document whose blobs are stored already; return the answer's headers. InputError above `MAX_OCI_BYTES`."""
         if len(document.data) > MAX_OCI_BYTES:
             problem = f"a document of this version exceeds the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
             raise InputError(problem, "a version of fewer files fits")
@@ -331,14 +331,14 @@ class OciClient:
         return {keys[key] for key in self._server.has(keys)}
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open a stream over a blob. If the access token expires meanwhile, the client requests a new one."""
+        """Open a stream over a blob from the offset `start` on. A new access token is requested if the old one expires."""
         stream = self._server.open(f"blobs/{digest}", start)
         if stream is None:
             raise MissingBlobError(digest, self.url)
         return stream
 
     def upload(self, digest: Digest, size: int, body: Callable[[], Any]) -> None:
-        """Upload a blob that the server lacks. Each attempt calls `body` to open the bytes again, and starts over."""
+        """Upload a blob that the server lacks. Each attempt starts anew, with the bytes from a new call of `body`."""
 
         def attempt() -> None:
             begin: Any = lambda answer: answer.headers.get("Location")
@@ -351,7 +351,7 @@ class OciClient:
         retrying(attempt)
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
-        """Return descriptors of a manifest's referrers with one of these artifact types. RemoteError for too long a list."""
+        """Return the descriptors of a manifest's referrers of these artifact types. RemoteError if the list is too long."""
         page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
         for number in range(MAX_REFERRER_PAGES):
@@ -375,7 +375,7 @@ class OciClient:
         raise RemoteError(problem, "it may not be the registry that you mean")
 
     def put_referrer(self, document: OciDocument, subject: Digest) -> None:
-        """Store a manifest with a subject; add it to the fallback tag if the registry has no referrers API."""
+        """Store a manifest about `subject`. If the registry has no referrers API, add it to the list at `fallback_tag`."""
         if self.put_manifest(document).get("OCI-Subject"):
             return
         data = self.find_manifest(fallback_tag(subject))
@@ -389,14 +389,14 @@ class OciClient:
 
 
 def fallback_tag(digest: Digest) -> str:
-    """Return the tag of a manifest's list of referrers, for a registry without the referrers API."""
+    """Return the tag at which a registry without the referrers API has the list of a manifest's referrers."""
     return f"sha256-{digest.hex}"
 
 
 def entries(
     data: bytes, key: str, label: str, types: Collection[str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return the descriptors in a manifest or index; with `types`, only of these artifact types. IntegrityError if bad."""
+    """Return the descriptors at `key` of a manifest or index; `types` limits the artifact types. IntegrityError if bad."""
     try:
         descriptors = json.loads(data)[key]
         if types is not None:

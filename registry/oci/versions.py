@@ -1,11 +1,11 @@
 """Publish versions to an OCI repository, and fetch versions from there.
 
-A version is one tagged manifest, a CNCF ModelPack. Its layers are `openmed-onnx.json` and every file, unchanged, with
-the path as title. The same version always gives the same bytes. Each statement about the version is a referrer: a
-manifest whose `subject` is the version's manifest.
+A version becomes one tagged OCI manifest, a CNCF ModelPack. Its layers are the onnxreg manifest (`openmed-onnx.json`) and
+every file, unchanged, with the path as title. The same version always gives the same bytes. Each statement about the version
+becomes a referrer: an OCI manifest whose `subject` is the version's OCI manifest.
 
-Publishing sends the blobs, then the tagged manifest, then the statements. Fetching returns the same onnxreg manifest,
-all files checked, and the statements.
+Publishing sends the blobs, then the tagged manifest, then the statements. Fetching restores the onnxreg manifest, the
+files, all checked, and the statements.
 """
 
 import json
@@ -61,14 +61,14 @@ EMPTY = "application/vnd.oci.empty.v1+json"
 EMPTY_CONFIG = b"{}"
 TITLE, VERSION = "org.opencontainers.image.title", "org.opencontainers.image.version"
 WHOLE = "org.onnxreg.manifest"
-"""The annotation that gives, in a version's OCI manifest, the digest of the onnxreg manifest."""
+"""The annotation of a version's OCI manifest with the digest of the onnxreg manifest."""
 SBOM = "application/vnd.cyclonedx+json"
 STATEMENTS = frozenset({ENVELOPE, EVALUATION})
-"""Media types of the statements that an import records. A bill of materials is not imported: it repeats the manifest."""
+"""Media types of the statements that `fetch_version` records. A bill of materials is left out: it repeats the manifest."""
 
 
 def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:
-    """Return a version's OCI manifest and config. The config states a format and precision that all artifacts share."""
+    """Return a version's OCI manifest and config. The config states format and precision if all artifacts have the same."""
     files = {FILENAME: descriptor(WEIGHT_CONFIG, Digest.of(data), len(data))}
     for file in sorted(manifest.all_files(), key=lambda file: file.path):
         files[file.path] = descriptor(ROLE_TYPES.get(file.role, WEIGHT_CONFIG), file.digest, file.size)
@@ -119,7 +119,7 @@ def _manifest(
 
 @dataclass
 class PublishResult:
-    """A published version: its target (with tag and digest), the blobs and bytes sent, and the number of its referrers."""
+    """A published version, its target with tag and digest, the blobs and bytes sent, and the number of its referrers."""
 
     version: Release
     target: OciTarget
@@ -137,7 +137,7 @@ def publish(
 ) -> PublishResult:
     """Publish a version; send only blobs that the repository lacks. ConflictError if the tag names another manifest.
 
-    NotFoundError if the version is yanked or files are missing here. GateError if the policy of the ref's channel bars it.
+    NotFoundError if the version is yanked or files are missing here. GateError if the policy of `ref`'s channel refuses it.
     """
     located = find(reader, ref)
     check_version_trust(reader, ref, located, None, known_heads)
@@ -150,7 +150,7 @@ def publish(
         raise InputError(f"{target} names a digest", "name a tag, or none")
     published = read_version(reader, Ref(located.name, str(located.version), located.entry.manifest))
     version, config = version_documents(published.manifest, published.data, published.version)
-    tag = target.tag or str(published.version).replace("+", "_")  # as other tools do: OCI tags have no +
+    tag = target.tag or str(published.version).replace("+", "_")  # OCI tags have no +; Helm writes _ too
     client = OciClient(target, writes=True)
     before = client.find_manifest(tag)
     if before is not None and Digest.of(before) != version.digest:
@@ -182,7 +182,7 @@ def publish(
 
 
 def _send(client: OciClient, blobs: Iterable[Content], progress: Progress, result: PublishResult) -> None:
-    """Send the blobs that the repository lacks, several at a time, large ones first. Count them in `result`."""
+    """Send the blobs that the repository lacks, several at a time, the largest first. Count them in `result`."""
 
     def send(blob: Content) -> None:
         sent = 0
@@ -211,7 +211,7 @@ def _send(client: OciClient, blobs: Iterable[Content], progress: Progress, resul
 
 
 def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[Content, Mapping[str, str]]]:
-    """Yield the contents and the annotations of each attested statement, then of the bill of materials."""
+    """Yield each attested statement, then the bill of materials, with the annotations of the OCI manifest for it."""
     ledger = load(reader, published.name)
     for event in attestations(ledger, published.digest, published.manifest):
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
@@ -227,11 +227,11 @@ def fetch_version(
     progress: Progress = SILENT,
     statements: bool | None = None,
 ) -> Release:
-    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here, by default as the same version.
+    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here, by default under the same version.
 
-    `statements`: record the statements too. None also records them, but raises InputError if a key here would sign their log
-    lines. InputError if the OCI manifest is not a version of onnxreg, or its model is not `name`; IntegrityError for wrong
-    bytes; RemoteError for more than `MAX_STATEMENTS` statements.
+    `statements`: record the statements too. None also records them, but raises InputError if the user's key would sign their
+    log lines. InputError if the OCI manifest is not a version of onnxreg, or its model is not `name`; IntegrityError for
+    wrong bytes; RemoteError for more than `MAX_STATEMENTS` statements.
     """
     target = OciTarget.parse(url)
     DirectoryRegistry.create(publisher.store.root, publisher.store.disk)
@@ -275,7 +275,7 @@ def fetch_version(
 def _read_statements(
     client: OciClient, subject: Digest
 ) -> Iterator[tuple[bytes, str, tuple[Digest, str] | None]]:
-    """Yield each statement, its media type and an evaluation's verdict. RemoteError if too many, IntegrityError if bad."""
+    """Yield each statement, its type, an evaluation's artifact and verdict. RemoteError if too many, IntegrityError if bad."""
     referrers, size = client.referrers(subject, STATEMENTS), 0
     for entry in referrers:
         layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)
@@ -291,5 +291,5 @@ def _read_statements(
         with about(f"{client.url} has a malformed statement {statement.short}", IntegrityError, hint):
             evaluation = RecordedStatement.decode(media_type, data).report("evaluation")
             if media_type == BENCHMARK:
-                _ = BenchmarkDocument.decode(data, "the benchmark").speeds  # which may be malformed, too
+                _ = BenchmarkDocument.decode(data, "the benchmark").speeds  # to check them
         yield data, media_type, (evaluation.artifact, evaluation.state) if evaluation else None

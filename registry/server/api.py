@@ -136,7 +136,7 @@ class Api:
         return Response(answer, 200, NO_STORE, JSON)
 
     def _resolve(self, base: str, body: bytes, question: ResolveRequest) -> bytes:
-        """Resolve `question`, whose JSON is `body`. A cached answer is used if index file, policies, trust file are the same."""
+        """Resolve `question`, the JSON of `body`. Answers are cached until index file, policies or trust file change."""
         registry, name = self._registry, question.ref.name
         key = ("resolve", base, Digest.of(body), *registry.rules())
         answer = registry.answers.get(key, registry.token(name))

@@ -45,7 +45,7 @@ Value = TypeVar("Value")
 
 
 class Cache(Generic[Value]):
-    """A cache; above `max_bytes` the least recently used value is dropped. A token is a text that changes with the sources."""
+    """A cache; above `max_bytes`, the least recently used value is dropped. A token is a text that changes with a source."""
 
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._free = max_bytes

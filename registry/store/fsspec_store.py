@@ -24,14 +24,14 @@ from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
 
 PROTOCOLS = ("sftp", "smb", "ssh")
-"""Schemes whose drivers can rename; each object is written under a temporary name and then renamed."""
+"""The schemes whose drivers can rename a file: each object is written under a temporary name, then renamed."""
 OPTION = "single_writer"
 SPOOL_BYTES = 2 * 2**20
-"""An object to upload is buffered in memory up to this size in bytes; a larger one is buffered on disk."""
+"""The most bytes of an upload that are buffered in memory. A larger upload is buffered on disk."""
 
 
 class FileStore(ObjectStore):
-    """An `ObjectStore` below the path `root`, for one writing process; its threads take turns."""
+    """An `ObjectStore` below the path `root`, for one writing process. Threads wait for each other."""
 
     def __init__(self, files: Any, root: str, url: str, single_writer: bool = False) -> None:
         self.url = url
@@ -88,7 +88,7 @@ class FileStore(ObjectStore):
         return True
 
     def _put(self, key: str, source: BinaryIO) -> None:
-        """Write an object under a temporary name, then rename it, so that nobody reads half of it."""
+        """Write an object under a temporary name, then rename it, so that nobody reads an incomplete object."""
         path, temporary = self._path(key), self._path(f"local/tmp/{os.urandom(8).hex()}")
         source.seek(0)
         for file_path in (path, temporary):
@@ -154,7 +154,7 @@ class _Stream(streams.Readable):
 
 
 def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-    """Open the registry at a URL; `create` makes a missing one. InputError for a bad URL, HostError without a driver."""
+    """Open the registry at a URL. `create`: create it if missing. InputError for a bad URL, HostError without a driver."""
     parts, address = urlsplit(url), url.partition("?")[0]
     if parts.scheme not in PROTOCOLS:
         schemes = "s3, gs, az, https, hf, file, " + ", ".join(PROTOCOLS)

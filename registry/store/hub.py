@@ -1,18 +1,18 @@
 """A registry in a repository on the Hugging Face Hub: `hf://ORG/NAME[@BRANCH]`.
 
 **A push is one commit** with its blobs, the index file and the card. The commit names its parent; the Hub refuses it (412)
-if the parent is no longer the newest commit. On the parent, the push checks that the index is the one that it read, that
-the blobs it relies on exist, and that no collector condemned them. If another commit comes first, the push checks
+if the parent is no longer the newest commit. In the parent, the push checks that the index file has not changed since it
+was read, that the needed blobs exist, and that no collector condemned them. If another commit comes first, the push checks
 all of this again. Each condemnation is a commit too: either the push sees it, or the collector reads the push's log
-afterwards. So intents (`docs/format.md`) stay in this process.
+afterwards. So other processes need not see a push's intents (`docs/format.md`).
 
-**Reading** pins the commit of the first answer. The pin moves to commits that this object writes, to the newest commit
-after a lost race, and when names, notes or files are listed.
+**Reads** are from one pinned commit, the newest at the first read. The pin moves to each commit that this object writes;
+and to the newest commit after a lost race, and before names, notes or files are listed.
 
-**The card** (README.md) has a section for each model between two marks; a push rewrites only its own model's section.
+**The card** (README.md) has a section for each model, between two comments. A push rewrites only its model's section.
 
-**The layout**: `reg push --layout hub` writes the usual files of one model's newest release beside the registry.
-`layout.json` lists these files, and every later commit to the model's log updates them. Other files are never replaced.
+**The layout**: `reg push --layout hub` also writes one model's newest release at the paths from which other libraries load.
+`layout.json` lists these files. Each later commit to the model's log updates them. Other files are never replaced.
 
 Uploads use Xet if hf_xet is installed and `HF_HUB_DISABLE_XET=1` is not set, else LFS. Uploads come from paths, since
 huggingface_hub uploads streams through LFS only. Tests run the real client against an emulator
@@ -69,7 +69,7 @@ LFS = "filter=lfs diff=lfs merge=lfs -text"
 LFS_RULE = f"blobs/** {LFS}"
 LARGE_FILES = ("*.onnx", "*.ort", "*.onnx_data", "*.onnx.data", "tokenizer.json")
 LAYOUT_RULES = tuple(f"{pattern} {LFS}" for pattern in LARGE_FILES)
-"""Rules for files of a layout that may be large. Git LFS stores such a file and its blob as one object."""
+"""Rules that put a layout's large files in Git LFS, which stores such a file and its blob as one object."""
 HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, CARD, ".gitignore", "LICENSE", "LICENSE.md", "LICENSE.txt"})
 """Files of a repository that do not belong to the registry."""
 RESERVED_NAMES = HUB_FILES | {"blobs", "index", "gc", "local", "registry.json", index_path(POLICY_LOG)}
@@ -88,7 +88,7 @@ A registry of exported ONNX models: every file under `blobs/` is named by its SH
 
 
 class RepositoryLayout(Record, frozen=True):
-    """`layout.json`: the model whose newest release is shown, and the files and the keys of the card that onnxreg wrote."""
+    """`layout.json`: the model in the layout; the layout's files; and the card's metadata that onnxreg wrote."""
 
     name: str
     files: dict[str, Digest] = {}
@@ -109,7 +109,7 @@ class RepositoryLayout(Record, frozen=True):
 
     @classmethod
     def of_model(cls, at: CommitSnapshot, name: str, is_asked: bool) -> "RepositoryLayout | None":
-        """Return the layout to write with a model's log, if any. InputError if `is_asked`, but another model has it."""
+        """Return the layout that a push of a model updates, if any. `is_asked`: InputError if another model has a layout."""
         current = cls.of_commit(at)
         if current is None:
             return cls(name=name) if is_asked else None
@@ -122,7 +122,7 @@ class RepositoryLayout(Record, frozen=True):
 
 
 class HubRegistry(RegistryStore):
-    """A registry in a repository on the Hub. For `known_id` see `RegistryStore`."""
+    """A registry in a repository on the Hub. See `RegistryStore` for `known_id`."""
 
     def __init__(self, hub: HubClient, known_id: str | None = None) -> None:
         self.commits = HubStore(hub)
@@ -134,13 +134,13 @@ class HubRegistry(RegistryStore):
         return self.commits.hub.file_url(BlobKey(digest).path, self.commits.revision)
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Read a file of the pinned commit; without `cached` of the newest commit, which is pinned then."""
+        """Read a file of the pinned commit. Without `cached`, pin the newest commit first."""
         if cached is None:
             self.commits.refresh()
         return super().read_file(path, cached)
 
     def files(self) -> Iterator[TreeFile]:
-        """List the files of the newest commit, without files that users or a layout added."""
+        """List the newest commit's files, except files of a layout, `HUB_FILES`, and folders."""
         at = self.commits.refresh()
         layout = RepositoryLayout.of_commit(at)
         others = HUB_FILES | (layout.files.keys() if layout else set())
@@ -168,7 +168,7 @@ class HubRegistry(RegistryStore):
             yield HubPush(self.commits, directory, self._shown)
 
     def choose_layout(self, name: str) -> None:
-        """Let every later push write the layout of a model's newest release. InputError if another model has the layout."""
+        """Let each later push write the layout of this model. InputError if the repository has another model's layout."""
         self._shown = name
         RepositoryLayout.of_model(self.commits.refresh(), name, True)
         self.commits.transact("Prepare the layout", lambda at, _: attributes(at, *LAYOUT_RULES))
@@ -182,7 +182,7 @@ class HubRegistry(RegistryStore):
 
 
 class HubPush(StagedBlobs, Push):
-    """A push that keeps its blobs in a local directory until `publish` sends them and the index file as one commit."""
+    """A push whose blobs wait in a local directory until `publish` sends them, with the index file, in one commit."""
 
     def __init__(self, files: HubStore, directory: Path, shown_name: str | None = None) -> None:
         super().__init__(directory, files.url)
@@ -207,7 +207,7 @@ class HubPush(StagedBlobs, Push):
     def fetch(
         self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
     ) -> int:
-        """Stage a blob from another store. If it is a file on this machine (`path`), the file is uploaded without a copy."""
+        """Stage a blob from another store. A file on this machine (`path`) is uploaded from its place, without a copy."""
         with open_at(0) as stream:
             if path is None:
                 return self.put(stream, digest)[1]
@@ -220,7 +220,7 @@ class HubPush(StagedBlobs, Push):
         self.files.transact(f"Restore {len(self._staged)} blobs", lambda at, _: self._additions(at))
 
     def _additions(self, at: CommitSnapshot) -> list[Operation]:
-        """Return operations that add each staged blob that is missing or damaged in the repository."""
+        """Return the operations that add the staged blobs which are missing or damaged in the repository."""
         paths = self._paths(self._staged)
         return [
             addition(path, paths[path], self._staged[paths[path]])
@@ -228,7 +228,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the changes of layout and card for an index file. A bad layout fails a push only if it requests one."""
+        """Return the changes of layout and card for an index file. A bad layout fails only a push that requests a layout."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:
@@ -244,7 +244,7 @@ class HubPush(StagedBlobs, Push):
         return self._card_change(at, state)
 
     def _layout_changes(self, at: CommitSnapshot, layout: RepositoryLayout, state: State) -> list[Operation]:
-        """Return the changes to a layout's files and card. InputError if they would replace files that users added."""
+        """Return the changes to a layout's files and the card. InputError if they would replace files that users added."""
         files: dict[str, LayoutFile] = {}
         metadata: Mapping[str, Any] = {}
         about: tuple[str | None, Sequence[str]] = None, ()
@@ -302,7 +302,7 @@ class HubPush(StagedBlobs, Push):
         metadata: Mapping[str, Any] | None = None,
         written: Mapping[str, Any] | None = None,
     ) -> list[Operation]:
-        """Return the change of the card, if any: the model's section and the metadata. A binary card stays as it is."""
+        """Return the change of the card (the model's section, the metadata), if any; [] for a card that is not text."""
         data = at.read(CARD) or b""
         try:
             text = data.decode() or EMPTY_CARD
@@ -340,7 +340,7 @@ class HubPush(StagedBlobs, Push):
 def open_hub(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> HubRegistry:
-    """Open the registry at a URL; `create` makes registry and repository. InputError if the repository has other files."""
+    """Open the registry at a URL. `create`: create missing repository and registry; InputError if other files are there."""
     hub = HubClient(parse_url(url), known_id)
     registry = HubRegistry(hub, known_id)
     if not create:
@@ -370,7 +370,7 @@ def is_reserved(path: str) -> bool:
 
 
 def attributes(at: CommitSnapshot, *rules: str) -> list[Operation]:
-    """Return the change that adds rules to `.gitattributes`; [] if nothing is missing."""
+    """Return the operation that adds the missing rules to `.gitattributes`; [] if none is missing."""
     lines = (at.read(ATTRIBUTES) or b"").decode(errors="replace").splitlines()
     missing = [rule for rule in rules if rule not in lines]
     return [CommitOperationAdd(ATTRIBUTES, "\n".join([*lines, *missing, ""]).encode())] if missing else []
@@ -384,8 +384,8 @@ def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
 
 
 def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-    """Replace the metadata `written` earlier by new `metadata` in a card; keys that users set stay. An unreadable card is
-    returned unchanged. `ModelCard` is not used, since it drops null keys and changes `model-index`.
+    """Return a card with new `metadata` in place of the metadata that an earlier push has `written`. Keys that users set or
+    changed stay. An unreadable card stays unchanged. `ModelCard` is not used: it drops null keys and changes `model-index`.
     """
     import yaml
 
@@ -426,6 +426,6 @@ def _section(state: State, url: str, description: str | None) -> Iterator[str]:
 
 
 def cell(text: str) -> str:
-    """Escape text for a table cell, so that no markup of a manifest has an effect on the page."""
+    """Escape text for a cell of a Markdown table, so that markup in a manifest has no effect on the page."""
     plain = re.sub(r"[\s\x00-\x1f]+", " ", text)
     return re.sub(r"([\\|`*_<>\[\]&#])", r"\\\1", plain)

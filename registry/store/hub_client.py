@@ -1,8 +1,8 @@
 """Requests to one repository on the Hugging Face Hub, with errors as RegErrors.
 
-Files are read as from any web server; all other requests use huggingface_hub. Passing failures (429 with `Retry-After`,
-5xx, a broken connection) are retried here. A failed commit is not retried, since the caller must find out if the Hub
-applied the commit all the same. No name that the Hub sends becomes a path on this machine.
+Files are read as from any web server; all other requests use huggingface_hub. Requests are retried here after failures
+that may pass (429 with `Retry-After`, 5xx, a broken connection). A failed commit is not retried, since the caller must find
+out if the Hub applied it nevertheless. No name that the Hub sends becomes a path on this machine.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ MAX_SILENCE_SECONDS = 120.0
 """Seconds without a byte after which a request through huggingface_hub counts as lost."""
 IDENTITY, CARD, LAYOUT = "registry.json", "README.md", "layout.json"
 PREFETCHED_PATHS = (IDENTITY, CARD, LAYOUT, "gc/condemned")
-"""Paths that are requested with the first entries of a commit, since every push needs them."""
+"""Paths whose entries are requested with a commit's first entries, since every push needs them."""
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
@@ -88,7 +88,7 @@ class StaleParentError(Exception):
 
 
 def parse_url(url: str) -> HfUri:
-    """Parse hf://[models/ | datasets/]ORG/NAME[@REVISION]. InputError for another URL. Writing needs a branch as revision."""
+    """Parse hf://[models/ | datasets/]ORG/NAME[@REVISION]; writes need a branch as REVISION. InputError for other URLs."""
     try:
         uri = parse_hf_uri(url)
         is_repository = uri.type in ("model", "dataset") and not uri.path_in_repo
@@ -103,7 +103,7 @@ def parse_url(url: str) -> HfUri:
 
 
 def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
-    """Return a file or folder of a commit; the size of a folder is None. TypeError if the Hub's answer is malformed."""
+    """Convert the Hub's entry of a file or folder; a folder has the size None. TypeError if the entry is malformed."""
     if isinstance(entry, RepoFolder):
         file = TreeFile(entry.path, None, entry.tree_id)
     else:
@@ -114,7 +114,7 @@ def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
 
 
 class HubFiles(HttpStore):
-    """The files of a repository by URL, requested with the token that `hf` would send."""
+    """The files of a repository, which are requested by URL, with the token that the command `hf` would send."""
 
     def authorization(self) -> Mapping[str, str]:
         return build_hf_headers(library_name=LIBRARY_NAME)
@@ -135,7 +135,7 @@ class HubFiles(HttpStore):
 
 
 class HubClient:
-    """One repository on the Hub. `HF_ENDPOINT`, `HF_TOKEN` and the token of `hf auth login` work as they do for `hf`."""
+    """One repository on the Hub. `HF_ENDPOINT`, `HF_TOKEN` and the token of `hf auth login` are used as `hf` uses them."""
 
     def __init__(self, uri: HfUri, known_id: str | None = None) -> None:
         self.url = uri.to_uri().replace("hf://models/", "hf://")
@@ -167,8 +167,8 @@ class HubClient:
     def read(
         self, path: str, revision: str | None = None, cached: bytes | None = None
     ) -> tuple[bytes | None, str]:
-        """Read a small file at `revision`, by default the newest commit; return its bytes (None if absent) and the commit
-        id. Bytes equal to `cached` need not be sent. If an answer names no commit, a request finds the newest.
+        """Return the bytes of a small file (None if absent), and the id of the commit with the file: `revision`, by default
+        the newest commit. `cached` has earlier bytes of the file, which the Hub does not send again.
         """
         conditions = {"If-None-Match": f'"{git_oid(cached)}"'} if cached is not None else {}
         data: bytes | None
@@ -190,11 +190,11 @@ class HubClient:
         return self.read(path, self.head())
 
     def open(self, path: str, revision: str, start: int = 0) -> BinaryIO | None:
-        """Open a stream over a file of a commit from an offset; None if the file is absent."""
+        """Open a stream over a commit's file from the offset `start` on; None if the file is absent."""
         return self._files.open(self.file_url(path, revision), start)
 
     def entries(self, revision: str, paths: Sequence[str]) -> list[TreeFile]:
-        """Return those of the given files and folders that a commit has. Sends one request per 1000 paths."""
+        """Return the files and folders at these paths in a commit, without absent paths. Sends a request per 1000 paths."""
         files: list[TreeFile] = []
         for start in range(0, len(paths), MAX_PATHS):
             part = {"paths": list(paths[start : start + MAX_PATHS]), "revision": revision, **self._repo}
@@ -222,7 +222,7 @@ class HubClient:
         self._ask("making the repository", create)
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
-        """Upload new files (equal bytes once), apply all operations in one commit on `parent`, and return the commit's id. A
+        """Upload new files (equal bytes once) and apply all operations in one commit on `parent`; return the commit's id. A
         .gitignore has no effect. StaleParentError if the commit was not applied, UnansweredError if the outcome is unclear.
         """
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
@@ -244,7 +244,7 @@ class HubClient:
         return str(info.oid)
 
     def _check_refused(self, error: Exception) -> None:
-        """Raise an error that says if a commit was applied, or may succeed later. Return if the Hub's refusal is final."""
+        """Return if the refusal of a commit is final; else raise the error by which `transact` knows if it tries again."""
         if isinstance(error, HfHubHTTPError):
             status = error.response.status_code
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
@@ -274,7 +274,7 @@ class HubClient:
 
     @contextmanager
     def _errors(self, operation: str) -> Iterator[None]:
-        """Turn errors of huggingface_hub into RegErrors without secrets. Limit the server's silence; check redirects."""
+        """A context for calls of huggingface_hub: errors become RegErrors, silence is limited, redirects are checked."""
         try:
             client = get_session()
         except (ImportError, ValueError, httpx2.InvalidURL, OSError) as error:
@@ -292,7 +292,7 @@ class HubClient:
             raise self._translated(error, operation) from error
 
     def _translated(self, error: Exception, operation: str) -> RegError:
-        """Translate an error of huggingface_hub. The text has no headers and URLs, since these may contain secrets."""
+        """Translate an error of huggingface_hub. The message has no headers and URLs, since these may contain secrets."""
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
         label = f"{operation}: {self.url}"
@@ -333,35 +333,35 @@ def pause(error: BaseException | None) -> float:
 
 
 def _one_line(error: object) -> str:
-    """Return the first line that is not blank, without URLs, since URLs of uploads are signed."""
+    """Return an error's first line that is not blank, without URLs, since URLs of uploads are signed."""
     line = next((line for line in str(error).splitlines() if line.strip()), "")
     return re.sub(r"https?://\S+", "...", line).strip()
 
 
 def git_oid(data: bytes) -> str:
-    """Return the git object id of a file with these bytes."""
+    """Return the git object id (SHA-1) of a file with these bytes."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
 
 
 def addition(path: str, digest: Digest, file: Path) -> CommitOperationAdd:
-    """Return the commit operation that adds a local file; with the digest, which huggingface_hub then need not compute."""
+    """Return the commit operation that adds a local file. Its digest is given, so huggingface_hub does not compute it."""
     operation = CommitOperationAdd(path, str(file))
     operation.upload_info.sha256 = bytes.fromhex(digest.hex)
     return operation
 
 
 def token_of(data: bytes) -> str:
-    """Return the token of these bytes: their id on the Hub as a regular file, then their id as an LFS file."""
+    """Return the token of these bytes: `GITID-SHA256`, the ids that a regular file and an LFS file have on the Hub."""
     return f"{git_oid(data)}-{Digest.of(data).hex}"
 
 
 def is_file(entry: TreeFile | None, token: str | None) -> bool:
-    """True if the file has the bytes of this token; with the token None, True if the file is absent."""
+    """True if the file at `entry` has the bytes of this token; with the token None, True if the file is absent."""
     return entry is None if token is None else entry is not None and entry.token in token.split("-")
 
 
 class CommitSnapshot:
-    """The repository at one commit. A commit never changes, so nothing is requested twice."""
+    """The repository at one commit. Since a commit never changes, each entry and file is requested only once."""
 
     def __init__(self, hub: HubClient, revision: str) -> None:
         self.revision = revision
@@ -370,7 +370,7 @@ class CommitSnapshot:
         self._data: dict[str, bytes | None] = {}
 
     def entries(self, paths: Iterable[str]) -> dict[str, TreeFile]:
-        """Return, by path, the files and folders of this list that exist."""
+        """Return the files and folders at these paths, by path, without absent paths."""
         requested = list(paths)
         if not self._entries.keys() >= set(requested):
             unknown = sorted({*requested, *PREFETCHED_PATHS} - self._entries.keys())
@@ -379,7 +379,7 @@ class CommitSnapshot:
         return {path: entry for path in requested if (entry := self._entries[path]) is not None}
 
     def blobs(self, paths: Iterable[str]) -> set[str]:
-        """Return those of the given paths that hold a blob. An LFS file counts only if the Hub states the right digest."""
+        """Return the paths with a blob. A blob in Git LFS counts only if the Hub states the digest that is in the path."""
         keys = {path: (entry, BlobKey.of_path(path)) for path, entry in self.entries(paths).items()}
         return {
             path
@@ -390,7 +390,7 @@ class CommitSnapshot:
         }
 
     def is_absent(self, path: str) -> bool:
-        """True if an earlier answer said that the file is absent."""
+        """True if the file is absent according to an earlier answer; False if it exists, or was never requested."""
         return path in self._entries and self._entries[path] is None
 
     def read(self, path: str) -> bytes | None:
@@ -407,7 +407,7 @@ class CommitSnapshot:
         return [entry for entry in entries if entry.size is not None]
 
     def condemned(self) -> set[str]:
-        """Return the paths of all keys that a collector may be about to delete."""
+        """Return the paths of all blobs that a collector condemned, and may be about to delete."""
         if not self.entries(["gc/condemned"]):
             return set()
         paths = [entry.path for entry in self.tree("gc/condemned")]
@@ -416,7 +416,7 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
-"""A function that returns the operations for a snapshot, if any. Its flag: an earlier commit may have been applied."""
+"""A function that returns the operations to commit on a snapshot. The flag: an earlier try may have worked unnoticed."""
 
 
 class HubStore(ObjectStore):
@@ -434,12 +434,12 @@ class HubStore(ObjectStore):
         return self._pin.revision if self._pin else None
 
     def now(self) -> CommitSnapshot:
-        """Return the pinned commit; pin the newest one if none is pinned."""
+        """Return the pinned commit. If no commit is pinned, pin the newest first."""
         with self._lock:
             return self._pin or self.refresh()
 
     def refresh(self, path: str = IDENTITY, cached: bytes | None = None) -> CommitSnapshot:
-        """Pin the newest commit. Its id comes with a read of `path`: give a file that is needed anyway."""
+        """Pin the newest commit, whose id comes with the file at `path`: choose a file that is needed anyway."""
         data, revision = self.hub.read(path, cached=cached)
         with self._lock:
             if self._pin is None or self._pin.revision != revision:
@@ -448,7 +448,7 @@ class HubStore(ObjectStore):
             return self._pin
 
     def transact(self, message: str, decide: Decide) -> None:
-        """Commit the operations that `decide` returns; decide again after a lost race. RemoteError after many tries."""
+        """Commit the operations that `decide` returns; call it again after a lost race. RemoteError after many tries."""
         unanswered = 0
         for attempt in range(MAX_COMMIT_TRIES):
             at = self.now() if attempt == 0 else self.refresh()

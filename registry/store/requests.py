@@ -1,14 +1,14 @@
-"""Requests to servers, and registries below the `https://` URL of a static web server or CDN, which are read only.
+"""Requests to web servers; and registries on a static web server or CDN, which are read only.
 
 A server may be silent for `REG_READ_TIMEOUT` seconds, and one file may take `REG_READ_DEADLINE` seconds. If a server
 asks for a pause (`Retry-After` in seconds or as a date, or `RateLimit`), the next try waits.
 
 A redirect is refused if it leads from TLS to plain HTTP, from the internet into a private network or to this machine,
 to another scheme, or to a URL with a user name. Messages omit the query of a URL, since a signed URL has a secret in it.
-The bearer token in `REG_TOKEN_<HOST>` goes to that host only, over TLS or on this machine; redirects elsewhere omit it.
+The bearer token in `REG_TOKEN_<HOST>` goes to that host only, over TLS or on this machine, never along a redirect elsewhere.
 
-A web server cannot list files. A request for an index file sends the last ETag. Some servers answer 403 for absent
-files: `HttpStore` finds out once, by requesting a name that cannot exist.
+A web server cannot list files. Some servers answer 403 for absent files: `HttpStore` finds this out once, by requesting a
+name that cannot exist.
 """
 
 import http.client
@@ -46,11 +46,11 @@ from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 LIMITS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_DEADLINE": 86_400.0}
 MAX_TRIES, MAX_SILENT_TRIES = 8, 2
-"""The most tries in all, and the most tries that end because the server was silent."""
+"""The most tries of one request, and how many of them may end because the server was silent."""
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
-"""The wait before try n + 1 is random, up to the smaller of FIRST_WAIT_SECONDS * 2**n and MAX_WAIT_SECONDS."""
+"""The wait after try n is random, from 0 to min(FIRST_WAIT_SECONDS * 2**n, MAX_WAIT_SECONDS)."""
 MAX_PAUSE_SECONDS = 300
-"""The longest pause that is made for a server. If it asks for a longer one, an error says when the pause ends."""
+"""The longest pause that a server can cause. If it asks for a longer pause, an error states when that pause ends."""
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 READ_BYTES = 2**16
 ABSENT_STATUS = frozenset({404, 410})
@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 
 
 class RefusedError(RemoteError):
-    """The server refused the request. `reason` is the service's own error code, "" without one."""
+    """The server refused the request. `reason` is the error code of the service; "" if the answer has no code."""
 
     def __init__(
         self, message: str, status: int, hint: str, headers: Message | None = None, reason: str = ""
@@ -71,11 +71,11 @@ class RefusedError(RemoteError):
 
 
 class UnansweredError(RemoteError):
-    """The server sent no answer, or an unreadable one. The server may have carried out the request all the same."""
+    """The server sent no answer, or an unreadable answer. It may have carried out the request nevertheless."""
 
 
 def unanswered(message: str, error: BaseException) -> RemoteError:
-    """Return the error for a request without an answer: UnansweredError if the next try may succeed, else RemoteError."""
+    """Return the error of a request without an answer: UnansweredError if another try may succeed, else RemoteError."""
     if is_final(error):
         return RemoteError(message, f"check the certificate (SSL_CERT_FILE) and {proxy_variables()}")
     return UnansweredError(message, "check the network and the URL")
@@ -92,7 +92,7 @@ def is_final(error: BaseException) -> bool:
 
 
 def hides_absence(read: Callable[[str], object]) -> bool:
-    """True if a server lets this user read registry.json, but answers 403, not 404, for a file that cannot exist."""
+    """True if a server answers 403 instead of 404 for an absent file, although this user may read registry.json."""
 
     def status(key: str) -> int:
         try:
@@ -105,7 +105,7 @@ def hides_absence(read: Callable[[str], object]) -> bool:
 
 
 def is_passing(error: Exception) -> bool:
-    """True if a request that failed with this error may succeed the next time."""
+    """True if the request that failed with this error may succeed if it is repeated."""
     return isinstance(error, UnansweredError) or getattr(error, "status", None) in PASSING_STATUS
 
 
@@ -114,7 +114,7 @@ def retrying(
     passing: Callable[[Exception], bool] = is_passing,
     pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
-    """Return the result of `attempt`. Repeat it after an error for which `passing` is true, up to `MAX_TRIES` tries in all.
+    """Return the result of `attempt`. After an error for which `passing` is true, call it again: `MAX_TRIES` times in all.
     `pause` gives the least seconds to wait after an error; above `MAX_PAUSE_SECONDS`, the error is raised at once.
     """
     silent = 0
@@ -142,7 +142,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def setting(name: str) -> float:
-    """Read a limit in seconds from the environment; 0 means infinity. InputError for a negative value or not a number."""
+    """Return a limit in seconds from the environment: infinity for 0. InputError for a negative value or another text."""
     text = environment.read(name) or ""
     try:
         value = float(text) if text else LIMITS[name]
@@ -160,12 +160,12 @@ def timeout() -> float | None:
 
 
 def deadline() -> float:
-    """Return the monotonic time at which reading a file must end, if the reading begins now."""
+    """Return the time (of `time.monotonic`) by which the reading of a file that begins now must end."""
     return time.monotonic() + setting("REG_READ_DEADLINE")
 
 
 def timely(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
-    """Pass on the blocks of an answer. RemoteError if a block comes after `end`, a time from `deadline`."""
+    """Yield the blocks of an answer. RemoteError if a block comes after the time `end`, a result of `deadline`."""
     for block in blocks:
         parallel.check_stop()
         if time.monotonic() > end:
@@ -174,7 +174,7 @@ def timely(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
 
 
 class ObjectAnswer(NamedTuple):
-    """The bytes of an object from an offset, in blocks. `tag` identifies the whole content; "" if unknown."""
+    """The bytes of an object from an offset on, in blocks. `tag` is the object's ETag; "" if the server sent none."""
 
     blocks: Iterator[bytes]
     tag: str
@@ -182,8 +182,8 @@ class ObjectAnswer(NamedTuple):
 
 
 class ObjectStream(Readable):
-    """A stream over an object from an offset; after a lost connection it requests the rest. `begin` requests bytes from an
-    offset, if the object still has a given tag; `ask` calls a function, and repeats it after a failure that may pass.
+    """A stream over an object from an offset on. After a lost connection, it requests the rest. `begin` requests the bytes
+    from an offset on, of an object with a tag ("": any). `ask` calls a function, again after a failure that may pass.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class ObjectStream(Readable):
         self._tag, self._block = "", memoryview(b"")
 
     def opened(self, is_absence: Callable[[RefusedError], bool]) -> BinaryIO | None:
-        """Request the object and return its stream; None if the server refuses, and `is_absence` is true of the refusal."""
+        """Request the object and return its stream; None if the server refuses, and `is_absence(refusal)` is true."""
         try:
             self._advance(lambda answer: b"")
         except RefusedError as error:
@@ -273,7 +273,7 @@ def _refused(source: SplitResult, reason: str) -> RemoteError:
 
 
 def proxy_variables() -> str:
-    """Return the names of the environment variables that set a proxy, for a message."""
+    """Return the names of the environment variables that set a proxy, separated by commas, for a message."""
     names = [name for name, value in os.environ.items() if value and name.lower().endswith("_proxy")]
     return ", ".join(sorted(name for name in names if name.lower() != "no_proxy")) or "the proxy"
 
@@ -318,7 +318,7 @@ def entity_tag(headers: Mapping[str, str] | Message) -> str:
 
 
 def check_framing(headers: Message) -> None:
-    """Check the framing of the body. ValueError if the body's length is unclear, or if the body is compressed unrequested."""
+    """Raise ValueError if an answer's headers state several lengths of the body, or a compressed body (never requested)."""
     lengths = {part.strip() for value in headers.get_all("Content-Length", ()) for part in value.split(",")}
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
         raise ValueError(f"Content-Length is {', '.join(sorted(lengths))[:60]!r}")
@@ -329,7 +329,7 @@ def check_framing(headers: Message) -> None:
 
 _SECONDS = re.compile(r"[0-9]{1,9}")
 _NO_QUOTA = re.compile(r"\b(?:r|remaining)=0\b.*\b(?:t|reset)=([0-9]{1,9})\b")
-"""The pattern of a `RateLimit` header with an empty quota, in the newest and in older drafts of the standard."""
+"""The pattern of a `RateLimit` header with no requests left, as the newest and older drafts of the standard write it."""
 
 
 def pause_seconds(headers: Mapping[str, str] | Message) -> float:
@@ -356,13 +356,13 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def variable(url: str) -> str:
-    """Return the variable with a host's token: the host in capitals, `__` for `-`, and `_` for `.` and the port's `:`."""
+    """Return the name of the variable with a host's token, such as `REG_TOKEN_MY__HOST_ORG_8443` for `my-host.org:8443`."""
     host = urlsplit(url).netloc.upper()
     return environment.TOKEN_PREFIX + re.sub(r"[^A-Z0-9_]", "_", host.replace("-", "__"))
 
 
 def bearer(url: str) -> dict[str, str]:
-    """Return the header with the token for a URL, {} without a token. InputError, which hides the token, if malformed."""
+    """Return the Authorization header for a URL; {} without a token. InputError if the token is malformed."""
     name = variable(url)
     token = (environment.read(name) or "").strip()
     if not token:
@@ -373,7 +373,7 @@ def bearer(url: str) -> dict[str, str]:
 
 
 class SameOrigin(urllib.request.HTTPRedirectHandler):
-    """Follows a redirect that `target` permits, and sends the token along only if the redirect stays on the same server."""
+    """Follows redirects that `target` permits. The token is sent along only if a redirect stays on the same server."""
 
     def http_error_302(
         self,
@@ -391,10 +391,10 @@ class SameOrigin(urllib.request.HTTPRedirectHandler):
         except RemoteError:
             fp.close()
             raise
-        redirected: Any = self.redirect_request(req, fp, code, msg, headers, url)  # an HTTPError reads fp
+        redirected: Any = self.redirect_request(req, fp, code, msg, headers, url)  # this may read fp
         fp.close()
         redirected.hops = hops + 1
-        redirected.remove_header("Proxy-authorization")  # the next host may be reached without the proxy
+        redirected.remove_header("Proxy-authorization")  # the next host may need no proxy
         token: Any = req.unredirected_hdrs.get("Authorization")
         if token and _origin(redirected.full_url) == _origin(req.full_url):
             redirected.add_unredirected_header("Authorization", token)
@@ -409,21 +409,21 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 class HttpStore(ReadOnlyStore):
-    """A read-only `ObjectStore` on a web server. A key may also be a URL that the server sent. Registries with their own API
-    (OCI, the Hub) subclass it and override `authorization`, `hint` and `words`.
+    """A read-only `ObjectStore` on a web server. A key is a path below `url`, or a URL that the server sent. Subclasses for
+    services with their own API (OCI, the Hub) override `authorization`, `hint` and `words`.
     """
 
     description = "a registry on a web server"
     instead = "write to the place that it is served from"
 
     def __init__(self, url: str, authorization: Mapping[str, str] | None = None) -> None:
-        """Set the `authorization`: headers that only this server may receive; by default the token in the environment."""
+        """`authorization`: headers that only this server may receive; by default the bearer token in the environment."""
         self.url = check_url(url)
         self._authorization = authorization
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
-        """The opener of URLs. It reaches servers on this machine without a proxy, which would see the token."""
+        """The opener of URLs. Servers on this machine are reached directly, because a proxy would see the token."""
         direct = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
         return urllib.request.build_opener(SameOrigin, *direct)
 
@@ -434,11 +434,11 @@ class HttpStore(ReadOnlyStore):
         return self._authorization
 
     def words(self, error: urllib.error.HTTPError) -> str:
-        """Return the server's own words on a refusal, for the error message."""
+        """Return the server's explanation of a refusal, for the error message."""
         return str(error.reason)
 
     def get(self, key: str, cached: StoredObject | None = None, fresh: bool = False) -> StoredObject | None:
-        """Read a small file as `ObjectStore.get` does; with `fresh` not from a cache on the way."""
+        """Read a small file as `ObjectStore.get` does. `fresh`: no cache between client and server may answer."""
         conditions = {"If-None-Match": cached[1]} if cached and cached[1] else {}
         if fresh:
             conditions["Cache-Control"] = "no-cache"
@@ -469,7 +469,7 @@ class HttpStore(ReadOnlyStore):
         return ObjectStream(begin, ask, start).opened(self._is_absence)
 
     def _begin(self, key: str, start: int, tag: str) -> http.client.HTTPResponse:
-        """Request a file from an offset to its end, in one answer. RemoteError if the tag of the file is not `tag`."""
+        """Request a file from the offset `start` to its end. RemoteError if the file's ETag differs from `tag` ("": any)."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         answer = self.send("GET", key, headers | ({"If-Range": tag} if start and tag[:1] == '"' else {}))
         try:
@@ -518,7 +518,7 @@ class HttpStore(ReadOnlyStore):
     def fetch(
         self, key: str, headers: Mapping[str, str], limit: int = MAX_DOCUMENT_BYTES
     ) -> tuple[bytes, Message]:
-        """Return the body, of at most `limit` bytes, and the headers of a successful answer."""
+        """Request a file, and return its bytes and the answer's headers. RemoteError above `limit` bytes."""
         url = self._url(key)
         return self.ask("GET", key, headers, lambda answer: (read_body(answer, url, limit), answer.headers))
 
@@ -531,7 +531,7 @@ class HttpStore(ReadOnlyStore):
         body: Callable[[], Any] | None = None,
         tries: bool = True,
     ) -> Result:
-        """Send a request, apply `use` to its answer, else raise RefusedError. `tries`: repeat passing failures."""
+        """Send a request and return `use(answer)`; RefusedError if refused. `tries`: repeat after failures that may pass."""
 
         def attempt() -> Result:
             with self.errors(key), self.send(method, key, headers, body) as answer:
@@ -540,7 +540,7 @@ class HttpStore(ReadOnlyStore):
         return retrying(attempt) if tries else attempt()
 
     def is_own(self, key: str) -> bool:
-        """True for a key, and for a URL on this server."""
+        """True if the key is a path, or a URL on this server."""
         return urlsplit(self._url(key))[:2] == urlsplit(self.url)[:2]
 
     def _url(self, key: str) -> str:
@@ -549,7 +549,7 @@ class HttpStore(ReadOnlyStore):
     def send(
         self, method: str, key: str, headers: Mapping[str, str], body: Callable[[], Any] | None = None
     ) -> http.client.HTTPResponse:
-        """Send a request once and return the successful answer, which the caller must close."""
+        """Send a request once and return the successful answer; the caller closes it. `body` opens the body to send."""
         url, data = self._url(key), body() if body else None
         request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)
         if self.is_own(url):
@@ -566,7 +566,7 @@ class HttpStore(ReadOnlyStore):
 
     @contextmanager
     def errors(self, key: str) -> Iterator[None]:
-        """Turn all errors of a request for `key` into RemoteErrors."""
+        """A context that turns the errors of a request for `key` into RemoteErrors."""
         url = self._url(key).partition("?")[0]
         try:
             yield
@@ -590,7 +590,7 @@ def _blocks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
-    """Read a whole body; RemoteError above `limit` bytes. Memory is used only for bytes that have arrived."""
+    """Read a whole body; RemoteError above `limit` bytes. The stated length alone allocates no memory."""
     size = limit if answer.length is None else answer.length
     if size > limit:
         raise RemoteError(f"{url} has {size:,} bytes where at most {limit:,} were asked for")
@@ -605,12 +605,12 @@ def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
 
 
 def check_url(url: str) -> str:
-    """Return the URL without slashes at its end. InputError if the URL has credentials, or is not encrypted."""
+    """Return the URL of a registry without slashes at its end. InputError if it has credentials or lacks encryption."""
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise InputError("the URL holds credentials, which would be stored and shown", "leave them out")
     is_place = False
-    with suppress(ValueError):  # of the port
+    with suppress(ValueError):  # `port` raises it
         is_place = bool(parts.hostname) and parts.port != 0 and parts.path.isascii()
     if parts.query or parts.fragment or not is_place or re.search(r"[\x00-\x20\x7f]", url):
         raise InputError(f"not the URL of a registry: {url[:80]!r}", "write https://host/path")
@@ -620,7 +620,7 @@ def check_url(url: str) -> str:
 
 
 class HttpRegistry(RegistryStore):
-    """A registry on a web server; there may be caches on the way."""
+    """A registry on a web server. There may be caches between client and server."""
 
     store: HttpStore
 

@@ -1,4 +1,4 @@
-"""Streams between stores: `pump` copies and hashes bytes, and readers count or check the bytes read."""
+"""Streams between stores. `pump` copies and hashes bytes; the readers count, or check, the bytes that pass through."""
 
 import hashlib
 import io
@@ -27,7 +27,7 @@ class Hasher(Protocol):
 
 
 class PieceHasher:
-    """A hasher that computes the SHA-256 of a stream, and in a second thread that of each piece of `size` bytes."""
+    """A hasher that computes the SHA-256 of a stream, and in a second thread the SHA-256 of each piece of `size` bytes."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -64,7 +64,7 @@ def piece_hasher(size: int) -> PieceHasher | None:
 
 
 def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
-    """Return, by path, the descriptors of these files below the directory `root`."""
+    """Hash files below the directory `root`; return their descriptors (digest and size) by path."""
     descriptors = {}
     for path in paths:
         hasher = piece_hasher((root / path).stat().st_size)
@@ -77,8 +77,8 @@ def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
 def pump(
     source: BinaryIO, sink: BinaryIO | None, advance: Advance = lambda _: None, hasher: Hasher | None = None
 ) -> tuple[Digest, int]:
-    """Move a stream's bytes into a sink (None: discard them) and hash them; return digest and size in bytes. `advance` gets
-    the number of bytes moved since its last call; a `hasher` may have hashed earlier bytes already. Memory: at most 1 MiB.
+    """Copy a stream into a sink (None: discard the bytes) and hash it; return digest and size in bytes. `advance` gets the
+    number of bytes copied since its last call. A given `hasher` may have hashed the stream's start. Memory: at most 1 MiB.
     """
     block = memoryview(bytearray(CHUNK_BYTES if isinstance(hasher, PieceHasher) else HASHED_BYTES))
     hasher, total = hasher or hashlib.sha256(), 0
@@ -92,7 +92,7 @@ def pump(
 
 
 def check(actual: Digest, expected: Digest, label: str) -> None:
-    """Compare the digest of the bytes that `label` names with the expected one. IntegrityError if the digests differ."""
+    """Raise IntegrityError if two digests differ. The message calls the bytes `label`, such as `blob sha256:...`."""
     if actual != expected:
         raise IntegrityError(
             f"{label} is damaged: its bytes have the digest {actual.short}..., not {expected.short}...",
@@ -101,7 +101,7 @@ def check(actual: Digest, expected: Digest, label: str) -> None:
 
 
 class Content(NamedTuple):
-    """Bytes to copy: a label for people, the size and the digest, and a function that opens a stream over the bytes."""
+    """Bytes to copy: a label for messages, the size, the digest, and a function that opens a stream over the bytes."""
 
     label: str
     size: int
@@ -114,14 +114,14 @@ class Content(NamedTuple):
 
 
 class Readable(io.RawIOBase):
-    """The base class of streams to read; a subclass defines `readinto`."""
+    """The base class of streams that can be read; a subclass defines `readinto`."""
 
     def readable(self) -> bool:
         return True
 
 
 class CountingReader(Readable):
-    """A stream that reports the bytes read, and ends if the command is stopped. IntegrityError beyond `size` bytes."""
+    """A stream that reports the bytes read, and raises when the command is stopped. IntegrityError beyond `size` bytes."""
 
     def __init__(self, stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> None:
         self._stream = cast(Any, stream)
@@ -149,7 +149,7 @@ def metered(stream: BinaryIO, advance: Advance, action: str, size: int | None = 
 
 
 class HashingReader(Readable):
-    """A stream that hashes the bytes read from a source. IntegrityError at the end if the digest is not `expected`."""
+    """A stream that hashes the bytes read from `source`. At the end, IntegrityError if the digest is not `expected`."""
 
     def __init__(self, source: BinaryIO, expected: Digest, length: int = 0) -> None:
         self._source, self._expected = cast(Any, source), expected
@@ -166,7 +166,7 @@ class HashingReader(Readable):
 
 
 def copy_verified(content: Content, sink: BinaryIO, progress: Progress) -> None:
-    """Copy bytes into a sink. IntegrityError if they have another digest or size."""
+    """Copy `content` into a sink. IntegrityError if the bytes have another digest or size than `content` states."""
     label, size, digest, opened = content
     with progress.file(label, size) as advance, opened() as stream:
         actual, count = pump(metered(stream, advance, f"reading {label}", size), sink)
