@@ -24,8 +24,9 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from onnxreg.registry.log.contents import documents, files
 from onnxreg.registry.log.log import find, load, matching, open_log
 from onnxreg.registry.store.directory import staging
-from onnxreg.registry.store.layout import UPGRADE, BlobKey, blob_path, index_path, model_of, new_identity
 from onnxreg.registry.store.protocol import (
+    UPGRADE,
+    BlobKey,
     Carried,
     MissingBlobError,
     ReadOnlyStore,
@@ -33,6 +34,10 @@ from onnxreg.registry.store.protocol import (
     RegistryStore,
     StoredObject,
     TreeFile,
+    blob_path,
+    index_path,
+    model_of,
+    new_identity,
 )
 from onnxreg.registry.store.streams import Content, Readable, copy_verified
 from onnxreg.registry.support.disk import Disk, host_errors, path_text

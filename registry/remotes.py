@@ -21,13 +21,14 @@ from urllib.parse import unquote, urlsplit
 
 from onnxreg.registry.log.log import Log, read_blob
 from onnxreg.registry.store.directory import DirectoryRegistry, exclusive
-from onnxreg.registry.store.layout import index_path, other_registry
 from onnxreg.registry.store.protocol import (
     IndexFile,
     ReaderWrapper,
     RegistryReader,
     RegistryStore,
+    index_path,
     open_registry,
+    other_registry,
 )
 from onnxreg.registry.support.disk import host_errors, path_text, read_bounded, replace_file
 from onnxreg.registry.support.environment import state_directory

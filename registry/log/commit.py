@@ -20,14 +20,17 @@ from typing import Any
 
 from onnxreg.registry.log.contents import present_versions, references
 from onnxreg.registry.log.log import Log, consult, load, unknown_model
-from onnxreg.registry.store.layout import BlobKey, is_system_path, model_of, note_path
 from onnxreg.registry.store.protocol import (
+    BlobKey,
     BlobReader,
     IndexFile,
     MissingBlobError,
     Push,
     RegistryReader,
     RegistryStore,
+    is_system_path,
+    model_of,
+    note_path,
 )
 from onnxreg.registry.support import environment
 from onnxreg.schema.core import canonical

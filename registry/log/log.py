@@ -18,13 +18,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import UPGRADE, other_registry
 from onnxreg.registry.store.protocol import (
+    UPGRADE,
     BlobReader,
     IndexFile,
     MissingBlobError,
     RegistryReader,
     UnlistedError,
+    other_registry,
 )
 from onnxreg.registry.support.disk import host_errors
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES, MAX_MACHINES, MAX_SPEEDS

@@ -15,8 +15,7 @@ from onnxreg.registry.log.log import Fetch, Log, open_log, read_blob, read_segme
 from onnxreg.registry.maintain.verification import Damage, VerifyReport, verify
 from onnxreg.registry.remotes import Remotes, check_distinct
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import BlobKey, usable_key
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.protocol import BlobKey, RegistryStore, usable_key
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.trust.known_heads import KnownHeads

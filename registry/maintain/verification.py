@@ -17,13 +17,18 @@ from onnxreg.registry.log.log import Log, StateError, find, log_of, unknown_mode
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import CATALOG, NOTE, BlobKey, check_writer, is_system_path, model_of
 from onnxreg.registry.store.protocol import (
+    CATALOG,
+    NOTE,
+    BlobKey,
     IndexFile,
     MissingBlobError,
     RegistryStore,
     TreeFile,
     UnlistedError,
+    check_writer,
+    is_system_path,
+    model_of,
 )
 from onnxreg.registry.support import parallel
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust

@@ -18,8 +18,9 @@ import msgspec
 from onnxreg.registry.remotes import RemoteReader
 from onnxreg.registry.search.catalog import Catalog, CatalogError, LaterFormatError, read_lines
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import CATALOG, UPGRADE
 from onnxreg.registry.store.protocol import (
+    CATALOG,
+    UPGRADE,
     RegistryReader,
     RegistryStore,
     StoredObject,

@@ -26,8 +26,7 @@ from onnxreg.registry.server.answers import (
 )
 from onnxreg.registry.server.served_registry import Queue, Search, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.store.layout import CATALOG, BlobKey, model_of
-from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
+from onnxreg.registry.store.protocol import CATALOG, BlobKey, IndexFile, MissingBlobError, model_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError

@@ -25,8 +25,7 @@ from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore
-from onnxreg.registry.store.layout import blob_path, index_path
-from onnxreg.registry.store.protocol import IndexFile
+from onnxreg.registry.store.protocol import IndexFile, blob_path, index_path
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust, trust_digest
 from onnxreg.schema.core.digest import Digest

@@ -26,8 +26,7 @@ from obstore.exceptions import BaseError
 
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket_url import BucketUrl
-from onnxreg.registry.store.layout import PROBE, BlobKey
-from onnxreg.registry.store.protocol import ObjectStore, StoredObject, TreeFile, UnlistedError
+from onnxreg.registry.store.protocol import PROBE, BlobKey, ObjectStore, StoredObject, TreeFile, UnlistedError
 from onnxreg.registry.store.requests import (
     ObjectAnswer,
     ObjectStream,

@@ -21,9 +21,14 @@ from typing import TYPE_CHECKING, BinaryIO, Self
 
 from onnxreg.registry import support
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.layout import (
+from onnxreg.registry.store.protocol import (
     BlobKey,
     Kind,
+    ObjectStore,
+    Push,
+    RegistryStore,
+    StoredObject,
+    TreeFile,
     check_writer,
     index_path,
     is_system_path,
@@ -32,7 +37,6 @@ from onnxreg.registry.store.layout import (
     note_path,
     usable_key,
 )
-from onnxreg.registry.store.protocol import ObjectStore, Push, RegistryStore, StoredObject, TreeFile
 from onnxreg.registry.store.streams import Hasher
 from onnxreg.registry.support.disk import (
     MACHINE_ERRNOS,

@@ -43,16 +43,20 @@ from onnxreg.registry.store.hub_client import (
     parse_url,
     token_of,
 )
-from onnxreg.registry.store.layout import (
+from onnxreg.registry.store.protocol import (
     BlobKey,
     Kind,
+    MissingBlobError,
+    Push,
+    RegistryStore,
+    StoredObject,
+    TreeFile,
     check_writer,
     index_path,
     keys_of,
     new_identity,
     usable_key,
 )
-from onnxreg.registry.store.protocol import MissingBlobError, Push, RegistryStore, StoredObject, TreeFile
 from onnxreg.schema.core.canonical import Record, decode_json
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError, about

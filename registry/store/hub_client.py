@@ -47,8 +47,7 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
 )
 
 from onnxreg.registry.store import requests
-from onnxreg.registry.store.layout import NOTE, BlobKey
-from onnxreg.registry.store.protocol import ObjectStore, StoredObject, TreeFile
+from onnxreg.registry.store.protocol import NOTE, BlobKey, ObjectStore, StoredObject, TreeFile
 from onnxreg.registry.store.requests import (
     MAX_PAUSE_SECONDS,
     HttpStore,

@@ -28,8 +28,7 @@ from onnxreg.registry.log.contents import (
 from onnxreg.registry.log.log import read_blob, read_manifest
 from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry, staging, temporary
-from onnxreg.registry.store.layout import is_system_path
-from onnxreg.registry.store.protocol import BlobReader, RegistryReader
+from onnxreg.registry.store.protocol import BlobReader, RegistryReader, is_system_path
 from onnxreg.registry.store.streams import Content, copy_verified
 from onnxreg.registry.support.disk import Disk, host_errors, refuse_unlisted
 from onnxreg.registry.support.parallel import run_parallel

@@ -11,8 +11,7 @@ from onnxreg.registry.log.commit import CollectResult, collect
 from onnxreg.registry.log.contents import present_versions
 from onnxreg.registry.log.log import Log, load, log_of, mirror_error, unknown_model
 from onnxreg.registry.remotes import Remotes
-from onnxreg.registry.store.layout import CATALOG
-from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, innermost
+from onnxreg.registry.store.protocol import CATALOG, RegistryReader, RegistryStore, innermost
 from onnxreg.registry.transfer.exchange import (
     ExchangeRequest,
     SkippedVersion,

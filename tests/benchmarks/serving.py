@@ -28,7 +28,7 @@ from benchmarks.peers import installed
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import open_log
 from onnxreg.registry.search.catalog import versions_json
-from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.store.protocol import blob_path, index_path
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 FILL = """

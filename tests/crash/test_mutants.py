@@ -13,7 +13,7 @@ from support.crash.workloads import AGAIN, PAIRS, WORKLOADS
 from support.sampling import sampled
 
 from onnxreg.registry.store.directory import DirectoryPush, DirectoryRegistry
-from onnxreg.registry.store.layout import index_path
+from onnxreg.registry.store.protocol import index_path
 
 Files = Iterable[tuple[Path, Path]]
 

@@ -13,7 +13,7 @@ from support.servers.nginx import documented, nginx
 from support.servers.regserve import Site, running
 
 from onnxreg.registry import Registry
-from onnxreg.registry.store.layout import BlobKey, blob_path
+from onnxreg.registry.store.protocol import BlobKey, blob_path
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from support.fuzz.mutation import mutate
 from support.fuzz.readers import Reader, readers
 from support.fuzz.time_limit import bounded
 
-from onnxreg.registry.store.layout import index_path
+from onnxreg.registry.store.protocol import index_path
 from onnxreg.schema.log.events import KINDS, LogLine
 
 READERS = (

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from onnxreg.registry.log.contents import Release
 from onnxreg.registry.server.pages.snippets import file_path
-from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.protocol import blob_path
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.core.digest import Digest

@@ -13,7 +13,7 @@ from onnxreg.registry.server.pages.pages import STATIC, Pages
 from onnxreg.registry.server.pages.rendering import StaticLinks
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.store.layout import CATALOG, index_path
+from onnxreg.registry.store.protocol import CATALOG, index_path
 from onnxreg.registry.transfer.export_files import check_target, replacing
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG

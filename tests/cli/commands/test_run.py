@@ -22,7 +22,7 @@ from onnxreg.converters.profiles.profile_catalog import task_recipe
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.golden import Runnable
 from onnxreg.registry import Registry
-from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.protocol import blob_path
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 

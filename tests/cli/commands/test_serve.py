@@ -19,7 +19,7 @@ import pytest
 from support.sampling import sampled
 
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.protocol import blob_path
 
 Process = subprocess.Popen[str]
 SIZE = 64 * 2**20

@@ -17,8 +17,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import BlobKey, blob_path
-from onnxreg.registry.store.protocol import MemoryStore
+from onnxreg.registry.store.protocol import BlobKey, MemoryStore, blob_path
 from onnxreg.schema.core.digest import Digest
 
 PII = "acme/pii:0.1.0"

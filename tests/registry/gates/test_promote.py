@@ -16,8 +16,7 @@ from onnxreg.registry.gates import ChannelGate, copy_policies, read_policies, se
 from onnxreg.registry.log.log import find
 from onnxreg.registry.resolution import check_version_trust, coverage
 from onnxreg.registry.signing import generate
-from onnxreg.registry.store.layout import index_path
-from onnxreg.registry.store.protocol import IndexFile, MissingBlobError
+from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, index_path
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest

@@ -14,8 +14,7 @@ from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log, load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.protocol import RegistryStore, TreeFile
+from onnxreg.registry.store.protocol import BlobKey, RegistryStore, TreeFile
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.core.digest import Digest

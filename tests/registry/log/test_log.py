@@ -10,8 +10,7 @@ from onnxreg.registry.log.commit import announced
 from onnxreg.registry.log.contents import read_history
 from onnxreg.registry.log.log import Log, Replay, fetcher, load
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import BlobKey, Kind
-from onnxreg.registry.store.protocol import Push
+from onnxreg.registry.store.protocol import BlobKey, Kind, Push
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Version

@@ -6,7 +6,7 @@ from support.registries.home import Home
 
 from onnxreg.cli.main import main
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.protocol import blob_path
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version

@@ -14,8 +14,7 @@ from onnxreg.registry.log.commit import blob_keys, collect, survey, usage
 from onnxreg.registry.maintain.verification import MAX_LISTED_PATHS, Diagnosis, clear_leftovers, examine
 from onnxreg.registry.remotes import remotes_file
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.protocol import MemoryStore, RegistryStore
+from onnxreg.registry.store.protocol import BlobKey, MemoryStore, RegistryStore
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 

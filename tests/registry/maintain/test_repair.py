@@ -17,7 +17,7 @@ from support.sampling import sampled
 
 from onnxreg.registry.maintain.repair import RepairResult, repair
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.protocol import BlobKey
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError

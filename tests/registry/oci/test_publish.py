@@ -25,7 +25,7 @@ from onnxreg.registry.log.log import load
 from onnxreg.registry.oci.client import Credential, OciClient, OciTarget, find_credential
 from onnxreg.registry.oci.versions import MODEL_PACK, fetch_version
 from onnxreg.registry.signing import generate
-from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.protocol import blob_path
 from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import signed_statements as signatures_of
 from onnxreg.schema.core.digest import Digest

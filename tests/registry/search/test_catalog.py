@@ -24,7 +24,7 @@ from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import MODELS as MODELS_FILE
 from onnxreg.registry.search.catalogs import PIECES, LocalCatalog
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.store.protocol import blob_path, index_path
 from onnxreg.schema.core import files
 from onnxreg.schema.core.errors import HostError, RegError
 from onnxreg.schema.core.ref import Ref, Version

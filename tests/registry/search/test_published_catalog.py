@@ -34,8 +34,7 @@ from onnxreg.registry.search.catalog import Catalog, CatalogError
 from onnxreg.registry.search.catalogs import COPY, CatalogPublication, LocalCatalog, read_remote
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.hub import open_hub
-from onnxreg.registry.store.layout import CATALOG, index_path
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.protocol import CATALOG, RegistryStore, index_path
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError

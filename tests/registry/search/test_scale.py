@@ -9,7 +9,7 @@ from support.sampling import sampled
 from onnxreg.registry.log.contents import Release, files
 from onnxreg.registry.log.log import Log, load, open_log
 from onnxreg.registry.search.catalogs import MODELS, LocalCatalog
-from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.store.protocol import blob_path, index_path
 from onnxreg.schema.log.state import SEGMENT_LINES
 
 pytestmark = pytest.mark.more

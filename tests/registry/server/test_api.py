@@ -27,7 +27,7 @@ from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.server import DESCRIPTION, routes
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.protocol import blob_path
 from onnxreg.schema.core import files
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.policy import Policy, read_policy

@@ -31,7 +31,7 @@ from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.served_registry import Queue, ServedRegistry, open_beneath
 from onnxreg.registry.server.server import application
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.store.layout import CATALOG, blob_path
+from onnxreg.registry.store.protocol import CATALOG, blob_path
 from onnxreg.registry.store.requests import SameOrigin, variable
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.query.device import ResolveRequest

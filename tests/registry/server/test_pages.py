@@ -27,7 +27,7 @@ from onnxreg.registry.search import catalog
 from onnxreg.registry.server.pages import pages
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.signing import generate
-from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.store.protocol import blob_path, index_path
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Digest

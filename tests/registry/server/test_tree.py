@@ -12,7 +12,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.server.answers import PIECE_BYTES
 from onnxreg.registry.server.settings import Settings
-from onnxreg.registry.store.layout import BlobKey, blob_path, index_path
+from onnxreg.registry.store.protocol import BlobKey, blob_path, index_path
 from onnxreg.schema.core import files
 from onnxreg.schema.core.digest import Digest
 

@@ -12,7 +12,7 @@ from onnxreg.registry.log.log import read_blob
 from onnxreg.registry.oci.client import OciClient, OciTarget
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import BlobKey, blob_path
+from onnxreg.registry.store.protocol import BlobKey, blob_path
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import NotFoundError, RemoteError

@@ -25,8 +25,7 @@ from onnxreg.registry.remotes import Remotes, open_url
 from onnxreg.registry.store import hub_client
 from onnxreg.registry.store.hub import HubRegistry, cell, open_hub
 from onnxreg.registry.store.hub_client import CommitSnapshot, parse_url, token_of
-from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.registry.store.protocol import BlobKey, IndexFile, RegistryReader
 from onnxreg.registry.store.requests import UnansweredError
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.registry.trust.known_heads import CheckedReader

@@ -22,8 +22,7 @@ from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import hub_client
 from onnxreg.registry.store.hub import HubPush, HubRegistry
 from onnxreg.registry.store.hub_client import CommitSnapshot, StaleParentError, token_of
-from onnxreg.registry.store.layout import BlobKey, new_identity
-from onnxreg.registry.store.protocol import TreeFile
+from onnxreg.registry.store.protocol import BlobKey, TreeFile, new_identity
 from onnxreg.registry.store.requests import UnansweredError
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.schema.core.ref import Version

@@ -16,7 +16,7 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import requests
-from onnxreg.registry.store.layout import BlobKey
+from onnxreg.registry.store.protocol import BlobKey
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError
 

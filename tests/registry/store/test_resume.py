@@ -23,7 +23,7 @@ from support.servers.faults import Plan, Proxy
 from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Release
 from onnxreg.registry.store import directory, requests
-from onnxreg.registry.store.layout import blob_path
+from onnxreg.registry.store.protocol import blob_path
 from onnxreg.registry.store.streams import PieceHasher
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.bounds import MAX_PIECES

@@ -24,8 +24,7 @@ from support.servers.faults import at, proxy
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import bucket, requests
 from onnxreg.registry.store.bucket import cas_faults, prove
-from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.protocol import MemoryStore
+from onnxreg.registry.store.protocol import BlobKey, MemoryStore
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import HostError, RemoteError
 

@@ -27,8 +27,7 @@ from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import bucket as bucket_store
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import BucketStore
-from onnxreg.registry.store.layout import blob_path
-from onnxreg.registry.store.protocol import RegistryStore
+from onnxreg.registry.store.protocol import RegistryStore, blob_path
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError

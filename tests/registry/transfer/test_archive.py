@@ -27,7 +27,7 @@ from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.maintain.verification import VerifyReport, verify
 from onnxreg.registry.resolution import NoAnswerError
 from onnxreg.registry.store import directory
-from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.store.protocol import blob_path, index_path
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import errors

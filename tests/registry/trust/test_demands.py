@@ -13,7 +13,7 @@ from support.trust.tamper import Line, Tree, chained, digest_of, event, unsigned
 from support.trust.world import MODEL, OTHER, World
 
 from onnxreg.registry.signing import PrivateKey, generate
-from onnxreg.registry.store.layout import index_path
+from onnxreg.registry.store.protocol import index_path
 from onnxreg.schema.core.errors import IntegrityError
 
 

@@ -14,7 +14,7 @@ from support.registries.home import Home
 from onnxreg.registry.log.commit import load_own
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import blob_path, index_path
+from onnxreg.registry.store.protocol import blob_path, index_path
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError

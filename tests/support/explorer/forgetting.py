@@ -12,8 +12,7 @@ from unittest.mock import patch
 from onnxreg.registry.log import commit as committing
 from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, collect, commit
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.store.layout import Kind
-from onnxreg.registry.store.protocol import IndexFile, Push, RegistryStore
+from onnxreg.registry.store.protocol import IndexFile, Kind, Push, RegistryStore
 from onnxreg.registry.transfer import exchange
 from support.explorer.explorer import Run
 from support.explorer.scenarios import pusher

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
 
 from onnxreg.registry.log import commit
-from onnxreg.registry.store import layout
+from onnxreg.registry.store import protocol
 
 ANNOUNCE = """\
                     intents.append(_announce(remote, push, name))
@@ -66,7 +66,7 @@ SINGLE = {
         commit, ANNOUNCE + AVOID, AVOID + ANNOUNCE
     ),
     "a push does not read the condemned": Mutant(commit, AVOID, ""),
-    "a condemned key is as good as any": Mutant(layout, "if key not in condemned:", "if True:"),
+    "a condemned key is as good as any": Mutant(protocol, "if key not in condemned:", "if True:"),
     "presence is not checked again": Mutant(commit, "set(digests) - push.has(digests)", "()"),
     "a push checks presence, then reads the condemned": Mutant(commit, AVOID + SECURE, SECURE + AVOID),
     "a push reads the head again before it swaps": Mutant(

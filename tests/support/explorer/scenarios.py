@@ -12,13 +12,7 @@ from onnxreg.registry.log import commit as committing
 from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, collect, commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log, read_blob
-from onnxreg.registry.store.layout import BlobKey
-from onnxreg.registry.store.protocol import (
-    MemoryStore,
-    ObjectStore,
-    RegistryStore,
-    create_registry,
-)
+from onnxreg.registry.store.protocol import BlobKey, MemoryStore, ObjectStore, RegistryStore, create_registry
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.schema.core.digest import Digest

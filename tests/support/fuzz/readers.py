@@ -19,7 +19,7 @@ from onnxreg.registry.log.log import Log, fetcher, find, open_log, read_manifest
 from onnxreg.registry.remotes import Remotes, remotes_file
 from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import blob_path, index_path, new_identity, read_identity
+from onnxreg.registry.store.protocol import blob_path, index_path, new_identity, read_identity
 from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.transfer.exchange import apply_delta
 from onnxreg.registry.trust.known_heads import observe

@@ -6,8 +6,7 @@ from itertools import count
 from typing import Any
 
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.store.layout import blob_path, index_path, new_identity
-from onnxreg.registry.store.protocol import MemoryStore, RegistryStore
+from onnxreg.registry.store.protocol import MemoryStore, RegistryStore, blob_path, index_path, new_identity
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.digest import Descriptor, Digest
 from onnxreg.schema.core.ref import Version

@@ -25,8 +25,8 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.log import open_log
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.layout import BlobKey
 from onnxreg.registry.store.protocol import (
+    BlobKey,
     MemoryStore,
     RegistryReader,
     RegistryStore,
