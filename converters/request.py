@@ -299,7 +299,7 @@ def _save(objects: Any, task: str, directory: Path) -> str:
     """Save a model and its tokenizer in a directory. Raise InputError for other objects, and for the task `pooling`."""
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from onnxreg.converters.onnx.quiet import silent_transformers
+    from onnxreg.converters.runtime.sessions import silent_transformers
     from onnxreg.converters.tasks import task_catalog
     from onnxreg.converters.tasks.text import Pooling
 

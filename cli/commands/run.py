@@ -20,7 +20,7 @@ from onnxreg.schema.query.resolve import Query
 
 if TYPE_CHECKING:
     from onnxreg.converters.evaluation.answers import TextModel
-    from onnxreg.converters.passes.tools.samples import Feed
+    from onnxreg.converters.passes.samples import Feed
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.registry.transfer.export_files import UnpackedArtifact
     from onnxreg.schema.manifest.manifest import Artifact, Manifest

@@ -393,8 +393,8 @@ def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, in
 
 def _ort(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
     """Yield the tensors of an ORT-format file; the bindings give arrays over the mapped file."""
+    from onnxreg.converters.onnx.facts import stored_tensors
     from onnxreg.converters.onnx.ort_file import read_ort
-    from onnxreg.converters.onnx.semantic import stored_tensors
 
     for name, tensor in stored_tensors(read_ort(file).graph).items():
         array = tensor.numpy_packed() if hasattr(tensor, "numpy_packed") else tensor.numpy()

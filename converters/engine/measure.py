@@ -14,11 +14,10 @@ from typing import Any
 from onnxreg.converters.engine.plan import StepNode
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_file
 from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
-from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes import conversion, models, samples
 from onnxreg.converters.passes.merge_decoders import PRESENT
 from onnxreg.converters.passes.model_builder import sample_steps
-from onnxreg.converters.passes.tools import model_file, samples
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.tasks.task import Part
@@ -91,8 +90,8 @@ class StepResult:
             feeds = sample_steps(origin.main, session.get_inputs()) if is_decoder else ()
         elif not takes_sample:  # they fit the first graph of the line too
             graphs = [item.main for item in (self, *self.ancestors) if item.main.suffix == ".onnx"]
-            bounds = samples.index_bounds(model_file.load(graphs[-1]))
-            feeds = samples.draw(model_file.load(graphs[0]), bounds)
+            bounds = samples.index_bounds(models.load(graphs[-1]))
+            feeds = samples.draw(models.load(graphs[0]), bounds)
         golden = part.golden if takes_sample else {}
         arrays = run_session(session, [*feeds, *golden.values()], self.main.name)
         outputs = arrays[: len(feeds)]

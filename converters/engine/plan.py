@@ -8,10 +8,9 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from onnxreg.converters.onnx.facts import GraphFacts
-from onnxreg.converters.passes import pass_catalog
+from onnxreg.converters.passes import pass_catalog, samples
 from onnxreg.converters.passes.base import GraphPass, Pass
 from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
-from onnxreg.converters.passes.tools import samples
 from onnxreg.converters.source.source_files import digest_file, row_files
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
 from onnxreg.converters.tasks import task_catalog

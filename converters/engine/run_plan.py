@@ -23,14 +23,12 @@ from onnxreg.converters.engine.plan import (
     file_name,
     pass_key,
 )
-from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.facts import with_kv_caches
-from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes import base
+from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
+from onnxreg.converters.passes import base, models, samples
 from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.file_passes import GoldenVectors, Outputs
 from onnxreg.converters.passes.model_builder import Decoder
-from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import try_load
 from onnxreg.converters.source.source_files import GENAI_CONFIG, link_or_copy, role_of
@@ -201,7 +199,7 @@ class _Execution:
             return result(Step.from_json(step), note["files"], note["reproducible"]), None
         self._progress.step(f"running {node.name}")
         try:
-            with model_file.scratch_in(self._directory):
+            with models.scratch_in(self._directory):
                 target = directory / self._names[node.name]
                 outcome = result(*_apply(node, start, target, None if second is None else second.main))
         except HostError as error:
@@ -259,21 +257,21 @@ def _apply(
 
     if takes == "module":
         graph, step = run(node.make(), subject)
-        return step, model_file.save(graph, target), True
+        return step, models.save(graph, target), True
     if takes == "checkpoint":  # the tool makes the directory, and chooses the file names
         target.parent.rmdir()
         decoder, step = run(node.make(), Decoder(subject, target.parent))
         graphs_first = sorted(decoder.files, key=lambda name: not name.endswith(".onnx"))
         return step, tuple(graphs_first), True
     if takes == "graph":
-        model = model_file.load(subject)
-        model_file.scrub_metadata(model, subject.parent)
-        graph, step = run(node.make(None if second is None else model_file.load(second)), model)
-        return step, model_file.save(graph, target), True
+        model = models.load(subject)
+        models.scrub_metadata(model, subject.parent)
+        graph, step = run(node.make(None if second is None else models.load(second)), model)
+        return step, models.save(graph, target), True
     model = load_onnx(subject)
     external = external_files(model, subject)
     copy = target if takes == "original" else target.with_suffix(".onnx")
-    if model_file.scrub_metadata(model, subject.parent):
+    if models.scrub_metadata(model, subject.parent):
         copy.write_bytes(model.SerializeToString(deterministic=True))
     else:
         link_or_copy(subject, copy)

@@ -27,7 +27,7 @@ from onnxreg.converters.evaluation.evaluators import best_answer, labels_of, out
 from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner
 from onnxreg.converters.evaluation.tokens import TextTokenizer, runs, tag_scheme
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG
 from onnxreg.converters.tasks.greedy import positions_of
 from onnxreg.converters.tasks.task_catalog import ALIASES

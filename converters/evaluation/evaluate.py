@@ -24,9 +24,8 @@ from onnxreg.converters.evaluation.metric import (
 )
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner, generator, parent_runner, predict
 from onnxreg.converters.evaluation.suite import Suite, relabel
-from onnxreg.converters.onnx.external_data import external_files
-from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.greedy import GENERATORS

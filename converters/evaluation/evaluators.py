@@ -20,8 +20,8 @@ from onnxreg.converters.evaluation import suite
 from onnxreg.converters.evaluation.metric import Floats, Integers
 from onnxreg.converters.evaluation.suite import Fixture, Suite, Word, match_labels, read_fixture
 from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow, decode, tag_scheme
-from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes import samples
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import CONFIG, digest_file, read_json
 from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, load_tokenizer, read_config
 from onnxreg.converters.tasks.greedy import ENCODER, TOKENS

@@ -20,8 +20,8 @@ from onnxreg.converters.evaluation.evaluators import Run
 from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.predict import MASK
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes import samples
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.toolchain import cpu_model, instruction_set
 from onnxreg.schema.core.errors import ConversionError, why

@@ -33,7 +33,7 @@ from onnxreg.converters.evaluation.metric import (
 )
 from onnxreg.converters.evaluation.suite import Fixture
 from onnxreg.converters.evaluation.tokens import runs
-from onnxreg.converters.passes.tools.samples import cosines
+from onnxreg.converters.passes.samples import cosines
 from onnxreg.converters.source.toolchain import PlugIns
 from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.errors import InputError

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from onnxreg.converters.evaluation.evaluators import Reading, Run
-from onnxreg.converters.passes import conversion, model_builder
+from onnxreg.converters.passes import conversion, model_builder, samples
 from onnxreg.converters.passes.merge_decoders import PAST
-from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import CONFIG, GENERATION_CONFIG, read_json
 from onnxreg.converters.tasks.greedy import TOKENS, Generator, Rules, generate

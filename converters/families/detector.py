@@ -19,8 +19,8 @@ from typing import Any
 from onnxreg.converters.engine.measure import make_check
 from onnxreg.converters.families.backbone import INPUT
 from onnxreg.converters.families.heads import BATCH, make_graph
-from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.samples import digest
+from onnxreg.converters.passes import samples
+from onnxreg.converters.passes.samples import digest
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.golden import check_finite
 from onnxreg.schema.core.errors import InputError

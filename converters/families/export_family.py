@@ -25,12 +25,11 @@ from onnxreg.converters.families.detector import (
 from onnxreg.converters.families.family_plan import DOCUMENT, TASK, FamilyPlan
 from onnxreg.converters.families.heads import Head, head_graph, member_of, plain, read_heads
 from onnxreg.converters.onnx.facts import inspect_file
-from onnxreg.converters.passes import base, conversion
+from onnxreg.converters.passes import base, conversion, models, samples
 from onnxreg.converters.passes.conversion import OnnxConversion
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.tools import model_file, samples
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import digest_file
@@ -310,7 +309,7 @@ def _write(
             if name in (document.backbone.logits, document.heads.logits):
                 checks.append(make_check(about, "argmax_agreement", distance.argmax_agreement))
         (workspace / path).parent.mkdir(parents=True, exist_ok=True)
-        if len(model_file.save(model, workspace / path)) != 1:
+        if len(models.save(model, workspace / path)) != 1:
             raise ConversionError(f"{path} does not fit into one file: a family holds graphs below 2 GB")
         largest = getattr(getattr(limits.size, role), precision, None)
         size = (workspace / path).stat().st_size

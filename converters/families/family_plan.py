@@ -8,7 +8,7 @@ from typing import Any
 from onnxreg.converters.engine.plan import RecipeDocument
 from onnxreg.converters.evaluation.evaluate import EvaluationPlan, plan_evaluation
 from onnxreg.converters.families.heads import head_files
-from onnxreg.converters.passes.tools.samples import digest
+from onnxreg.converters.passes.samples import digest
 from onnxreg.converters.runtime.golden import read_rows
 from onnxreg.converters.source.source_files import CONFIG, digest_file, scrub, weight_files
 from onnxreg.converters.source.toolchain import require

@@ -96,7 +96,7 @@ class Child:
             if "error" in value:
                 error = value["error"]
                 if error["missing_files"]:
-                    from onnxreg.converters.onnx.external_data import MissingDataError
+                    from onnxreg.converters.onnx.onnx_graph import MissingDataError
 
                     raise MissingDataError(error["message"], error["hint"], error["missing_files"])
                 raise _FAMILIES[error["family"]](error["message"], error["hint"])
@@ -151,7 +151,7 @@ def adopt_source(
         links: an empty directory, for hard links into the Hub's cache.
         workspace: an empty directory, as for `adopt_directory`.
     """
-    from onnxreg.converters.onnx.external_data import MissingDataError
+    from onnxreg.converters.onnx.onnx_graph import MissingDataError
     from onnxreg.converters.source.location import Location, is_snapshot
 
     is_url, further = source.startswith(SCHEME), set[str]()
@@ -238,7 +238,7 @@ def resident(pid: int) -> int:
 
 def main(channel: Connection) -> None:
     """Receive a request, adopt its files, and report the outcome."""
-    from onnxreg.converters.onnx.external_data import MissingDataError, notify_listener
+    from onnxreg.converters.onnx.onnx_graph import MissingDataError, notify_listener
 
     if sys.platform == "linux":
         import ctypes

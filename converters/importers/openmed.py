@@ -22,7 +22,6 @@ from onnxreg.converters.importers.survey import (
     read_graph,
 )
 from onnxreg.converters.onnx.facts import GraphFacts, read_weights
-from onnxreg.converters.onnx.graph_operators import OPERATOR_CONFIG
 from onnxreg.converters.source.source_files import read_json, role_of, scrub
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import InputError, about
@@ -193,7 +192,7 @@ def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
             f"the manifest names {file} as {label}, which is not a model file ({', '.join(_MODELS)})"
         )
     config = claim.metadata.op_config_path if claim.metadata else None
-    usual = file.with_name(f"{file.stem}.{OPERATOR_CONFIG}").as_posix()
+    usual = file.with_name(f"{file.stem}.required_operators_and_types.config").as_posix()
     if config is not None or (file.suffix == ".ort" and (root / usual).is_file()):
         yield _found(root, usual if config is None else config, "operator-config", "operator config")
     if file.suffix == ".xml":

@@ -14,11 +14,10 @@ from shlex import quote
 from typing import Any
 
 from onnxreg.converters.importers.intake import Difference, Found, Intake
-from onnxreg.converters.onnx.external_data import external_files
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_file, read_weights, weight_type
-from onnxreg.converters.onnx.onnx_graph import check_model, load_onnx
+from onnxreg.converters.onnx.onnx_graph import check_model, external_files, load_onnx
 from onnxreg.converters.onnx.tensors import FLOATS
-from onnxreg.converters.passes.tools.model_file import scrub_metadata
+from onnxreg.converters.passes.models import scrub_metadata
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.location import check_inside

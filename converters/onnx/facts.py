@@ -1,28 +1,46 @@
-"""Facts read from an artifact itself: contract, operators, opsets, weights, and the KV cache of a decoder."""
+"""Facts read from a model file itself: contract, operators, weights, KV cache, and the semantic digest of the computation.
+
+The semantic digest does not depend on the names of values, nodes and tools. The digest of a node covers its operator, its
+attributes and the digests of its inputs, as in a Merkle tree. So neither the names nor the order of values and nodes count,
+and two graphs with the same digest compute the same from the same weights. The rules are in docs/format.md.
+"""
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections import ChainMap, Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.onnx import onnx_graph, ort_file
-from onnxreg.converters.onnx.external_data import external_files
-from onnxreg.converters.onnx.graph_operators import (
+from onnxreg.converters.onnx.onnx_graph import (
     DEFAULT_DOMAIN,
-    contrib_needs,
-    element_of,
-    operators,
-    qualified_name,
+    external_files,
+    find_schema,
+    is_variadic,
+    load_onnx,
+    operator_nodes,
+    read_graph,
+    valid_graph,
 )
-from onnxreg.converters.onnx.semantic import free_inputs, semantic_digest, stored_tensors
-from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS, QUANTIZED, dims_of, is_numeric
+from onnxreg.converters.onnx.ort_file import read_ort
+from onnxreg.converters.onnx.tensors import (
+    ELEMENTS,
+    FLOATS,
+    QUANTIZED,
+    Element,
+    digest_of,
+    dims_of,
+    is_numeric,
+    type_of,
+)
 from onnxreg.converters.source.source_files import CONFIG, GENAI_CONFIG, read_json
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.core.errors import about
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from onnxreg.schema.manifest.parts import Operator, SemanticDigest, TensorSpec, WeightCount
+from onnxreg.schema.query import runtimes
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -55,14 +73,18 @@ _INT8_ACTIVATIONS = 4
 """The `accuracy_level` that lets the runtime round activations to int8."""
 _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
 """Operators whose uint8 weights hold several elements of `bits` bits each (4 unless stated)."""
+Values = ChainMap[Any, str]
+"""The digest of each value. A value of an inner graph hides a value of the graphs around it."""
+REFERENCE = "0"
+"""Replaces the type in the digest of an attribute that refers to an attribute of the enclosing function."""
 
 
 @dataclass(frozen=True)
 class GraphFacts:
     """The facts of a model file, read from the file itself.
 
-    `operators` are sorted and have opsets and element types; `operator_names` are in first-seen order; both include
-    subgraphs and local functions. For `contrib` see `schema/query/runtimes.py`. `external_data` are paths relative to
+    `operators` are sorted and have opsets and element types; `operator_names` are in first-seen order, `Op` for ai.onnx and
+    `domain:Op` for other domains; both include subgraphs and local functions. For `contrib` see `schema/query/runtimes.py`. `external_data` are paths relative to
     the file's folder, `ort_format` is None for ONNX, `precision` is the precision of the weights (`count_weights`).
     """
 
@@ -121,25 +143,26 @@ def inspect_file(path: Path, model: Any = None) -> GraphFacts:
     """
     large, external = set[str](), tuple[str, ...]()
     if path.suffix == ".ort":
-        graph = ort_file.read_ort(path)
+        graph = read_ort(path)
         nodes = list(graph.graph.all_nodes())
     else:
-        model = onnx_graph.load_onnx(path) if model is None else model
+        model = load_onnx(path) if model is None else model
         large, external = {tensor.name for tensor in model.graph.initializer}, external_files(model, path)
-        nodes, graph = onnx_graph.operator_nodes(model, path), onnx_graph.read_graph(model, path)
+        nodes, graph = operator_nodes(model, path), read_graph(model, path)
     ort_format = graph.meta.get("ort_format")
     with about(path.name):
         inputs, outputs = contract(graph)
-    with onnx_graph.valid_graph(path):
+    with valid_graph(path):
         semantic = semantic_digest(graph, inputs, outputs)
     with about(path.name):
         weights, precision = count_weights(nodes, large)
+        names = dict.fromkeys(f"{node.domain}:{node.op_type}".removeprefix(":") for node in nodes)
         imports = {domain or DEFAULT_DOMAIN: version for domain, version in graph.opset_imports.items()}
         return GraphFacts(
             inputs,
             outputs,
             operators(nodes),
-            tuple(dict.fromkeys(map(qualified_name, nodes))),
+            tuple(names),
             contrib_needs(nodes, in_ort_format=ort_format is not None),
             dict(sorted(imports.items())),
             graph.ir_version,
@@ -153,8 +176,19 @@ def inspect_file(path: Path, model: Any = None) -> GraphFacts:
 
 def read_weights(path: Path) -> "dict[str, ir.TensorProtocol]":
     """Read the numeric initializers of the main graph of an ONNX or ORT-format file, by name."""
-    stored = stored_tensors(onnx_graph.read_model(path).graph)
+    model = read_ort(path) if path.suffix == ".ort" else read_graph(load_onnx(path), path)
+    stored = stored_tensors(model.graph)
     return {name: tensor for name, tensor in stored.items() if is_numeric(tensor)}
+
+
+def stored_tensors(graph: "ir.Graph") -> dict[str, "ir.TensorProtocol"]:
+    """Return the initializers of one graph by name."""
+    return {name: value.const_value for name, value in graph.initializers.items() if value.const_value}
+
+
+def free_inputs(graph: "ir.Graph | ir.Function") -> list["ir.Value"]:
+    """Return the inputs that are not also initializers."""
+    return [value for value in graph.inputs if not value.is_initializer()]
 
 
 def contract(model: "ir.Model") -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
@@ -179,6 +213,57 @@ def spec_of(value: "ir.Value") -> TensorSpec:
             axes[-1] = "labels"
         spec |= {"axes": axes, "shape": shape}
     return TensorSpec.from_json(spec, f"tensor {name[:80]!r}")
+
+
+def element_of(value: "ir.Value | None") -> Element | None:
+    """Return the element type of a tensor; None if the type is unknown, or if the operand was left out."""
+    kind = value.type if value is not None else None
+    # a sequence has the type of its elements as `dtype` too
+    return ELEMENTS.get(int(kind.dtype)) if kind is not None and type(kind).__name__ == "TensorType" else None
+
+
+def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
+    """Return each (domain, since-version, name) once, sorted, with the element types seen at each position.
+
+    All operands of a variadic parameter count at its first position. A side (inputs, outputs) without known types is absent.
+    """
+    sides_of: dict[tuple[str, int, str], dict[str, dict[int, set[str]]]] = {}
+    for node in nodes:
+        domain, name, version = node.domain or DEFAULT_DOMAIN, node.op_type, node.version or 1
+        schema = find_schema(domain, name, version)
+        key = (domain, schema.since_version if schema else version, name)
+        sides = sides_of.setdefault(key, {"inputs": {}, "outputs": {}})
+        for side, operands in (("inputs", node.inputs), ("outputs", node.outputs)):
+            parameters = getattr(schema, side) if schema else ()
+            has_last = parameters and is_variadic(parameters[-1])
+            for index, operand in enumerate(operands):
+                if (element := element_of(operand)) is not None:
+                    position = min(index, len(parameters) - 1) if has_last else index
+                    sides[side].setdefault(position, set()).add(element.cpp)
+    result = []
+    for (domain, version, name), sides in sorted(sides_of.items()):
+        types = {
+            side: {str(position): sorted(positions[position]) for position in sorted(positions)}
+            for side, positions in sides.items()
+            if positions
+        }
+        entry = {"domain": domain, "name": name, "opset": version, **types}
+        result.append(Operator.from_json(entry, f"operator {domain[:80]}:{name[:80]}"))
+    return tuple(result)
+
+
+def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str, ...]:
+    """Return the needs that a release of ONNX Runtime may lack, sorted: contrib operators, and features of operators."""
+    uses = []
+    for node in nodes:
+        elements = map(element_of, (*node.inputs, *node.outputs))
+        types = frozenset(element.cpp for element in elements if element)
+        numbers = {
+            key: item.value if item.type.name == "INT" else None for key, item in node.attributes.items()
+        }
+        domain = node.domain or DEFAULT_DOMAIN
+        uses.append(runtimes.Use(domain, node.op_type, len(node.inputs), types, numbers, in_ort_format))
+    return runtimes.needs(uses)
 
 
 def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[WeightCount, str]:
@@ -242,6 +327,116 @@ def _stored_dims(value: "ir.Value", large: Collection[str]) -> tuple[int, ...]:
 def weight_type(precision: str) -> str:
     """Return the element type of weights of this precision: `int8` for `int8-weights`."""
     return "int8" if precision == WEIGHTS_ONLY else precision
+
+
+def semantic_digest(
+    model: "ir.Model", inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> SemanticDigest:
+    """Compute the digests of a model's computation and of its weights; `inputs` and `outputs` are the model's contract.
+
+    The nodes of the model are sorted in place. Raises ValueError for a cycle of nodes.
+    """
+    from onnx_ir.passes.common import TopologicalSortPass
+
+    TopologicalSortPass()(model)  # ORT-format files have no order
+    graph, stored = model.graph, stored_tensors(model.graph)
+    values: Values = ChainMap({value: _hash(["input", value.name]) for value in free_inputs(graph)})
+    for name, tensor in stored.items():
+        values[graph.initializers[name]] = _hash(["weight", name, *_tensor(tensor, with_values=False)])
+    nodes = _trace(graph, values, 1)
+    results = {value.name: values[value] for value in graph.outputs if value in values}
+    document = {
+        "inputs": list(map(_spec, inputs)),
+        "outputs": [[*_spec(spec), results.get(spec.name, "")] for spec in outputs],
+        "nodes": sorted(nodes),
+        "functions": sorted(map(_function, model.functions.values())),
+    }
+    weights = sorted([name, *_tensor(tensor)] for name, tensor in stored.items())
+    of_graph, of_weights = (Digest.of(canonical.encode(value)) for value in (document, weights))
+    return SemanticDigest(graph=of_graph, weights=of_weights)
+
+
+def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[str]:
+    """Return the digests of the nodes, and add the digests of their outputs to `values`.
+
+    If two nodes would have equal digests (such as two random generators), the second one's digest is changed.
+    """
+    digests: list[str] = []
+    occurrences: Counter[str] = Counter()
+    for node in graph:
+        operator = [node.domain or DEFAULT_DOMAIN, node.op_type, node.overload or "", str(node.version)]
+        attributes = [
+            [name, *_attribute(item, values, depth)] for name, item in sorted(node.attributes.items())
+        ]
+        inputs = ["" if value is None else _value(values, value) for value in node.inputs]
+        digest = _hash([operator, attributes, inputs, ["1" if value.name else "" for value in node.outputs]])
+        occurrences[digest] += 1
+        if occurrences[digest] > 1:
+            digest = _hash([digest, str(occurrences[digest])])
+        digests.append(digest)
+        values.update(
+            {value: _hash([digest, str(at)]) for at, value in enumerate(node.outputs) if value.name}
+        )
+    return digests
+
+
+def _inner(graph: "ir.Graph | ir.Function", outer: Values, depth: int) -> str:
+    """Return the digest of a subgraph or function body, which covers the values of its own tensors."""
+    inputs = free_inputs(graph)
+    values = outer.new_child(
+        {value: _hash(["input", str(depth), str(at)]) for at, value in enumerate(inputs)}
+    )
+    initializers = getattr(graph, "initializers", {})
+    values |= {value: _hash(_tensor(value.const_value)) for value in initializers.values()}
+    nodes = sorted(_trace(graph, values, depth + 1))
+    return _hash([str(len(inputs)), nodes, [_value(values, value) for value in graph.outputs]])
+
+
+def _attribute(attribute: "ir.Attr", values: Values, depth: int) -> list[Any]:
+    if attribute.is_ref():
+        return [REFERENCE, attribute.ref_attr_name]
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return list(map(plain, value))
+        if isinstance(value, str):
+            return value.encode().hex()
+        if isinstance(value, bytes | float):
+            return value.hex()
+        if hasattr(value, "initializers"):
+            return _inner(value, values, depth)
+        return _tensor(value) if hasattr(value, "tofile") else str(value)
+
+    return [str(attribute.type.value), plain(attribute.value)]
+
+
+def _function(function: "ir.Function") -> list[Any]:
+    attributes = sorted(function.attributes.items())
+    defaults = [
+        [name, *_attribute(item, ChainMap(), 1)] for name, item in attributes if item.type.name != "UNDEFINED"
+    ]
+    open_ones = [name for name, item in function.attributes.items() if item.type.name == "UNDEFINED"]
+    key = [function.domain, function.name, function.overload or ""]
+    return [*key, open_ones, defaults, _inner(function, ChainMap(), 1)]
+
+
+def _spec(spec: TensorSpec) -> list[Any]:
+    sizes = ["" if dim.value is None else str(dim.value) for dim in spec.shape]
+    return [spec.name, spec.dtype, sizes, "shape" in spec.model_fields_set]
+
+
+def _tensor(tensor: Any, with_values: bool = True) -> list[Any]:
+    form = [type_of(tensor), list(map(str, dims_of(tensor)))]
+    return [*form, str(digest_of(tensor))] if with_values else form
+
+
+def _value(values: Values, value: "ir.Value") -> str:
+    """Return the digest of a value, or of its name if no node computes the value."""
+    return values.get(value) or _hash(["name", value.name])
+
+
+def _hash(value: Any) -> str:
+    return Digest.of(canonical.encode(value)).hex
 
 
 def with_kv_caches(draft: Draft) -> Draft:

@@ -1,23 +1,24 @@
-"""Reads an ONNX protobuf: its contract, and its nodes with the element types of their operands.
+"""ONNX files: parsed within limits, checked, and read with the files beside them that hold tensors (external data).
 
-The size of a graph is limited. In this size, a call of a local function counts as the function's body.
+The size of a graph is limited. In this size, a call of a local function counts as the function's body. A listener gets the
+path of every file before the file is read: it shows which file crashed the process.
 """
 
 import mmap
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.onnx import ort_file
-from onnxreg.converters.onnx.external_data import external_files, opening, tensors
-from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, attributes, containers, within
-from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.onnx.tensors import map_external, tensor_bytes, without_weights
-from onnxreg.schema.core.errors import InputError, RegError, missing_extra, unreadable, why
+from onnxreg.converters.runtime.sessions import quiet
+from onnxreg.schema.core.errors import InputError, RegError, about, missing_extra, unreadable, why
 from onnxreg.schema.core.files import HEAD_BYTES, check_content
+from onnxreg.schema.core.ref import check_path
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -30,15 +31,27 @@ MAX_INLINED_BYTES = 512 * 2**20
 """Limit on the bytes that inlining may copy."""
 MAX_CALL_DEPTH = 200
 """Limit on the depth of calls between functions, since the inliner is recursive."""
+MAX_DIGITS = 18
+"""Limit on the decimal digits of an offset or length in bytes: numbers below 2**63."""
+DEFAULT_DOMAIN = "ai.onnx"
 CONTRIB_DOMAIN = "com.microsoft"
 RUNTIME_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators that ONNX Runtime has in `ai.onnx`, but ONNX has only from a later opset on, or never."""
 Key = tuple[str, str, str]
 _HINT = "export the model again, with fewer nested functions and subgraphs"
+_listener: ContextVar[Callable[[Path], None] | None] = ContextVar("listener", default=None)
 
 
 class InvalidGraphError(InputError):
     """A file can be parsed, but its graph is not valid."""
+
+
+class MissingDataError(InputError):
+    """External data of a model is missing. `files` are the paths of the missing files."""
+
+    def __init__(self, message: str, hint: str, files: Sequence[str]) -> None:
+        super().__init__(message, hint)
+        self.files = tuple(files)
 
 
 def load_onnx(path: Path) -> Any:
@@ -76,39 +89,20 @@ def load_onnx(path: Path) -> Any:
     return model
 
 
-def check_model(model: Any, path: Path) -> None:
-    """Raise InputError if ONNX's checker refuses a loaded file (`load_onnx`) or its external data; `model` is not changed.
-
-    The checker gets zeros in place of external data, because it refuses hard links, such as the files of a registry.
-    """
-    import onnx
-
-    external_files(model, path)
-    light = without_weights(model)
-    for tensor in tensors(light):
-        if tensor.data_location == tensor.EXTERNAL:
-            tensor.raw_data = bytes(tensor_bytes(tensor))
-            tensor.ClearField("data_location")
-            del tensor.external_data[:]
+@contextmanager
+def notify_listener(listener: Callable[[Path], None]) -> Iterator[None]:
+    """Call `listener` inside the block with the path of every file, before the file is read."""
+    token = _listener.set(listener)
     try:
-        check_light(light)
-    except onnx.checker.ValidationError as error:
-        raise InputError(f"{path.name} is not valid ONNX: {why(error)}") from error
+        yield
+    finally:
+        _listener.reset(token)
 
 
-def check_light(light: Any) -> None:
-    """Run ONNX's checker on a model without large weights; the model is changed.
-
-    Operators that ONNX Runtime adds to `ai.onnx` are checked as operators of its own domain: by inputs and outputs alone.
-    """
-    import onnx
-
-    for node in (node for body in containers(light) for node in body.node):
-        if node.domain in ("", DEFAULT_DOMAIN) and node.op_type in RUNTIME_OPERATORS:
-            node.domain = CONTRIB_DOMAIN
-    if all(entry.domain != CONTRIB_DOMAIN for entry in light.opset_import):
-        light.opset_import.add(domain=CONTRIB_DOMAIN, version=1)
-    onnx.checker.check_model(light)
+def opening(path: Path) -> None:
+    """Notify the listener that a model file, or its external data, is about to be read."""
+    if listener := _listener.get():
+        listener(path)
 
 
 def check_expansion(model: Any, path: Path) -> None:
@@ -155,9 +149,109 @@ def check_expansion(model: Any, path: Path) -> None:
                 raise InputError(f"{path.name} has {text}", _HINT)
 
 
-def read_model(path: Path) -> "ir.Model":
-    """Read an ONNX or ORT-format file. Raises the errors of `load_onnx`, `read_graph` and `ort_file.read_ort`."""
-    return ort_file.read_ort(path) if path.suffix == ".ort" else read_graph(load_onnx(path), path)
+def _measure(body: Any, functions: Collection[Key | None]) -> tuple[int, int, Counter[Key | None]]:
+    """Count nodes and subgraphs of a graph or function, and its calls by function; stop when a limit is exceeded."""
+    count, graphs, calls = 0, -1, Counter[Key | None]()
+    for graph in within(body):
+        graphs += 1
+        count += len(graph.node)
+        if count > MAX_NODES or graphs > MAX_SUBGRAPHS:
+            break
+        keys = (_key(node.domain, node.op_type, node.overload) for node in graph.node)
+        calls.update(key for key in keys if key in functions)
+    return count, graphs, calls
+
+
+def _key(domain: str, name: str, overload: str) -> Key:
+    return ("" if domain == DEFAULT_DOMAIN else domain, name, overload)
+
+
+def external_files(model: Any, path: Path) -> tuple[str, ...]:
+    """The external data files of a model (`onnx.ModelProto`) at `path`, relative to its folder, sorted.
+
+    Raises InputError if a location leaves the folder, MissingDataError if a file is missing, InputError if one is too short.
+    """
+    ends: dict[str, int] = {}
+    for tensor in tensors(model):
+        if tensor.data_location != tensor.EXTERNAL:
+            continue
+        if any(dim < 0 for dim in tensor.dims):
+            raise InputError(f"tensor {tensor.name[:80]!r} of {path.name} has a negative dimension")
+        keys = {str(entry.key): str(entry.value) for entry in tensor.external_data}
+        location, numbers = keys.get("location", ""), [keys.get(key) or "0" for key in ("offset", "length")]
+        with about(
+            f"{path.name} keeps tensors in {location[:80]!r}, which is not a file beside it",
+            hint="save the model again with its external data in the same directory",
+        ):
+            location = check_path(location.removeprefix("./"))
+        if not all(one.isascii() and one.isdecimal() and len(one) <= MAX_DIGITS for one in numbers):
+            raise InputError(f"{path.name} has an external tensor whose offset or length is not a number")
+        start, length = map(int, numbers)
+        size = tensor_bytes(tensor)
+        if size and length not in (0, size):
+            raise InputError(
+                f"tensor {tensor.name[:80]!r} of {path.name} needs {size} bytes of {location}, it names {length}"
+            )
+        ends[location] = max(ends.get(location, 0), start + max(length, size))
+    homes = (path.parent.resolve(), path.resolve().parent)
+    for location in ends:
+        real = (path.parent / location).resolve()
+        if not any(real.is_relative_to(home) for home in homes):
+            message = f"{path.name} keeps tensors in {location}, a link that leads out of its folder"
+            raise InputError(message, "put the external data file itself beside the model")
+    if missing := sorted(location for location in ends if not (path.parent / location).is_file()):
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise MissingDataError(
+            f"{path.name} keeps tensors in {missing[0]}{more}, which is missing",
+            "put the external data back beside the model; it belongs to the same export",
+            [str(path.parent / location) for location in missing],
+        )
+    for location, end in ends.items():
+        file = path.parent / location
+        if (size := file.stat().st_size) < end:
+            with file.open("rb") as data:
+                check_content(data.read(HEAD_BYTES), location)
+            raise InputError(
+                f"{location} is cut short: {path.name} reads up to byte {end}, it has {size}",
+                "copy the external data file again; it must come from the same export as the model",
+            )
+        opening(file)
+    return tuple(sorted(ends))
+
+
+def check_model(model: Any, path: Path) -> None:
+    """Raise InputError if ONNX's checker refuses a loaded file (`load_onnx`) or its external data; `model` is not changed.
+
+    The checker gets zeros in place of external data, because it refuses hard links, such as the files of a registry.
+    """
+    import onnx
+
+    external_files(model, path)
+    light = without_weights(model)
+    for tensor in tensors(light):
+        if tensor.data_location == tensor.EXTERNAL:
+            tensor.raw_data = bytes(tensor_bytes(tensor))
+            tensor.ClearField("data_location")
+            del tensor.external_data[:]
+    try:
+        check_light(light)
+    except onnx.checker.ValidationError as error:
+        raise InputError(f"{path.name} is not valid ONNX: {why(error)}") from error
+
+
+def check_light(light: Any) -> None:
+    """Run ONNX's checker on a model without large weights; the model is changed.
+
+    Operators that ONNX Runtime adds to `ai.onnx` are checked as operators of its own domain: by inputs and outputs alone.
+    """
+    import onnx
+
+    for node in (node for body in containers(light) for node in body.node):
+        if node.domain in ("", DEFAULT_DOMAIN) and node.op_type in RUNTIME_OPERATORS:
+            node.domain = CONTRIB_DOMAIN
+    if all(entry.domain != CONTRIB_DOMAIN for entry in light.opset_import):
+        light.opset_import.add(domain=CONTRIB_DOMAIN, version=1)
+    onnx.checker.check_model(light)
 
 
 def read_graph(model: Any, path: Path) -> "ir.Model":
@@ -184,27 +278,6 @@ def read_graph(model: Any, path: Path) -> "ir.Model":
             if isinstance(item.value, ir.ExternalTensor):
                 holder.attributes[name] = ir.AttrTensor(name, map_external(item.value, path.parent))
         return graph
-
-
-def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
-    """Return every node that runs, in order, with the functions' bodies in place of calls of local functions.
-
-    Types are inferred anew; for operators that ONNX does not know, the file's types are used. A large weight becomes an input
-    (`without_weights`), so that neither inference nor inlining copies it. Raises InputError if types contradict each other.
-    """
-    import onnx.inliner
-    import onnx.shape_inference
-
-    with valid_graph(path):
-        light = without_weights(model)
-        del light.graph.value_info[:]
-        if light.functions:
-            light = onnx.inliner.inline_local_functions(light)
-        light = onnx.shape_inference.infer_shapes(light)
-        names = {value.name for value in light.graph.value_info}
-        light.graph.value_info.extend(value for value in model.graph.value_info if value.name not in names)
-        typed = _to_ir(light)
-        return list(_running(typed.graph, typed.functions))
 
 
 @contextmanager
@@ -255,6 +328,27 @@ def _to_ir(model: Any) -> "ir.Model":
     return result
 
 
+def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
+    """Return every node that runs, in order, with the functions' bodies in place of calls of local functions.
+
+    Types are inferred anew; for operators that ONNX does not know, the file's types are used. A large weight becomes an input
+    (`without_weights`), so that neither inference nor inlining copies it. Raises InputError if types contradict each other.
+    """
+    import onnx.inliner
+    import onnx.shape_inference
+
+    with valid_graph(path):
+        light = without_weights(model)
+        del light.graph.value_info[:]
+        if light.functions:
+            light = onnx.inliner.inline_local_functions(light)
+        light = onnx.shape_inference.infer_shapes(light)
+        names = {value.name for value in light.graph.value_info}
+        light.graph.value_info.extend(value for value in model.graph.value_info if value.name not in names)
+        typed = _to_ir(light)
+        return list(_running(typed.graph, typed.functions))
+
+
 def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
     """Yield the nodes of a graph or function and its subgraphs, in order, with the nodes of functions that were not inlined."""
     for node in body.all_nodes():
@@ -265,24 +359,60 @@ def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
             yield from _running(function, functions)
 
 
+@lru_cache(maxsize=4096)
+def find_schema(domain: str, name: str, opset: int) -> Any | None:
+    """Return the definition of an operator at an opset (`onnx.defs.OpSchema`), or None if onnx does not know the operator."""
+    import onnx.defs
+
+    try:
+        return onnx.defs.get_schema(name, opset, "" if domain == DEFAULT_DOMAIN else domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def is_variadic(parameter: Any) -> bool:
+    """Return True if a parameter (`onnx.defs.OpSchema.FormalParameter`) takes any number of operands."""
+    return bool(parameter.option == type(parameter.option).Variadic)
+
+
 def graph_inputs(graph: Any) -> list[Any]:
     """Return the inputs that a caller feeds: those that are not also initializers."""
     stored = {tensor.name for tensor in graph.initializer}
     return [value for value in graph.input if value.name not in stored]
 
 
-def _key(domain: str, name: str, overload: str) -> Key:
-    return ("" if domain == DEFAULT_DOMAIN else domain, name, overload)
+def tensors(model: Any) -> Iterator[Any]:
+    """Yield every dense tensor stored in a model: initializers and attributes, also in subgraphs and functions."""
+    for body in containers(model):
+        yield from getattr(body, "initializer", ())
+        for attribute in attributes(body):
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
 
 
-def _measure(body: Any, functions: Collection[Key | None]) -> tuple[int, int, Counter[Key | None]]:
-    """Count nodes and subgraphs of a graph or function, and its calls by function; stop when a limit is exceeded."""
-    count, graphs, calls = 0, -1, Counter[Key | None]()
-    for graph in within(body):
-        graphs += 1
-        count += len(graph.node)
-        if count > MAX_NODES or graphs > MAX_SUBGRAPHS:
-            break
-        keys = (_key(node.domain, node.op_type, node.overload) for node in graph.node)
-        calls.update(key for key in keys if key in functions)
-    return count, graphs, calls
+def containers(model: Any) -> Iterator[Any]:
+    """Yield every proto of a model that holds nodes: the graph, the functions, and the subgraphs of both."""
+    for body in (model.graph, *model.functions):
+        yield from within(body)
+
+
+def within(body: Any) -> Iterator[Any]:
+    """Yield a graph or function (a proto) and every subgraph in it."""
+    waiting = [body]
+    while waiting:
+        container = waiting.pop()
+        yield container
+        waiting += [inner for item in attributes(container) for inner in subgraphs(item)]
+
+
+def attributes(body: Any) -> Iterator[Any]:
+    """Yield the attributes (protos) of the nodes of a graph or function, and a function's attributes with default values."""
+    for node in body.node:
+        yield from node.attribute
+    yield from getattr(body, "attribute_proto", ())
+
+
+def subgraphs(attribute: Any) -> list[Any]:
+    """Return the graphs of an attribute (`onnx.AttributeProto`)."""
+    return [attribute.g, *attribute.graphs] if attribute.HasField("g") else list(attribute.graphs)

@@ -13,7 +13,7 @@ from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.onnx.external_data import opening
+from onnxreg.converters.onnx.onnx_graph import opening
 from onnxreg.converters.onnx.tensors import ELEMENTS, tensor_of
 from onnxreg.schema.core.errors import InputError, missing_extra, unreadable
 from onnxreg.schema.core.files import HEAD_BYTES, check_content

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onnxreg.converters.onnx.onnx_graph import check_light, graph_inputs
 from onnxreg.converters.onnx.tensors import tensor_bytes, without_weights
-from onnxreg.converters.passes.tools import graph, model_file, samples
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes import models, samples
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.schema.core.document import invalid
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 from onnxreg.schema.manifest.parts import Step
@@ -137,8 +137,8 @@ class GraphPass(Pass[Any, Any]):
         return {
             "names": _names(subject),
             "types": public_types(subject),
-            "opset": graph.default_opset(subject),
-            "weight_bytes": model_file.weight_bytes(subject),
+            "opset": models.default_opset(subject),
+            "weight_bytes": models.weight_bytes(subject),
         }
 
     def types_after(self, before: Facts) -> dict[str, int]:
@@ -146,7 +146,7 @@ class GraphPass(Pass[Any, Any]):
         return dict(before["types"])
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        opset, weights = graph.default_opset(after), model_file.weight_bytes(after)
+        opset, weights = models.default_opset(after), models.weight_bytes(after)
         for part, was, now in (
             ("inputs and outputs", before["names"], _names(after)),
             ("public types", self.types_after(before), public_types(after)),
@@ -168,10 +168,10 @@ class QuantizationPass(GraphPass):
     def requires(self, subject: Any) -> None:
         super().requires(subject)
         self.excluded: Collection[str] = self.params.nodes_to_exclude
-        graph.refuse_unknown("node", self.excluded, graph.node_names(subject))
+        models.refuse_unknown("node", self.excluded, models.node_names(subject))
 
     def observe(self, subject: Any) -> Facts:
-        graph.inline_functions(subject)
+        models.inline_functions(subject)
         before = super().observe(subject)
         self.prepare(subject)
         sizes = list(map(tensor_bytes, self.factors(subject).values()))
@@ -191,11 +191,11 @@ class QuantizationPass(GraphPass):
 
     def factors(self, subject: Any) -> dict[str, Any]:
         """Return the weights to quantize (`onnx.TensorProto`), by name."""
-        return graph.factors(subject, self.products, self.excluded)
+        return models.factors(subject, self.products, self.excluded)
 
     def note_stacks(self, subject: Any) -> None:
         """Record the names of stacks of matrices; no kernel takes scales per channel for these."""
-        matrices = graph.factors(subject, self.products & {"MatMul"}, self.excluded)
+        matrices = models.factors(subject, self.products & {"MatMul"}, self.excluded)
         names = sorted(name for name, tensor in matrices.items() if len(tensor.dims) > 2)
         if names and self.params.per_channel:
             self.found["per_tensor"] = names

@@ -13,8 +13,8 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from onnxreg.converters.onnx.tensors import without_weights
+from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
-from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.converters.runtime.sessions import one_torch_thread
 from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
@@ -153,7 +153,7 @@ class ModuleExport(Pass[TorchModel, Any]):
         return {"inputs": list(subject.inputs), "outputs": list(subject.outputs)}
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        opset, requested = graph.default_opset(after), self.params.target_opset
+        opset, requested = models.default_opset(after), self.params.target_opset
         if opset != requested:
             raise ConversionError(
                 f"asked for opset {requested}, the exporter gave {opset}",
@@ -238,10 +238,10 @@ class OnnxConversion(ModuleExport):
             options = {"dynamic_axes": axes if params.dynamic else None}
             options["do_constant_folding"] = params.do_constant_folding
         hint = "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto"
-        with model_file.scratch() as directory:
+        with models.scratch() as directory:
             path = directory / "model.onnx"
             with (
-                graph.tool("PyTorch's exporter", "PyTorch could not export the model", hint),
+                models.tool("PyTorch's exporter", "PyTorch could not export the model", hint),
                 one_torch_thread(),
                 traced_builtins(subject.module),
                 # torch 2.13 prints the whole graph of a failure, because its check of `verbose` is always true
@@ -258,7 +258,7 @@ class OnnxConversion(ModuleExport):
                     output_names=list(subject.outputs),
                     **options,
                 )
-            exported = model_file.load(path) if program is None else program.model_proto
+            exported = models.load(path) if program is None else program.model_proto
         exported.producer_version = exported.producer_version.partition("+")[0]
         unknown = [
             (value.name, index, dim)
@@ -271,7 +271,7 @@ class OnnxConversion(ModuleExport):
             for name, index, dim in unknown:
                 dim.dim_value = outputs[name].shape[index]
         if is_dynamo:
-            model_file.clear_metadata(exported)
+            models.clear_metadata(exported)
         return exported
 
     def _choose(self, subject: TorchModel) -> Any:

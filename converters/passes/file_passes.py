@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from onnxreg.converters.onnx.ort_file import register_bindings, text
-from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
-from onnxreg.converters.passes.tools import model_file
 from onnxreg.converters.runtime import golden
-from onnxreg.converters.runtime.sessions import session_options
+from onnxreg.converters.runtime.sessions import quiet, session_options
 from onnxreg.schema.core.errors import ConversionError, HostError
 
 ALIGNMENT_BYTES = 16
@@ -109,7 +108,7 @@ def operator_config(path: Path, with_types: bool) -> str:
     """Return ONNX Runtime's operator config of an ORT-format file, without comments, because these name the file."""
     with quiet():
         from onnxruntime.tools.ort_format_model import create_config_from_models
-    with model_file.scratch() as folder, warnings.catch_warnings():
+    with models.scratch() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # it leaves the model's file open
         create_config_from_models([path], folder / "config", with_types)
         lines = (folder / "config").read_text("utf-8").splitlines(keepends=True)

@@ -13,12 +13,11 @@ from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from onnxreg.converters.onnx.external_data import tensors
-from onnxreg.converters.onnx.graph_operators import within
+from onnxreg.converters.onnx.onnx_graph import tensors, within
 from onnxreg.converters.onnx.tensors import without_weights
+from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams
-from onnxreg.converters.passes.tools import graph, model_file, samples
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, FLOAT16 = 1, 10
@@ -47,7 +46,7 @@ class HalfPass(GraphPass):
 
     def observe(self, subject: Any) -> Facts:
         before = {**super().observe(subject), "halves": _weights_of_type(subject, FLOAT16)}
-        graph.inline_functions(subject)
+        models.inline_functions(subject)
         return before
 
     def types_after(self, before: Facts) -> dict[str, int]:
@@ -101,8 +100,8 @@ class OnnxFloatToFloat16(HalfPass):
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
-        graph.refuse_unknown("operator", self.params.op_include_list, graph.count_operators(subject))
-        graph.refuse_unknown("node", self.params.node_block_list, graph.node_names(subject))
+        models.refuse_unknown("operator", self.params.op_include_list, models.count_operators(subject))
+        models.refuse_unknown("node", self.params.node_block_list, models.node_names(subject))
 
     def apply(self, subject: Any) -> Any:
         params = self.params
@@ -115,7 +114,7 @@ class OnnxFloatToFloat16(HalfPass):
         beyond = set(self.found["overflowing"] or ())
         operators, nodes = params.op_block_list, {*(params.node_block_list or ()), *beyond}
         if params.op_include_list is not None:
-            graph.name_nodes(subject)
+            models.name_nodes(subject)
             kinds = kinds_of(subject)
             included = {name for kind in params.op_include_list for name in kinds.get(kind, ())}
             if included & beyond:
@@ -151,7 +150,7 @@ class OrtMixedPrecision(HalfPass):
         keep_io_types: bool = True
 
     def apply(self, subject: Any) -> Any:
-        graph.name_nodes(subject)
+        models.name_nodes(subject)
         feeds = samples.draw(subject) if self.data is None else self.data
         expected = samples.all_outputs(subject, feeds, "the graph that OrtMixedPrecision was given")
         beyond, kinds = overflowing(subject, feeds), kinds_of(subject)
@@ -239,8 +238,8 @@ def to_float16(
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
     nodes = {*nodes, *crashing_transposes(model)}
-    graph.infer_types(model)
-    with graph.tool("float16", "ONNX Runtime could not convert the graph to float16"):
+    models.infer_types(model)
+    with models.tool("float16", "ONNX Runtime could not convert the graph to float16"):
         half = convert_float_to_float16(
             model,
             min_positive_val=smallest,
@@ -250,11 +249,11 @@ def to_float16(
             op_block_list=operators,
             node_block_list=nodes,
         )
-    graph.clear_value_info(half)
+    models.clear_value_info(half)
     for body in within(half.graph):
         first: dict[str, Any] = {}  # the converter adds an equal Cast for each reader
-        graph.replace_nodes(body, [one for one in body.node if first.setdefault(one.output[0], one) is one])
-    with graph.edited(half) as light:
+        models.replace_nodes(body, [one for one in body.node if first.setdefault(one.output[0], one) is one])
+    with models.edited(half) as light:
         _join_float32(light.graph)
     return half
 
@@ -273,7 +272,7 @@ def crashing_transposes(model: Any) -> Iterator[str]:
         while node is not None and node.op_type in ("Squeeze", "Unsqueeze", "Identity", "Cast"):
             node = makers.get(node.input[0])
         if node is not None and node.op_type == "Transpose":
-            graph.name_nodes(model)
+            models.name_nodes(model)
             yield node.name
 
 
@@ -319,12 +318,12 @@ def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
     computed = {name for node in subject.graph.node if node.op_type != "Constant" for name in node.output}
     others = {tensor.name for tensor in subject.graph.initializer if tensor.data_type != FLOAT}
     exposed = without_weights(subject, others)
-    graph.infer_types(exposed)
+    models.infer_types(exposed)
     values = (*exposed.graph.value_info, *exposed.graph.output)
     floats = [one for one in values if one.name in computed and one.type.tensor_type.elem_type == FLOAT]
     del exposed.graph.output[:]
     exposed.graph.output.extend(floats)
-    watched = model_file.session(exposed, "the graph with all its values as outputs")
+    watched = models.session(exposed, "the graph with all its values as outputs")
     inputs = {item.name for item in watched.get_inputs()}
     weights = {tensor.name: to_array(tensor) for tensor in subject.graph.initializer if tensor.name in inputs}
     beyond: set[str] = set()
@@ -334,7 +333,7 @@ def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
             if sizes.max(initial=0) > LARGEST:
                 beyond.add(name)
     if beyond:
-        graph.name_nodes(subject)
+        models.name_nodes(subject)
     return {node.name for node in subject.graph.node if beyond.intersection((*node.input, *node.output))}
 
 

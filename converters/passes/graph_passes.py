@@ -5,11 +5,16 @@ from typing import Any, Literal, Self
 
 from pydantic import AliasChoices, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
-from onnxreg.converters.onnx.graph_operators import within
-from onnxreg.converters.onnx.onnx_graph import CONTRIB_DOMAIN, RUNTIME_OPERATORS, check_light, graph_inputs
+from onnxreg.converters.onnx.onnx_graph import (
+    CONTRIB_DOMAIN,
+    RUNTIME_OPERATORS,
+    check_light,
+    graph_inputs,
+    within,
+)
 from onnxreg.converters.onnx.tensors import ELEMENTS, replace_but_weights, without_weights
+from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, public_types
-from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 MIN_OPSET, MAX_OPSET = 7, 26
@@ -43,13 +48,13 @@ class OnnxOpVersionConversion(GraphPass):
         import onnx
 
         target = self.params.target_opset
-        if graph.default_opset(subject) == target:
+        if models.default_opset(subject) == target:
             return subject
-        graph.inline_functions(subject)
-        graph.clear_value_info(subject)
+        models.inline_functions(subject)
+        models.clear_value_info(subject)
         try:
             converted = onnx.version_converter.convert_version(without_weights(subject), target)
-            graph.clear_value_info(converted)
+            models.clear_value_info(converted)
             replace_but_weights(subject, converted)
             check_light(without_weights(subject))
         except Exception as error:
@@ -59,7 +64,7 @@ class OnnxOpVersionConversion(GraphPass):
                 f"the graph cannot be converted to opset {target}: {reason[:200]}"
             ) from error
         needed = onnx.helper.find_min_ir_version_for(subject.opset_import, ignore_unknown=True)
-        subject.ir_version = max(model_file.FIRST_IR_WITH_CONSTANTS, needed)
+        subject.ir_version = max(models.FIRST_IR_WITH_CONSTANTS, needed)
         return subject
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
@@ -129,10 +134,10 @@ class OnnxIODataTypeConverter(GraphPass):
                 f"the output {stored[0]} is an input or a weight itself, and has one type only"
             )
         inputs = [value for value in subject.graph.input if value.name in matching]
-        fresh = graph.fresh_names(subject)
+        fresh = models.fresh_names(subject)
         for value, is_output in (*((one, False) for one in inputs), *((one, True) for one in outputs)):
             inside = fresh(f"{value.name}_as_{ELEMENTS[source].name}")
-            graph.rename_values(subject, {value.name: inside})
+            models.rename_values(subject, {value.name: inside})
             value.type.tensor_type.elem_type = target
             origin, result = (inside, value.name) if is_output else (value.name, inside)
             name, to = f"Cast_{origin}_to_{result}", target if is_output else source
@@ -193,7 +198,7 @@ class DynamicToFixedShape(GraphPass):
         sizes = self._sizes(subject)
         shapes = dict(zip(self.params.input_name or (), self.params.input_shape or (), strict=True))
         bounds = samples.index_bounds(subject)
-        graph.clear_value_info(subject)
+        models.clear_value_info(subject)
         for body in within(subject.graph):
             for value in (*body.input, *(() if body is subject.graph else body.output)):
                 dims = value.type.tensor_type.shape.dim
@@ -206,7 +211,7 @@ class DynamicToFixedShape(GraphPass):
         for dim in (dim for value in subject.graph.output for dim in value.type.tensor_type.shape.dim):
             if dim.dim_param in sizes:  # PyTorch's exporter gives the name of an input's axis to others, too
                 dim.Clear()
-        fixed = model_file.session(subject, "the fixed graph")
+        fixed = models.session(subject, "the fixed graph")
         inferred = {item.name: item.shape for item in fixed.get_outputs()}
         results = samples.outputs(fixed, samples.draw(subject, bounds)[0], "the fixed graph")
         for value in subject.graph.output:
@@ -248,7 +253,7 @@ class DynamicToFixedShape(GraphPass):
 def _dims(value: Any) -> list[int | str]:
     """Return sizes of fixed axes, and names of dynamic axes ("" if an axis has no name)."""
     dims = value.type.tensor_type.shape.dim
-    return [dim.dim_value if graph.has_size(dim) else dim.dim_param for dim in dims]
+    return [dim.dim_value if models.has_size(dim) else dim.dim_param for dim in dims]
 
 
 class OrtTransformersOptimization(GraphPass):
@@ -279,19 +284,19 @@ class OrtTransformersOptimization(GraphPass):
             raise InputError(f"{self.id}: no model type {self.params.model_type!r}", f"one of {model_types}")
 
     def apply(self, subject: Any) -> Any:
-        earlier, failure = graph.count_operators(subject), "ONNX Runtime could not optimize the graph"
-        with model_file.scratch() as directory, graph.tool(self.id, failure):
+        earlier, failure = models.count_operators(subject), "ONNX Runtime could not optimize the graph"
+        with models.scratch() as directory, models.tool(self.id, failure):
             from onnxruntime.transformers.optimizer import optimize_model
 
             source = directory / "model.onnx"
-            model_file.save(subject, source)
+            models.save(subject, source)
             optimized = optimize_model(str(source), **self.params.model_dump()).model
-        graph.clear_value_info(optimized)
+        models.clear_value_info(optimized)
         if all(entry.domain != CONTRIB_DOMAIN for entry in optimized.opset_import):
             optimized.opset_import.add(domain=CONTRIB_DOMAIN, version=1)  # as the optimizer's own `save` does
-        graph.drop_unused_imports(optimized)
-        graph.drop_unread_weights(optimized)
-        operators = graph.count_operators(optimized)
+        models.drop_unused_imports(optimized)
+        models.drop_unread_weights(optimized)
+        operators = models.count_operators(optimized)
         fused = {
             name: count - earlier.get(name, 0)
             for name, count in operators.items()

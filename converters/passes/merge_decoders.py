@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic import Field
 
+from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams
-from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 SWITCH = "use_cache_branch"
@@ -34,7 +34,7 @@ class MergeDecoders(GraphPass):
         super().requires(self.beside)
         if SWITCH in {value.name for value in subject.graph.input}:
             raise InputError(f"{self.id}: the graph has an input {SWITCH}: it is merged already")
-        if graph.default_opset(subject) != graph.default_opset(self.beside):
+        if models.default_opset(subject) != models.default_opset(self.beside):
             raise InputError(f"{self.id}: the two graphs have different opsets", "export both to one opset")
 
     def apply(self, subject: Any) -> Any:
@@ -42,8 +42,8 @@ class MergeDecoders(GraphPass):
         from onnx_ir.passes import common
 
         for model in (subject, self.beside):
-            graph.inline_functions(model)
-            graph.clear_value_info(model)
+            models.inline_functions(model)
+            models.clear_value_info(model)
         first, second = ir.from_proto(subject), ir.from_proto(self.beside)
         for model in (first, second):
             _make_unsigned(model.graph)
@@ -88,7 +88,7 @@ class MergeDecoders(GraphPass):
         common.DeduplicateHashedInitializersPass()(both)
         exported = ir.to_proto(both)
         exported.producer_name, exported.producer_version = subject.producer_name, subject.producer_version
-        model_file.clear_metadata(exported)
+        models.clear_metadata(exported)
         return exported
 
     def observe(self, subject: Any) -> Facts:
@@ -96,7 +96,7 @@ class MergeDecoders(GraphPass):
         taken, given = before["names"]
         further = [value.name for value in self.beside.graph.input if value.name not in taken]
         types = {**super().observe(self.beside)["types"], **before["types"], SWITCH: 9}
-        weights = before["weight_bytes"] + model_file.weight_bytes(self.beside)
+        weights = before["weight_bytes"] + models.weight_bytes(self.beside)
         return {
             **before,
             "names": ([*taken, *further, SWITCH], given),

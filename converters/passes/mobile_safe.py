@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
+from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import Facts, Pass
-from onnxreg.converters.passes.tools import graph
 from onnxreg.schema.core.errors import ConversionError
 
 if TYPE_CHECKING:
@@ -31,17 +31,17 @@ class MobileSafeRewrite(Pass[Any, Any]):
     id = "MobileSafeRewrite"
 
     def requires(self, subject: Any) -> None:
-        opset = graph.default_opset(subject)
+        opset = models.default_opset(subject)
         if opset is None or opset < 15:
             raise ConversionError(f"MobileSafeRewrite needs opset 15 or later, the graph has {opset}")
 
     def observe(self, subject: Any) -> Facts:
-        return {"operators": graph.count_operators(subject), "outputs": _outputs(subject)}
+        return {"operators": models.count_operators(subject), "outputs": _outputs(subject)}
 
     def apply(self, subject: Any) -> Any:
-        if not REWRITES.keys() & graph.count_operators(subject).keys():
+        if not REWRITES.keys() & models.count_operators(subject).keys():
             return subject
-        with graph.edited(subject) as light:
+        with models.edited(subject) as light:
             bodies: list[Any] = [light.graph, *light.functions.values()]
             for node in [node for body in bodies for node in body.all_nodes()]:
                 _rewrite(node, node.graph)
@@ -50,7 +50,7 @@ class MobileSafeRewrite(Pass[Any, Any]):
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         if _outputs(after) != before["outputs"]:
             raise ConversionError("MobileSafeRewrite changed the outputs of the graph")
-        operators = graph.count_operators(after)
+        operators = models.count_operators(after)
         return {
             "operators_before": before["operators"],
             "operators_after": operators,

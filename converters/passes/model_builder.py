@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from onnxreg.converters.onnx.facts import inspect_file, weight_type
-from onnxreg.converters.onnx.graph_operators import containers
-from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.onnx.quiet import silent_transformers
+from onnxreg.converters.onnx.onnx_graph import containers, load_onnx
+from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
 from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
-from onnxreg.converters.passes.tools import graph, model_file, samples
-from onnxreg.converters.runtime.sessions import load_session, one_torch_thread
+from onnxreg.converters.runtime.sessions import load_session, one_torch_thread, silent_transformers
 from onnxreg.converters.source.source_files import GENAI_CONFIG, read_json, scrub_file, weight_files
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
@@ -96,13 +94,13 @@ class ModelBuilder(Pass[Decoder, Generator]):
         return {"checkpoint": subject.checkpoint}
 
     def apply(self, subject: Decoder) -> Generator:
-        with model_file.scratch() as scratch:
+        with models.scratch() as scratch:
             built = scratch / "made"
             self._build(subject.checkpoint, built, scratch / "cache")
             if not (built / GRAPH).is_file() or not (built / GENAI_CONFIG).is_file():
                 raise ConversionError("onnxruntime-genai said that it was done, and wrote no model")
             loaded = load_onnx(built / GRAPH)
-            graph.clear_value_info(loaded)
+            models.clear_value_info(loaded)
             (built / GRAPH).write_bytes(loaded.SerializeToString(deterministic=True))
             _keep_tokenizer(subject.checkpoint, built)
             files = tuple(sorted(path.name for path in built.iterdir()))
@@ -156,7 +154,7 @@ class ModelBuilder(Pass[Decoder, Generator]):
         }
         result = {}
         for name, (value, operators, default) in requested.items():
-            values = {graph.attribute(node, name, default) for node in nodes if node.op_type in operators}
+            values = {models.attribute(node, name, default) for node in nodes if node.op_type in operators}
             if len(values) != 1 or value not in (None, *values):
                 built = " and ".join(map(str, sorted(values))) or "none"
                 raise ConversionError(

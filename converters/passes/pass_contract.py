@@ -19,10 +19,9 @@ from typing import Any
 
 import pytest
 
-from onnxreg.converters.passes import base
+from onnxreg.converters.passes import base, models, samples
 from onnxreg.converters.passes.base import GraphPass
-from onnxreg.converters.passes.tools import model_file, samples
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.manifest.parts import Step
 
@@ -99,9 +98,9 @@ def run_and_compare(
     """
     pass_.requires(subject)
     bounds, tolerance = samples.index_bounds(subject), samples.tolerance_of(pass_, subject)
-    parent = model_file.session(subject, f"the graph that {pass_.id} was given")
+    parent = models.session(subject, f"the graph that {pass_.id} was given")
     after, record = base.run(step, pass_, subject)
-    child = model_file.session(after, f"the result of {pass_.id}")
+    child = models.session(after, f"the result of {pass_.id}")
     feeds = samples.draw(after, bounds) if feeds is None else feeds
     distances = samples.compare(
         [samples.outputs(parent, feed, "the parent") for feed in feeds],

@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from onnxreg.converters.onnx.graph_operators import within
+from onnxreg.converters.onnx.onnx_graph import within
 from onnxreg.converters.onnx.tensors import tensor_bytes
+from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import GraphPass, PassParams, QuantizationPass
-from onnxreg.converters.passes.tools import graph, model_file, samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 LIMIT, REDUCED_LIMIT = 127, 64
@@ -76,13 +76,13 @@ class OnnxDynamicQuantization(QuantizationPass):
 
         stay = {"MatMul", "Gemm"}.difference(self.params.op_types_to_quantize)
         if self.params.nodes_to_exclude or len(stay) == 1:
-            graph.name_nodes(subject)
+            models.name_nodes(subject)
         others = (node.name for node in subject.graph.node if node.op_type in stay and node.name)
         self.excluded = {*self.params.nodes_to_exclude, *others}
-        graph.drop_second_names(subject)
-        graph.fold_transposes(subject)
+        models.drop_second_names(subject)
+        models.fold_transposes(subject)
         if "Gemm" in self.params.op_types_to_quantize:
-            graph.unfold_gemms(subject, self.excluded)
+            models.unfold_gemms(subject, self.excluded)
         weights = self.factors(subject)
         if halves := [name for name, tensor in weights.items() if tensor.data_type != tensor.FLOAT]:
             raise InputError(
@@ -105,7 +105,7 @@ class OnnxDynamicQuantization(QuantizationPass):
         activations: set[str] = set()
         nodes: list[Any] = []
         for node in subject.graph.node:
-            is_product = node.op_type in self.products - {"Gemm"} and graph.is_standard(node)
+            is_product = node.op_type in self.products - {"Gemm"} and models.is_standard(node)
             if not is_product or node.name in self.excluded or node.input[1] not in stored:
                 nodes.append(node)
                 continue
@@ -124,10 +124,10 @@ class OnnxDynamicQuantization(QuantizationPass):
                 name = f"{node.output[0]}_bias_reshape_shape"  # the bias is added in this shape
                 codes_of[weight].append(onnx.numpy_helper.from_array(shape, name))
         subject.graph.initializer.extend(tensor for tensors in codes_of.values() for tensor in tensors)
-        graph.replace_nodes(subject.graph, nodes)
-        graph.drop_unread_weights(subject)
-        graph.clear_value_info(subject)
-        operators = graph.count_operators(subject)
+        models.replace_nodes(subject.graph, nodes)
+        models.drop_unread_weights(subject)
+        models.clear_value_info(subject)
+        operators = models.count_operators(subject)
         names = ("MatMulInteger", "ConvInteger", "DynamicQuantizeLinear")
         self.found["operators"] = {name: operators.get(name, 0) for name in names}
         return subject
@@ -230,7 +230,7 @@ class OrtDynamicQuantization(GraphPass):
             quantize_dynamic(*files, **options, **self.params.model_dump() | {"weight_type": weight_type})
 
         quantized = by_files(self.id, subject, quantize)
-        saved = model_file.weight_bytes(subject) - model_file.weight_bytes(quantized)
+        saved = models.weight_bytes(subject) - models.weight_bytes(quantized)
         self.found["quantized_bytes"] = saved * 4 // 3
         return quantized
 
@@ -240,17 +240,17 @@ def by_files(label: str, subject: Any, quantize: Callable[..., None]) -> Any:
 
     Nodes without a name get one; the runtime's notes are left out. Raises ConversionError, naming `label`, on failure.
     """
-    graph.clear_value_info(subject)
-    graph.name_nodes(subject)
+    models.clear_value_info(subject)
+    models.name_nodes(subject)
     failure, printed = "ONNX Runtime could not quantize the graph", redirect_stdout(StringIO())
-    with model_file.scratch() as directory, graph.tool(label, failure), printed:
+    with models.scratch() as directory, models.tool(label, failure), printed:
         source, target = directory / "float.onnx", directory / "quantized.onnx"
-        quantize(source, target, use_external_data_format=len(model_file.save(subject, source)) > 1)
-        quantized = model_file.load(target)
+        quantize(source, target, use_external_data_format=len(models.save(subject, source)) > 1)
+        quantized = models.load(target)
     del quantized.metadata_props[:]
     quantized.metadata_props.extend(subject.metadata_props)
-    graph.clear_value_info(quantized)
-    graph.drop_unused_imports(quantized)
+    models.clear_value_info(quantized)
+    models.drop_unused_imports(quantized)
     return quantized
 
 
@@ -276,11 +276,11 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
 
     def prepare(self, subject: Any) -> None:
         if self.params.gemm:
-            graph.unfold_gemms(subject, self.params.nodes_to_exclude)
+            models.unfold_gemms(subject, self.params.nodes_to_exclude)
 
     def apply(self, subject: Any) -> Any:
         options = self.params.model_dump(exclude={"gemm", "nodes_to_exclude"})
-        with graph.tool(self.id, "ONNX Runtime could not quantize the graph"):
+        with models.tool(self.id, "ONNX Runtime could not quantize the graph"):
             from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
             excluded = list(self.params.nodes_to_exclude)
@@ -289,8 +289,8 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
             )
             quantizer.process()
         quantized = quantizer.model.model
-        graph.clear_value_info(quantized)
-        graph.drop_unread_weights(quantized)
+        models.clear_value_info(quantized)
+        models.drop_unread_weights(quantized)
         return quantized
 
     @property
@@ -318,7 +318,7 @@ class WeightQuantization(QuantizationPass):
         import numpy as np
         import onnx
 
-        weights, make, fresh = self.factors(subject), onnx.helper.make_node, graph.fresh_names(subject)
+        weights, make, fresh = self.factors(subject), onnx.helper.make_node, models.fresh_names(subject)
         for body in within(subject.graph):
             nodes: list[Any] = []
             for tensor in [item for item in body.initializer if item.name in weights]:
@@ -345,8 +345,8 @@ class WeightQuantization(QuantizationPass):
                 body.initializer.extend(
                     onnx.numpy_helper.from_array(parts[part], names[part]) for part in parts
                 )
-            graph.replace_nodes(body, [*nodes, *body.node])
-        graph.clear_value_info(subject)
+            models.replace_nodes(body, [*nodes, *body.node])
+        models.clear_value_info(subject)
         return subject
 
 
@@ -360,10 +360,10 @@ class EmbeddingQuantization(GraphPass):
     id = "EmbeddingQuantization"
 
     def apply(self, subject: Any) -> Any:
-        graph.inline_functions(subject)
+        models.inline_functions(subject)
         size = sum(map(tensor_bytes, find_tables(subject)))
         self.found = {"quantized_bytes": size, "embeddings": quantize_tables(subject)}
-        graph.clear_value_info(subject)
+        models.clear_value_info(subject)
         return subject
 
 
@@ -372,8 +372,8 @@ def find_tables(subject: Any) -> list[Any]:
     rows, others = set[str](), {value.name for value in (*subject.graph.input, *subject.graph.output)}
     for body in within(subject.graph):
         for node in body.node:
-            is_gather = body is subject.graph and node.op_type == "Gather" and graph.is_standard(node)
-            reads_rows = is_gather and graph.attribute(node, "axis", 0) == 0
+            is_gather = body is subject.graph and node.op_type == "Gather" and models.is_standard(node)
+            reads_rows = is_gather and models.attribute(node, "axis", 0) == 0
             rows.update(node.input[:1] if reads_rows else ())
             others.update(node.input[1:] if reads_rows else node.input)
     return [
@@ -391,8 +391,8 @@ def quantize_tables(subject: Any) -> dict[str, Any]:
     import numpy as np
     import onnx
 
-    graph.name_nodes(subject)
-    least, names, fresh = 1.0, dict[str, list[str]](), graph.fresh_names(subject)
+    models.name_nodes(subject)
+    least, names, fresh = 1.0, dict[str, list[str]](), models.fresh_names(subject)
     for tensor in find_tables(subject):
         table = onnx.numpy_helper.to_array(tensor).astype(np.float32)
         if not np.isfinite(table).all():
@@ -423,8 +423,8 @@ def quantize_tables(subject: Any) -> dict[str, Any]:
         nodes.append(make("Gather", [scales_name, indices], [scale], scale, axis=0))
         nodes.append(make("Cast", [read], [wide], wide, to=onnx.TensorProto.FLOAT))
         nodes.append(make("Mul", [wide, scale], [node.output[0]], f"{node.name}_rows"))
-    graph.replace_nodes(subject.graph, nodes)
-    graph.drop_unread_weights(subject)
+    models.replace_nodes(subject.graph, nodes)
+    models.drop_unread_weights(subject)
     return {"tables": len(names), "tables_quantized": len(names), "min_row_cosine": float(f"{least:.6g}")}
 
 
@@ -466,16 +466,16 @@ class OnnxStaticQuantization(QuantizationPass):
             )
 
     def apply(self, subject: Any) -> Any:
-        graph.name_nodes(subject)
+        models.name_nodes(subject)
         # ONNX Runtime (1.31) gives all readers of a matrix the channels of the first, transposed or not
-        graph.unfold_gemms(subject, only_shared=True)
+        models.unfold_gemms(subject, only_shared=True)
         if names := float_nodes(subject):
             self.found["float_nodes"] = names
         self.note_stacks(subject)
         quantized = by_files(self.id, subject, self._quantize)
         data = self.data or ()
         self.found["calibration"] = {"samples": len(data), "dataset": str(samples.digest(data))}
-        self.found["operators"] = graph.count_operators(quantized)
+        self.found["operators"] = models.count_operators(quantized)
         return quantized
 
     def _quantize(self, source: Path, target: Path, use_external_data_format: bool) -> None:
@@ -567,7 +567,7 @@ def float_nodes(model: Any) -> list[str]:
         if (node.op_type in MASKED or masked.intersection(node.output)) and masks.intersection(node.input):
             names.append(node.name)
             masked.update(masks.intersection(node.input))
-        elif node.op_type == "Cast" and graph.attribute(node, "to", 0) in integers:
+        elif node.op_type == "Cast" and models.attribute(node, "to", 0) in integers:
             indices.update(node.input)
         elif node.op_type in ARITHMETIC and indices.intersection(node.output):
             names.append(node.name)
@@ -604,10 +604,13 @@ class SmoothQuant(GraphPass):
         import numpy as np
         import onnx
 
-        graph.inline_functions(subject)
+        models.inline_functions(subject)
         stored = {tensor.name: tensor for tensor in subject.graph.initializer}
         products, inverse = self._products(subject), dict[str, str]()
-        fresh = graph.fresh_names(subject)
+        if not products:
+            hint = "the graph has no MatMul of a normalized activation with a constant matrix"
+            raise ConversionError("smoothing reached no product", hint)
+        fresh = models.fresh_names(subject)
         for activation, peaks in self._peaks(subject, list(products)).items():
             matrices = {name: onnx.numpy_helper.to_array(stored[name]) for name in products[activation]}
             weights = np.max([np.abs(matrix).max(axis=1) for matrix in matrices.values()], axis=0)
@@ -620,9 +623,6 @@ class SmoothQuant(GraphPass):
                 stored[name].CopyFrom(onnx.numpy_helper.from_array(matrix * scales[:, None], name))
             inverse[activation] = fresh(f"{activation}_inverse_scales")
             subject.graph.initializer.append(onnx.numpy_helper.from_array(1 / scales, inverse[activation]))
-        if not inverse:
-            hint = "the graph has no MatMul of a normalized activation with a constant matrix"
-            raise ConversionError("smoothing reached no product", hint)
         self.found["activations"] = len(inverse)
         smoothed, nodes = dict[str, str](), list[Any]()
         for node in subject.graph.node:
@@ -633,8 +633,8 @@ class SmoothQuant(GraphPass):
                     nodes.append(onnx.helper.make_node("Mul", [activation, name], [smooth], smooth))
                 node.input[0] = smoothed[activation]
             nodes.append(node)
-        graph.replace_nodes(subject.graph, nodes)
-        graph.clear_value_info(subject)
+        models.replace_nodes(subject.graph, nodes)
+        models.clear_value_info(subject)
         return subject
 
     def _products(self, subject: Any) -> dict[str, list[str]]:
@@ -646,7 +646,7 @@ class SmoothQuant(GraphPass):
         matrices = {one.name for one in floats if len(one.dims) == 2 and readers[one.name] == 1}
         normalized, stretched, products = set[str](), set[str](), dict[str, list[str]]()
         for node in subject.graph.node:
-            if not (graph.is_standard(node) or node.op_type in NORMALIZATIONS):
+            if not (models.is_standard(node) or node.op_type in NORMALIZATIONS):
                 continue
             is_shift = node.op_type == "Add" and not stretched.isdisjoint(node.input)
             if node.op_type == "Mul" and not vectors.isdisjoint(node.input):
@@ -662,8 +662,6 @@ class SmoothQuant(GraphPass):
         import numpy as np
         import onnx
 
-        if not names:
-            return {}
         tapped = deepcopy(subject)
         del tapped.graph.output[:]
         tapped.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)

@@ -11,11 +11,10 @@ from typing import Any
 
 from pydantic import Field
 
-from onnxreg.converters.onnx.quiet import silent_transformers
+from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.conversion import ModuleExport, TorchModel, run, traceable, traced_builtins
-from onnxreg.converters.passes.tools import graph, model_file
-from onnxreg.converters.runtime.sessions import one_torch_thread
+from onnxreg.converters.runtime.sessions import one_torch_thread, silent_transformers
 from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError
 
@@ -84,7 +83,7 @@ class TransformersExport(ModuleExport):
         label, printed = "the exporter of transformers", io.StringIO()
         try:
             with (
-                graph.tool(label, f"{label} refuses the model", OTHER_WAYS),
+                models.tool(label, f"{label} refuses the model", OTHER_WAYS),
                 silent_transformers(),
                 redirect_stderr(printed),  # of a model that it refuses, `torch.export` prints the whole graph
                 redirect_stdout(printed),
@@ -104,7 +103,7 @@ class TransformersExport(ModuleExport):
         _name(exported.graph.input, subject, {name: tensor.shape for name, tensor in subject.inputs.items()})
         _name(exported.graph.output, subject, {name: array.shape for name, array in example.items()})
         del exported.graph.value_info[:]  # sizes there are names too, such as "64"
-        model_file.clear_metadata(exported)
+        models.clear_metadata(exported)
         return exported
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN, find_schema, is_variadic
+from onnxreg.converters.onnx.onnx_graph import DEFAULT_DOMAIN, find_schema, is_variadic
 from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS
 from onnxreg.converters.prove.formula import Formula
 

@@ -12,10 +12,8 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from onnxreg.converters.onnx import ort_file
-from onnxreg.converters.onnx.facts import contract
-from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
-from onnxreg.converters.onnx.onnx_graph import load_onnx, read_graph
-from onnxreg.converters.onnx.semantic import free_inputs
+from onnxreg.converters.onnx.facts import contract, free_inputs
+from onnxreg.converters.onnx.onnx_graph import DEFAULT_DOMAIN, load_onnx, read_graph
 from onnxreg.converters.prove import operators, quantization  # noqa: F401  which enters its rules
 from onnxreg.converters.prove.formula import INPUT, Formula, Operand, UnprovableError, number, stored
 from onnxreg.converters.prove.rewrites import Rewriter

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.onnx.graph_operators import DEFAULT_DOMAIN
+from onnxreg.converters.onnx.onnx_graph import DEFAULT_DOMAIN
 from onnxreg.converters.prove.formula import Formula, Operand, array_of, constant, is_number, number, split
 from onnxreg.converters.prove.operators import ELEMENTWISE, SINCE, UNARY, result_types
 from onnxreg.converters.prove.shapes import RESHAPES, Shapes, is_known

@@ -1,13 +1,15 @@
-"""ONNX Runtime and torch with settings that make results repeatable: one thread each, and no output."""
+"""ONNX Runtime, torch and other libraries with settings that make results repeatable: one thread each, and no output."""
 
 import atexit
+import logging
 import math
 import os
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -17,10 +19,70 @@ from onnxreg.converters.source.source_files import scrub
 from onnxreg.converters.source.toolchain import instruction_set
 from onnxreg.schema.core.errors import ConversionError, missing_extra
 
+LEVELS = {"torch": logging.CRITICAL, "torch.onnx": logging.ERROR, "onnxscript": logging.ERROR}
+"""Log levels, inside the block, of loggers that have handlers of their own."""
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
 """The element type's name in ONNX Runtime, and its number in `onnx.TensorProto.DataType`."""
 SILENT, DEFAULT_SEVERITY = 4, 2
 """ONNX Runtime's log severities: fatal errors only (exceptions report these too), and the default of ONNX Runtime."""
+MAX_MESSAGE_CHARS = 500
+"""The most characters of a message. A longer message keeps its beginning, and its end, which has the expected shape."""
+_CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
+_SOURCE = re.compile(
+    r"/\S+\.(?:cc|h):\d+ [\w:~<>*& ,]+?\((?:[^()]|\([^()]*\))*\)(?: const)? |\b\w+\.(?:cc|h):\d+ \w+ "
+)
+"""The place of an error in ONNX Runtime's messages: file, line, and signature or name of the function that failed."""
+_lock = Lock()
+_entered = 0
+_undo = ExitStack()
+_loader: tuple[int, subprocess.Popen[bytes]] | None = None
+"""The id of this process, and its helper process that loads files; after a fork, each process starts its own helper."""
+_one_at_a_time = Lock()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Inside the block, ignore warnings, log only exporters' errors, and make `logging.basicConfig` change nothing.
+
+    Filters belong to the whole process: the first thread to enter sets them, the last thread to leave restores them.
+    """
+    global _entered
+    with _lock:
+        if _entered == 0:
+            _undo.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+            handler = logging.NullHandler()
+            logging.root.addHandler(handler)
+            _undo.callback(logging.root.removeHandler, handler)
+            for name, level in LEVELS.items():
+                logger = logging.getLogger(name)
+                _undo.callback(logger.setLevel, logger.level)
+                logger.setLevel(level)
+        _entered += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _entered -= 1
+            if _entered == 0:
+                _undo.close()
+
+
+@contextmanager
+def silent_transformers() -> Iterator[None]:
+    """Silence transformers while it loads and saves; failures are still raised as exceptions."""
+    from transformers.utils import logging as reports
+
+    level, bars = reports.get_verbosity(), reports.is_progress_bar_enabled()
+    reports.set_verbosity(reports.CRITICAL)
+    reports.disable_progress_bar()
+    try:
+        with quiet():
+            yield
+    finally:
+        reports.set_verbosity(level)
+        if bars:
+            reports.enable_progress_bar()
 
 
 @contextmanager
@@ -33,6 +95,19 @@ def silent_runtime() -> Iterator[None]:
         yield
     finally:
         ort.set_default_logger_severity(DEFAULT_SEVERITY)
+
+
+@contextmanager
+def one_torch_thread() -> Iterator[None]:
+    """Let torch compute on one thread inside the block; the process's thread count is restored at the exit."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def session_options(*, prepacking: bool = False, exact: bool = True) -> Any:
@@ -147,9 +222,20 @@ def _widen(value: Any) -> Any:
     return bits.view(np.float32).reshape(shape)
 
 
-_loader: tuple[int, subprocess.Popen[bytes]] | None = None
-"""The id of this process, and its helper process that loads files; after a fork, each process starts its own helper."""
-_one_at_a_time = Lock()
+def with_reason(failure: str, error: Exception, source: Path | None = None) -> str:
+    """Make a message of one line from `failure` and the reason that ONNX Runtime gives in `error`.
+
+    `source` is the file that ONNX Runtime loaded, if any; paths of its directory and of the directories above are removed.
+    """
+    reason = str(error)
+    if source is not None:
+        reason = reason.replace(f"Load model from {source} failed:", "")
+    near = Path.cwd() / "graph" if source is None else source.absolute()
+    folders = [folder for folder in near.parents if len(folder.parts) > 2 or folder == near.parent]
+    reason = scrub(f"{failure}: {_SOURCE.sub('', _CODES.sub('', reason))}", "", *folders)[0]
+    line = " ".join(reason.split())
+    half = MAX_MESSAGE_CHARS // 2
+    return line if len(line) <= MAX_MESSAGE_CHARS else f"{line[:half]} ... {line[-half:]}"
 
 
 def try_load(path: Path, label: str, hint: str) -> None:
@@ -195,45 +281,6 @@ def main() -> None:
             load_session(Path(os.fsdecode(path)))
         os.write(answers, b".")
         path = b""
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Let torch compute on one thread inside the block; the process's thread count is restored at the exit."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-MAX_MESSAGE_CHARS = 500
-"""The most characters of a message. A longer message keeps its beginning, and its end, which has the expected shape."""
-
-_CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
-_SOURCE = re.compile(
-    r"/\S+\.(?:cc|h):\d+ [\w:~<>*& ,]+?\((?:[^()]|\([^()]*\))*\)(?: const)? |\b\w+\.(?:cc|h):\d+ \w+ "
-)
-"""The place of an error in ONNX Runtime's messages: file, line, and signature or name of the function that failed."""
-
-
-def with_reason(failure: str, error: Exception, source: Path | None = None) -> str:
-    """Make a message of one line from `failure` and the reason that ONNX Runtime gives in `error`.
-
-    `source` is the file that ONNX Runtime loaded, if any; paths of its directory and of the directories above are removed.
-    """
-    reason = str(error)
-    if source is not None:
-        reason = reason.replace(f"Load model from {source} failed:", "")
-    near = Path.cwd() / "graph" if source is None else source.absolute()
-    folders = [folder for folder in near.parents if len(folder.parts) > 2 or folder == near.parent]
-    reason = scrub(f"{failure}: {_SOURCE.sub('', _CODES.sub('', reason))}", "", *folders)[0]
-    line = " ".join(reason.split())
-    half = MAX_MESSAGE_CHARS // 2
-    return line if len(line) <= MAX_MESSAGE_CHARS else f"{line[:half]} ... {line[-half:]}"
 
 
 if __name__ == "__main__":

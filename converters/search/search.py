@@ -26,9 +26,9 @@ from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, 
 from onnxreg.converters.evaluation.metric import EvaluationError, combine
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.onnx.tensors import tensor_bytes
+from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_catalog import find
-from onnxreg.converters.passes.tools import graph, model_file
 from onnxreg.converters.source.source_files import scrub
 from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -214,7 +214,7 @@ def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> It
 
 def measure_weights(model: Any, size: int) -> WeightBytes:
     """Measure the constant weights of a graph (`onnx.ModelProto`) in a file of `size` bytes."""
-    weights = graph.factors(model, frozenset(PRODUCTS))
+    weights = models.factors(model, frozenset(PRODUCTS))
     products = sum(tensor_bytes(tensor) for tensor in weights.values())
     read = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
     tables = sum(
@@ -248,7 +248,7 @@ def head_of(model: Any) -> str:
 
 def _products(model: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each product with a constant weight, and the weight."""
-    weights = graph.factors(model, frozenset(PRODUCTS))
+    weights = models.factors(model, frozenset(PRODUCTS))
     for node in model.graph.node:
         weight = next((weights[name] for name in node.input if name in weights), None)
         if node.op_type in PRODUCTS and weight is not None:
@@ -426,8 +426,8 @@ class Search:
         """The model in full precision (`onnx.ModelProto`), smoothed if `SmoothQuant` accepts it, and the passes that smoothed it."""
         passes = (_pass("SmoothQuant", alpha=ALPHA),)
         with suppress(ConversionError, InputError):
-            return _transformed(model_file.load(self.base), passes), passes
-        return model_file.load(self.base), ()
+            return _transformed(models.load(self.base), passes), passes
+        return models.load(self.base), ()
 
     @cached_property
     def _groups(self) -> list[list[str]]:
@@ -447,7 +447,7 @@ class Search:
     def _part(self, passes: Sequence[Mapping[str, Any]], name: str) -> Iterator[Path]:
         """Make a file from the smoothed model for the time of the block, without the engine's checks, as it is not published."""
         file = self._directory / f"{name}.onnx"
-        model_file.save(_transformed(deepcopy(self._smoothed[0]), passes), file)
+        models.save(_transformed(deepcopy(self._smoothed[0]), passes), file)
         yield file
         file.unlink()
 

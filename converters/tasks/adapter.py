@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.quiet import silent_transformers
+from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.location import Location
 from onnxreg.converters.source.source_files import read_object, weight_files
 from onnxreg.schema.core.errors import InputError, NotFoundError, RemoteError, missing_extra, why

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.quiet import silent_transformers
+from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.location import Location, check_inside
 from onnxreg.converters.source.source_files import (
     CARD,

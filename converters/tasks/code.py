@@ -20,7 +20,7 @@ from traceback import extract_tb
 from types import CodeType, ModuleType
 from typing import Any, Self
 
-from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.runtime.sessions import quiet
 from onnxreg.converters.source.source_files import below, digest_file
 from onnxreg.converters.source.toolchain import distribution_of, distributions
 from onnxreg.schema.core import canonical

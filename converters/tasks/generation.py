@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from onnxreg.converters.onnx.quiet import silent_transformers
+from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
-from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
+from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.location import locate
 from onnxreg.converters.source.source_files import taking_part
 from onnxreg.converters.tasks import heads

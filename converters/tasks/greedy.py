@@ -14,10 +14,10 @@ from typing import Any, Self
 
 import msgspec
 
+from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.merge_decoders import PAST, PRESENT
 from onnxreg.converters.passes.model_builder import step_inputs
-from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_object
 from onnxreg.schema.core.canonical import convert

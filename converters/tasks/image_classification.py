@@ -7,10 +7,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes import conversion, samples
 from onnxreg.converters.passes.base import PassParams
-from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import digest_file, scrub
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import code

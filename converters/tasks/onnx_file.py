@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.external_data import external_files
-from onnxreg.converters.onnx.onnx_graph import check_model, graph_inputs, load_onnx
+from onnxreg.converters.onnx.onnx_graph import check_model, external_files, graph_inputs, load_onnx
+from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.base import PassParams
-from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.golden import DTYPES
 from onnxreg.converters.runtime.sessions import load_session, try_load
 from onnxreg.converters.source.location import check_inside

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from onnxreg.converters.onnx.quiet import silent_transformers
+from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR
 from onnxreg.converters.tasks.checkpoint import unloadable
 from onnxreg.converters.tasks.heads import DEPTH, LOADERS, Modality

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.quiet import silent_transformers
 from onnxreg.converters.passes import conversion
 from onnxreg.converters.passes.conversion import TorchModel
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import golden
+from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.location import Location, locate
 from onnxreg.converters.source.source_files import (
     CONFIG,

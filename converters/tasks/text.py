@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import PositiveInt
 
 from onnxreg.converters.passes.base import PassParams
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.location import locate
 from onnxreg.converters.tasks import sentence
 from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, located_source, require_processor, unloadable

@@ -17,14 +17,13 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 from support.graphs import graph
 from transformers.models.modernbert import modeling_modernbert
 
-from onnxreg.converters.onnx.quiet import quiet
-from onnxreg.converters.passes import merge_decoders
+from onnxreg.converters.passes import merge_decoders, models
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.merge_decoders import SWITCH, MergeDecoders
 from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization, OnnxStaticQuantization
-from onnxreg.converters.passes.tools import graph as tools
 from onnxreg.converters.runtime import sessions
+from onnxreg.converters.runtime.sessions import quiet
 
 TWICE = "h = MatMul(x, w) y = MatMul(h, w)"
 SATURATES = pytest.mark.skipif(not sessions._saturates(), reason="for x86 processors without VNNI")
@@ -60,7 +59,7 @@ def test_a_model_runs_a_part_for_each_element_of_a_set():
 
 
 def test_a_file_with_two_names_is_no_external_data_of_onnx_and_onnx_ir(tmp_path):
-    """`model_file.load` and `tensors.map_external` read it."""
+    """`models.load` and `tensors.map_external` read it."""
     path = tmp_path / "model.onnx"
     onnx.save(graph(TWICE, w=(40, 40)), path, save_as_external_data=True, location="w.bin", size_threshold=0)
     (tmp_path / "second.bin").hardlink_to(tmp_path / "w.bin")
@@ -95,7 +94,7 @@ def test_all_readers_of_a_matrix_get_the_channels_of_the_first(monkeypatch):
         return step.result["parity"]["outputs"]["y"]["cosine"]
 
     right = cosine()
-    monkeypatch.setattr(tools, "unfold_gemms", lambda *_, **__: None)
+    monkeypatch.setattr(models, "unfold_gemms", lambda *_, **__: None)
     assert cosine() < 0.9 < right
 
 

@@ -14,7 +14,7 @@ from support.prove.recorded import read_proofs
 from support.registries import owner
 from support.servers import regserve
 
-from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.runtime.sessions import quiet
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.signing import Keystore

@@ -17,7 +17,7 @@ from support.command_line import Reg
 from support.docs.nets import write_llama, write_mlp
 from support.sampling import sampled
 
-from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.runtime.sessions import quiet
 from onnxreg.registry import Registry
 from onnxreg.registry.support.environment import cache_directory
 

@@ -12,7 +12,7 @@ from support.registries.for_devices import publish
 from support.registries.timed import MACHINE, check, document, record
 from support.servers import regserve
 
-from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.runtime.sessions import quiet
 from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 

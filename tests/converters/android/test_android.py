@@ -25,7 +25,7 @@ from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS, check_contract
 from onnxreg.converters.passes import conversion
 from onnxreg.converters.passes.conversion import TorchModel
-from onnxreg.converters.passes.tools.samples import Feed
+from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.golden import self_test
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks import text

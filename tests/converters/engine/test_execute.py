@@ -13,10 +13,9 @@ from support.graphs import graph, operators, store, stored
 
 from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
 from onnxreg.converters.engine.run_plan import OTHER_TOLERANCE
-from onnxreg.converters.passes import file_passes, float16
+from onnxreg.converters.passes import file_passes, float16, models, samples
 from onnxreg.converters.passes.graph_passes import DynamicToFixedShape
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.tools import model_file, samples
 from onnxreg.converters.runtime.golden import Runnable
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
@@ -71,12 +70,12 @@ def test_each_pass_runs_as_a_step_on_weights_inside_and_beside_the_graph(run, mo
     read = run({"steps": [step], "checks": [LIMIT]}, source="external.onnx")
     assert document(read)["files"] == document(draft)["files"]
     assert read.fields["source"] != draft.fields["source"]
-    real = model_file.save
-    monkeypatch.setattr(model_file, "save", lambda graph, path: real(graph, path, 0))
-    monkeypatch.setattr(model_file, "MAX_SMALL_ELEMENTS", 0)
+    real = models.save
+    monkeypatch.setattr(models, "save", lambda graph, path: real(graph, path, 0))
+    monkeypatch.setattr(models, "MAX_SMALL_ELEMENTS", 0)
     outside = run({"steps": [step]})
     assert "external-data" in {file.role for file in outside.artifacts[0].sidecars}
-    kept, expected = (model_file.load(each.root / artifact.path) for each in (outside, draft))
+    kept, expected = (models.load(each.root / artifact.path) for each in (outside, draft))
     assert operators(kept) == operators(expected)
     assert {each.name: each.raw_data for each in kept.graph.initializer} == {
         each.name: each.raw_data for each in expected.graph.initializer
@@ -85,8 +84,8 @@ def test_each_pass_runs_as_a_step_on_weights_inside_and_beside_the_graph(run, mo
 
 def test_external_data_is_written_in_the_folder_of_an_output(run, monkeypatch):
     """As with more than 2 GB: the data file goes where the graph goes, and is one of its files."""
-    real = model_file.save
-    monkeypatch.setattr(model_file, "save", lambda graph, path: real(graph, path, 1000))
+    real = models.save
+    monkeypatch.setattr(models, "save", lambda graph, path: real(graph, path, 1000))
     draft = run({"steps": [FIXED], "outputs": [{"step": "fixed", "path": "exports/model.onnx"}]})
     files = [(file.role, file.path) for file in draft.artifacts[0].sidecars]
     assert files == [("external-data", "exports/model.onnx.data")]

@@ -9,7 +9,7 @@ from support.graphs import graph
 from support.tasks.checkpoints import load_checkpoint
 
 from onnxreg.converters.engine import measure
-from onnxreg.converters.passes.tools import samples
+from onnxreg.converters.passes import samples
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks import text
 from onnxreg.converters.tasks.heads import TOKENS

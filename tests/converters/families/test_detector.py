@@ -22,7 +22,7 @@ from onnxreg.converters.families.detector import (
     rejection,
     wilson,
 )
-from onnxreg.converters.passes.tools import model_file
+from onnxreg.converters.passes import models
 from onnxreg.schema.core.errors import InputError
 
 DIMENSION = 32
@@ -52,7 +52,7 @@ def detector() -> Detector:
 def session_of(detector: Detector, opset: int = 18) -> Any:
     made = detector_graph(detector, "embedding", opset)
     onnx.checker.check_model(made, full_check=True)
-    return model_file.session(made)
+    return models.session(made)
 
 
 @pytest.mark.more
@@ -197,7 +197,7 @@ WIDTH = 12
 def embedder(tmp_path: Path) -> Embedder:
     """Flattens images `[n, 3, 2, 2]` into embeddings."""
     flat = graph("embedding = Flatten(input)", "float[n, 3, 2, 2] input", f"float[n, {WIDTH}] embedding")
-    return Embedder(model_file.session(flat), "embedding", tmp_path)
+    return Embedder(models.session(flat), "embedding", tmp_path)
 
 
 def images(count: int, seed: int = 0) -> Any:

@@ -25,7 +25,7 @@ from onnxreg.converters.evaluation import evaluate
 from onnxreg.converters.evaluation.latency import LatencyTable
 from onnxreg.converters.families.export_family import export_family
 from onnxreg.converters.families.family_plan import plan_family
-from onnxreg.converters.passes.tools.samples import digest
+from onnxreg.converters.passes.samples import digest
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.registry import Registry
 from onnxreg.schema.core.digest import Digest

@@ -17,7 +17,7 @@ import torch
 from safetensors.numpy import save_file
 
 from onnxreg.converters.families.heads import head_graph, member_of, read_head, read_heads
-from onnxreg.converters.passes.tools import model_file
+from onnxreg.converters.passes import models
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.family_file import HeadsSpec
 from onnxreg.schema.manifest.family import MEMBER_NAME
@@ -54,7 +54,7 @@ def test_a_head_is_its_torch_module(tmp_path, sizes):
         rows = np.random.default_rng(1).normal(size=(count, 8)).astype(np.float32)
         with torch.no_grad():
             expected = module(torch.from_numpy(rows)).numpy()
-        (got,) = model_file.session(graph).run(["scores"], {"features": rows})
+        (got,) = models.session(graph).run(["scores"], {"features": rows})
         np.testing.assert_allclose(got, expected, atol=1e-5)
         np.testing.assert_allclose(head.logits(rows, "Tanh"), expected, atol=1e-5)
 

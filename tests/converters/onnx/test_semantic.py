@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper, parser
 from support.graphs import write_ort
 
-from onnxreg.converters.onnx.facts import contract, inspect_file
+from onnxreg.converters.onnx.facts import contract, inspect_file, semantic_digest
 from onnxreg.converters.onnx.onnx_graph import read_graph
-from onnxreg.converters.onnx.semantic import semantic_digest
 from onnxreg.schema.manifest.parts import SemanticDigest
 
 TEXT = """<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>

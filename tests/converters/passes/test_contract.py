@@ -13,11 +13,10 @@ from support.graphs import graph, put, store, stored
 from support.plug_ins import install
 
 from onnxreg.converters.engine.plan import plan_export
-from onnxreg.converters.passes import pass_catalog
+from onnxreg.converters.passes import pass_catalog, samples
 from onnxreg.converters.passes.base import GraphPass, Pass, PassParams, run
 from onnxreg.converters.passes.pass_contract import run_and_compare
-from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.samples import compare
+from onnxreg.converters.passes.samples import compare
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 

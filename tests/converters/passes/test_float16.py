@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
 from support.graphs import contract, graph, store, stored
 
-from onnxreg.converters.passes import float16
+from onnxreg.converters.passes import float16, samples
 from onnxreg.converters.passes.base import public_types, run
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16, OrtMixedPrecision, minimize, to_float16
 from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
-from onnxreg.converters.passes.tools import samples
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, FLOAT16 = 1, 10

@@ -9,6 +9,7 @@ import pytest
 from support.graphs import contract, graph
 from support.sampling import sampled
 
+from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.base import public_types, run
 from onnxreg.converters.passes.conversion import OnnxConversion, TorchModel
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
@@ -18,10 +19,9 @@ from onnxreg.converters.passes.graph_passes import (
     OnnxOpVersionConversion,
     OrtTransformersOptimization,
 )
+from onnxreg.converters.passes.models import default_opset
 from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.quantization import OnnxBlockWiseRtnQuantization, OnnxDynamicQuantization
-from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.graph import default_opset
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, INT32, INT64, BOOL, FLOAT16, DOUBLE, BFLOAT16 = 1, 6, 7, 9, 10, 11, 16

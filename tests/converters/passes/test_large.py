@@ -14,12 +14,12 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.importers.adopt import adopt_files
 from onnxreg.converters.onnx.facts import inspect_file
+from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16
 from onnxreg.converters.passes.graph_passes import DynamicToFixedShape, OnnxOpVersionConversion
 from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization, OnnxStaticQuantization
-from onnxreg.converters.passes.tools import model_file
 from onnxreg.registry import Registry
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -56,10 +56,10 @@ def feeds() -> list[dict[str, Any]]:
 
 
 def convert(path: Path, work: Pass[Any, Any], limit: int) -> tuple[Path, Any]:
-    after, step = run_and_compare("step", work, model_file.load(path), feeds=feeds())
+    after, step = run_and_compare("step", work, models.load(path), feeds=feeds())
     target = path.with_name("out") / "model.onnx"
     target.parent.mkdir()
-    model_file.save(after, target, limit)
+    models.save(after, target, limit)
     return target, step.result
 
 
@@ -74,7 +74,7 @@ def check_published(path: Path, root: Path) -> None:
     assert {file.path: file.size for file in (artifact, *artifact.files)} == sizes
 
 
-LIMIT = model_file.MAX_INLINE_WEIGHT_BYTES
+LIMIT = models.MAX_INLINE_WEIGHT_BYTES
 SIZES = [(300, 1000), pytest.param(2_200_000, LIMIT, marks=pytest.mark.large)]
 """Rows of a table, and the most bytes of weights inside a file."""
 
@@ -97,8 +97,8 @@ def test_half_of_a_large_model_is_one_file_and_a_large_result_keeps_external_wei
 
 @pytest.mark.parametrize(("rows", "limit"), SIZES)
 def test_a_recipe_runs_over_a_large_model_and_twice_gives_the_same(rows, limit, tmp_path, monkeypatch):
-    real = model_file.save
-    monkeypatch.setattr(model_file, "save", lambda graph, path: real(graph, path, limit))
+    real = models.save
+    monkeypatch.setattr(models, "save", lambda graph, path: real(graph, path, limit))
     (tmp_path / "source").mkdir()
     source = write(tmp_path / "source", rows)
     steps = [
@@ -133,21 +133,21 @@ UNTOUCHED = {
 @pytest.mark.parametrize(("rows", "limit"), SIZES)
 def test_weights_survive_what_does_not_touch_them(work, rows, limit, tmp_path):
     path = write(tmp_path, rows)
-    before = {tensor.name: tensor.raw_data[:256] for tensor in model_file.load(path).graph.initializer}
+    before = {tensor.name: tensor.raw_data[:256] for tensor in models.load(path).graph.initializer}
     target, result = convert(path, work, limit)
     assert result["parity"]["outputs"]["y"]["max_abs_diff"] == 0
-    assert {t.name: t.raw_data[:256] for t in model_file.load(target).graph.initializer} == before
+    assert {t.name: t.raw_data[:256] for t in models.load(target).graph.initializer} == before
 
 
 def test_the_same_model_gives_the_same_files(tmp_path):
-    loaded = model_file.load(write(tmp_path, 300))
+    loaded = models.load(write(tmp_path, 300))
     found = []
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        assert model_file.save(loaded, tmp_path / name / "m.onnx", 0) == ("m.onnx", "m.onnx.data")
+        assert models.save(loaded, tmp_path / name / "m.onnx", 0) == ("m.onnx", "m.onnx.data")
         found.append([(tmp_path / name / file).read_bytes() for file in ("m.onnx", "m.onnx.data")])
     assert found[0] == found[1]
-    again = model_file.load(tmp_path / "one" / "m.onnx")
+    again = models.load(tmp_path / "one" / "m.onnx")
     assert again == loaded
     tensors = onnx.load(tmp_path / "one" / "m.onnx", load_external_data=False).graph.initializer
     offsets = [int(e.value) for tensor in tensors for e in tensor.external_data if e.key == "offset"]
@@ -156,7 +156,7 @@ def test_the_same_model_gives_the_same_files(tmp_path):
 
 
 def test_nothing_half_written_stays(tmp_path, monkeypatch):
-    loaded = model_file.load(write(tmp_path, 300))
+    loaded = models.load(write(tmp_path, 300))
     target = tmp_path / "out"
     target.mkdir()
 
@@ -165,7 +165,7 @@ def test_nothing_half_written_stays(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(OSError, match="no space left"):
-        model_file.save(loaded, target / "m.onnx", 0)
+        models.save(loaded, target / "m.onnx", 0)
     assert list(target.iterdir()) == []
 
 
@@ -174,7 +174,7 @@ def test_external_data_is_read_by_the_rules_of_the_inspection(tmp_path):
     parsed.graph.initializer[0].external_data[0].value = "../weights.bin"
     path.write_bytes(parsed.SerializeToString())
     with pytest.raises(InputError, match="not a file beside it"):
-        model_file.load(path)
+        models.load(path)
 
 
 @pytest.mark.parametrize("work", [OnnxDynamicQuantization, OnnxStaticQuantization, OnnxFloatToFloat16])
@@ -184,25 +184,25 @@ def test_weights_that_are_also_inputs_are_changed(tmp_path, work):
     weight = stored(model)["W"]
     onnx.save(model, tmp_path / "model.onnx")
     rows = [{"x": weight[:4]}]
-    after, _ = run_and_compare("step", work(rows), model_file.load(tmp_path / "model.onnx"), feeds=rows)
-    assert model_file.weight_bytes(after) < 3 * weight.nbytes / 4
+    after, _ = run_and_compare("step", work(rows), models.load(tmp_path / "model.onnx"), feeds=rows)
+    assert models.weight_bytes(after) < 3 * weight.nbytes / 4
     assert ([value.name for value in after.graph.input], after.ir_version >= 4) == (["x"], True)
 
 
 def test_a_data_file_with_a_second_link_is_read_as_a_cache_or_registry_keeps_it(tmp_path: Path) -> None:
     path = write(tmp_path, 64)
-    before = stored(model_file.load(path))
+    before = stored(models.load(path))
     (tmp_path / "second.bin").hardlink_to(tmp_path / "weights.bin")
-    after = stored(model_file.load(path))
+    after = stored(models.load(path))
     assert before.keys() == after.keys() and all(np.array_equal(before[name], after[name]) for name in before)
 
 
 def test_a_weight_that_leaves_the_graph_keeps_its_notes(tmp_path):
-    model = model_file.load(write(tmp_path, 300))
+    model = models.load(write(tmp_path, 300))
     weight = model.graph.initializer[-1]
     weight.doc_string = "trained in May"
     weight.metadata_props.add(key="origin", value="run 3")
-    model_file.save(model, tmp_path / "out.onnx", 1000)
+    models.save(model, tmp_path / "out.onnx", 1000)
     copy = onnx.load(tmp_path / "out.onnx", load_external_data=False).graph.initializer[-1]
     assert copy.external_data and copy.doc_string == "trained in May"
     assert [(note.key, note.value) for note in copy.metadata_props] == [("origin", "run 3")]

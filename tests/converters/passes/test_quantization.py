@@ -12,9 +12,10 @@ import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from support.graphs import contract, graph, operators, store, stored
 
-from onnxreg.converters.onnx.graph_operators import within
-from onnxreg.converters.onnx.quiet import quiet
+from onnxreg.converters.onnx.onnx_graph import within
+from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes.models import count_operators, factors
 from onnxreg.converters.passes.pass_catalog import BUILT_IN
 from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.quantization import (
@@ -26,8 +27,7 @@ from onnxreg.converters.passes.quantization import (
     SmoothQuant,
     WeightQuantization,
 )
-from onnxreg.converters.passes.tools import samples
-from onnxreg.converters.passes.tools.graph import count_operators, factors
+from onnxreg.converters.runtime.sessions import quiet
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 TWO = "h = MatMul(x, first) y = MatMul(h, second)"

@@ -11,7 +11,7 @@ from support.graphs import graph
 from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
-from onnxreg.converters.passes.tools.graph import count_operators
+from onnxreg.converters.passes.models import count_operators
 from onnxreg.schema.core.errors import ConversionError
 
 NAN, INF = np.nan, np.inf

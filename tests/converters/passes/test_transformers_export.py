@@ -9,9 +9,9 @@ import pytest
 import torch
 from support.sampling import sampled
 
+from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import TorchModel
-from onnxreg.converters.passes.tools import model_file
 from onnxreg.converters.passes.transformers_export import TransformersExport
 from onnxreg.schema.core.errors import ConversionError, InputError
 
@@ -79,7 +79,7 @@ def test_names_axes_and_sizes_are_ours():
     assert "Dropout" not in {node.op_type for node in model.graph.node}
     text = model.SerializeToString()
     assert b"site-packages" not in text and b".py" not in text
-    session = model_file.session(model)
+    session = models.session(model)
     image = np.random.default_rng(0).normal(size=(5, 1, 6, 8)).astype(np.float32)
     assert [output.shape for output in session.run(None, {"x": image})] == [(5, 3), (5, 2)]
     with pytest.raises(Exception, match="invalid dimensions"):  # not a wrong answer for another size

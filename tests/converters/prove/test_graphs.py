@@ -11,8 +11,8 @@ from support.graphs import store
 from support.prove.children import verdict_of
 from support.prove.graphs import SCALE, WEIGHT, build, verdict
 
-from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.prove import operators
+from onnxreg.converters.runtime.sessions import quiet
 
 SQUARE, IMAGE = "float[n, 8, 8] x => float[n, 8, 8] y", "float[n, 3, 8, 8] x => float[n, 4, m, k] y"
 PAIR, TURNED = (

@@ -18,8 +18,8 @@ from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQua
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import convert_float_to_float16
 
-from onnxreg.converters.onnx.quiet import quiet
 from onnxreg.converters.prove.prove import prove
+from onnxreg.converters.runtime.sessions import quiet
 from onnxreg.schema.core.digest import Digest
 from onnxreg.schema.gates.statements import FaithfulnessReport
 from support.graphs import graph

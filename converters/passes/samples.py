@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.external_data import tensors
-from onnxreg.converters.onnx.onnx_graph import graph_inputs
-from onnxreg.converters.passes.tools import model_file
-from onnxreg.converters.passes.tools.graph import has_size
+from onnxreg.converters.onnx.onnx_graph import graph_inputs, tensors
+from onnxreg.converters.passes import models
+from onnxreg.converters.passes.models import has_size
 from onnxreg.converters.runtime.golden import read_rows
 from onnxreg.converters.runtime.sessions import BFLOAT16_NUMBER, numpy_type, run_session, with_reason
 from onnxreg.converters.source.source_files import row_files
@@ -160,7 +159,7 @@ def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
 
 def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str, Any]]:
     """Return the outputs of a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
-    session = model_file.session(graph, label)
+    session = models.session(graph, label)
     return [outputs(session, feed, label) for feed in feeds]
 
 
