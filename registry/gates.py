@@ -1,8 +1,9 @@
-"""The rules for channels: policies, promotions with evidence, rollouts, and checks of governed channels when they are read.
+"""The rules for channels: policies, promotions with evidence, rollouts, and the checks whenever a channel is read.
 
-`ChannelGate` judges a version by the newest policy; it trusts no cache and reads the log and its blobs again. A promotion
-moves a channel to a version that meets the policy, and its event records the findings as evidence. The start and each
-`advance` of a rollout are judged like promotions. During a rollout only `finish` moves the channel. See docs/gates.md.
+A policy governs a channel if it has a rule for the channel. `ChannelGate` judges a version by the newest policy, from the
+log and its blobs, never from a cache. A promotion moves a governed channel to a version that meets the policy; the event
+records the findings as evidence. The start and each `advance` of a rollout are judged as promotions are. During a rollout,
+only `finish` moves the channel. See docs/gates.md.
 """
 
 import secrets
@@ -42,12 +43,12 @@ from onnxreg.schema.signing.dsse import SignLine
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 CHANGES = frozenset({"breaking"})
-"""The demands that limit the changes since the previous promotion."""
+"""The demands of a rule that limit the changes since the previous promotion."""
 DEMANDS = frozenset(Rule.demands())
 
 
 class UnpromotedError(GateError):
-    """The version of a governed channel or rollout was not promoted. The channel does not resolve, but is not damaged."""
+    """A governed channel, or its rollout, has a version that was not promoted. The channel is not damaged, but refused."""
 
 
 def read_policies(reader: RegistryReader) -> PolicyLog:
@@ -61,7 +62,7 @@ def policies_in(index: IndexFile | None, registry: str) -> PolicyLog:
 
 @dataclass(frozen=True)
 class ChannelGate:
-    """The judge of versions for one channel: the newest policy, the model's log and the reader's trust file decide."""
+    """The judge of versions for one channel, by the newest policy, the model's log and the reader's trust file."""
 
     log: Log
     policies: PolicyLog
@@ -80,7 +81,7 @@ class ChannelGate:
     def judge(
         self, version: Version, demands: Collection[str] = DEMANDS, past: Sequence[Tag] | None = None
     ) -> PromotionEvidence:
-        """Judge a version by `demands` (default: all), as if the channel had made only the `past` moves (default: all).
+        """Judge a version by some `demands` of the policy (default: all). `past`: the channel's earlier moves to consider.
 
         Raise IntegrityError or NotFoundError if a document cannot be read.
         """
@@ -120,7 +121,7 @@ class ChannelGate:
         )
 
     def promotion(self, version: Version) -> dict[str, Digest]:
-        """Judge a version, add the evidence to the log, and return `policy` and `evidence` for the event that promotes it.
+        """Judge a version, add the evidence to the log, and return the keys `policy` and `evidence` of a promotion's event.
 
         Return {} if no policy governs the channel. Raise GateError if the version fails.
         """
@@ -156,7 +157,7 @@ class ChannelGate:
             self._check_promoted(step, moved, f"{rollout.to}, which is rolled out to {name},", None)
 
     def check_past(self) -> None:
-        """Check each promotion: its evidence, its limits on changes, and that its policy is not older than an earlier one.
+        """Check the evidence of each earlier promotion, its limits on changes, and that policies only get newer. GateError.
 
         Without this check, an attacker could make a forbidden change in two steps, through a third version.
         """
@@ -188,10 +189,10 @@ class ChannelGate:
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """The manifest with which a move to `manifest` is compared: the last other manifest that was promoted to the channel.
+    """Return the manifest with which a move to `manifest` is compared: the last different manifest promoted to the channel.
 
-    If no other one was promoted, it is the last other one that the channel held. None if the channel held no other, or if
-    it holds `manifest` already and never had a promotion, because then nothing changes for devices.
+    If none was promoted, take the last different manifest that the channel held. None if the channel held no other, or if it
+    holds `manifest` and never had a promotion, because then nothing changes for devices.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
@@ -201,7 +202,7 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
 
 
 def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> int:
-    """The line number of the policy that a promotion names. Raise GateError if the policy or the evidence does not fit."""
+    """Return the line number of the policy of a promotion. Raise GateError if policy or evidence contradicts the event."""
     channel = f"{log.name}:{move.tag}"
     seq = next((line.seq for line in policies.lines if line.digest == move.policy), None)
     if seq is None or move.evidence is None:
@@ -218,9 +219,9 @@ def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> in
 def check_holder(
     reader: RegistryReader, channel: str, located: LocatedVersion, index: IndexFile | None, policy: IndexFile
 ) -> None:
-    """Judge a channel by `ChannelGate` if it is governed. It must still hold, or roll out, the version `located`.
+    """If a channel is governed, raise GateError unless its version meets the policy and is still `located`.
 
-    Raise IntegrityError if the state line that gave `located` contradicts the version's manifest.
+    `located` may also be the version of a rollout. Raise IntegrityError if its state line contradicts the manifest.
     """
     policies = PolicyLog.decode(policy.data, reader.registry_id)
     if not policies.policy.covering(located.name, channel):
@@ -249,7 +250,7 @@ def check_holder(
 
 
 def promotion_documents(log: Log) -> set[Digest]:
-    """The digests of the documents that an offline reader needs to judge governed channels."""
+    """Return the digests of all documents from which a reader without a network can judge the governed channels."""
     governed = {tag: current for tag, current in log.channels.items() if current.evidence}
     moves = [event for _, event in log.events(Tag) if event.evidence and event.tag in governed]
     digests = {digest for event in moves for digest in (event.manifest, event.evidence) if digest}
@@ -260,9 +261,9 @@ def promotion_documents(log: Log) -> set[Digest]:
 
 
 def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tuple[str, str]]:
-    """Yield a fault, its kind and text, for each channel that breaks the policy; see `Audit` in `maintain/verification.py`.
+    """Yield kind and description of a fault for each channel that breaks the policy (an `Audit` of `maintain`).
 
-    The kind is `unpromoted` if the channel or its rollout got its version without a promotion.
+    The kind is `unpromoted` if the channel or its rollout got its version without a promotion, else `gate`.
     """
     policies = None
     for channel in sorted(log.channels):
@@ -289,14 +290,14 @@ def check_free(reader: RegistryReader, name: str, channel: str) -> None:
 def with_policy(
     log: PolicyLog, policy: Policy, about: dict[str, Any], sign: SignLine | None = None
 ) -> PolicyLog:
-    """Return the log with one more policy; nothing is written."""
+    """Return a log of policies with one more policy; nothing is written."""
     event = PolicyEvent(**about, rules=policy.to_json()["rule"])
     line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
     return PolicyLog(log.registry, (*log.lines, line))
 
 
 def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[str, str | None]]:
-    """Yield `name`, `channel`, `version` and `why` for each channel that a policy would stop, and for each unreadable model.
+    """Yield `name`, `channel`, `version` and `why` of each channel that a policy would stop, and of each unreadable model.
 
     Signatures are judged by the user's trust file. Raise UnlistedError if the registry cannot list its models.
     """
@@ -325,7 +326,7 @@ def set_policy(
     actor: str | None = None,
     reason: str | None = None,
 ) -> LogLine | None:
-    """Set a policy and return its new line; None if the registry's newest policy is equal.
+    """Set the policy of a registry, and return its line in the log; None if the newest policy is equal already.
 
     Raise ConflictError in a mirror, or if another change came first; GateError unless a key that the old policy names signs.
     """
@@ -357,7 +358,7 @@ def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> 
 
 
 def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
-    """Copy a log of policies to a mirror, verbatim. Raise ForkError if the mirror has other lines."""
+    """Copy a log of policies unchanged to a mirror. Raise ForkError if the mirror's log is not a beginning of it."""
     index = destination.read_index(POLICY_LOG)
     copy = policies_in(index, original.registry)
     if original.lines[: len(copy.lines)] != copy.lines[: len(original.lines)]:
@@ -368,14 +369,14 @@ def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
 
 
 MakeEvent = Callable[[Log, dict[str, Any], Rollout], Event]
-"""A function that makes an event about a rollout. It gets the log, the keys that all such events have, and the rollout."""
+"""A function that makes an event about a rollout, from the log, the keys that all these events have, and the rollout."""
 
 
 @dataclass(frozen=True)
 class Promotions:
-    """Promotions and rollouts in one registry, which may be a remote; `known_heads` are the user's known heads.
+    """Promotions and rollouts in one registry, which may be a remote. `known_heads` are the user's known heads.
 
-    The methods about rollouts return the changed log, and raise NotFoundError if the channel, or the rollout, is missing.
+    The methods about rollouts return the changed log. They raise NotFoundError without the channel or the rollout.
     """
 
     store: RegistryStore
@@ -389,7 +390,7 @@ class Promotions:
     def promote(
         self, ref: Ref, channel: str, dry_run: bool = False, reason: str | None = None
     ) -> tuple[PromotionEvidence, bool, Version | None]:
-        """Judge a version by the policy. If it passes, move the channel, unless this policy promoted the version already.
+        """Judge a version by the policy. If it passes, move the channel to it, unless this was done under the same policy.
 
         Return the judgement, True if the channel moved, and the version that the channel held before, if any. Raise
         InputError if no policy governs the channel; ConflictError if the version is yanked, or the channel moves meanwhile.
@@ -397,7 +398,7 @@ class Promotions:
         check_channel(channel)
         policies = read_policies(self._reader)
         if not policies.policy.covering(ref.name, channel):
-            find(self._reader, ref)  # the hint moves the channel to it
+            find(self._reader, ref)  # the hint names the version
             hint = f"`reg tag {ref} {channel}` moves it (with the same --remote); `reg policy set FILE` governs it"
             raise InputError(f"no policy governs {ref.name}:{channel} in {self.store.url}", hint)
 
@@ -410,7 +411,7 @@ class Promotions:
         version, expects = Version.parse(judged.version), current.manifest if current else None
 
         def change(log: Log) -> Collection[Digest]:
-            """Judge again by the log that is about to be changed, since the log may have grown."""
+            """Judge again by the log to be changed, which may be longer than the log that was read first."""
             log.check_unyanked(version)
             about = stamp(ref.name, self.actor, reason)
             about |= ChannelGate(log, policies, channel).promotion(version)
@@ -426,7 +427,7 @@ class Promotions:
     def start(
         self, ref: Ref, channel: str, share: float, where: str | None = None, reason: str | None = None
     ) -> Log:
-        """Begin a rollout: give a version to `share` percent of a channel's devices.
+        """Begin a rollout: give a version to `share` percent of a channel's devices; `where` limits the devices.
 
         Raise ConflictError if the channel has a rollout already, or holds the version; GateError if the version fails.
         """
@@ -438,7 +439,7 @@ class Promotions:
         return self._change(ref.name, channel, reason, self._step, rollout)
 
     def advance(self, name: str, channel: str, share: float, reason: str | None = None) -> Log:
-        """Give the version to a larger share of the devices; devices that have the version keep it."""
+        """Enlarge a rollout: give its version to `share` percent of the devices. Devices with the version keep it."""
         check_percent(share)
 
         def widen(log: Log, about: dict[str, Any], rollout: Rollout) -> Event:
@@ -452,11 +453,11 @@ class Promotions:
         return self._change(name, channel, reason, widen)
 
     def halt(self, name: str, channel: str, reason: str | None = None) -> Log:
-        """Stop the rollout: every device gets the version that the channel holds."""
+        """Stop a rollout: all devices get the channel's version again."""
         return self._change(name, channel, reason, lambda log, about, rollout: RolloutStep(**about))
 
     def finish(self, name: str, channel: str, reason: str | None = None) -> Log:
-        """Move the channel to the rollout's version. Raise GateError if the version fails."""
+        """End a rollout: move the channel to the rollout's version. Raise GateError if the version fails."""
 
         def finish(log: Log, about: dict[str, Any], rollout: Rollout) -> Event:
             promotion = ChannelGate(log, read_policies(self._reader), channel).promotion(rollout.to)
@@ -466,7 +467,7 @@ class Promotions:
         return self._change(name, channel, reason, finish)
 
     def _step(self, log: Log, about: dict[str, Any], rollout: Rollout) -> Event:
-        """The event that begins a rollout or enlarges its share."""
+        """Make the event that begins a rollout or enlarges its share."""
         about |= ChannelGate(log, read_policies(self._reader), about["tag"]).promotion(rollout.to)
         if (evidence := about.get("evidence")) is not None:
             about["blobs"] = (Descriptor(evidence, len(log.fetch(evidence))),)
@@ -476,7 +477,7 @@ class Promotions:
     def _change(
         self, name: str, channel: str, reason: str | None, make: MakeEvent, new: Rollout | None = None
     ) -> Log:
-        """Append the event that `make` makes for the channel's rollout, or for a `new` one."""
+        """Append the event that `make` returns for the channel's rollout, or for the `new` rollout."""
 
         def change(log: Log) -> Collection[Digest]:
             if check_channel(channel) not in log.channels:

@@ -1,6 +1,7 @@
-"""The dossier of a version: a directory with a profile's fields, filled in from a registry and from the owner's file.
+"""The dossier of a version: a directory of documents, whose fields are filled in from a registry and from the owner's file.
 
-Each cell quotes a document of the registry, or follows from cited values by a rule (docs/dossier.md).
+A profile lists the fields. Each cell of a table quotes a document of the registry, or follows from cited values by a rule
+(docs/dossier.md).
 """
 
 import json
@@ -33,7 +34,7 @@ HERE = Path(__file__).parent
 PROFILES = {path.stem: path for path in sorted((HERE / "profiles").glob("*.yaml"))}
 """The profiles that come with the program."""
 MAX_VALUE_CHARS = 240
-"""Most characters of a value on the page; `dossier.json` has the whole value."""
+"""The most characters of a value on the page; `dossier.json` has the whole value."""
 NOTICE = (
     "This document is a template filled in from a registry. It is not legal advice, and it does not show that a law is met: "
     "that is for a person to judge."
@@ -58,7 +59,7 @@ Table = dict[str, Any]
 
 
 def table(columns: Iterable[str], rows: Iterable[Row], **caption: str) -> list[Table]:
-    """A list with one table of these rows. Columns that are blank in every row are left out; [] if all are blank."""
+    """Make a list with a table of these rows, without columns that are blank in every row; [] if all columns are blank."""
     body, header = list(rows), list(columns)
     shown = [index for index in range(len(header)) if any(row[index] is not BLANK for row in body)]
     cells = [[row[index] for index in shown] for row in body]
@@ -66,7 +67,7 @@ def table(columns: Iterable[str], rows: Iterable[Row], **caption: str) -> list[T
 
 
 class Source(NamedTuple):
-    """A JSON document, and the name by which a citation refers to the document."""
+    """A JSON document that cells cite: its name in a citation, and its value."""
 
     name: Mapping[str, Any]
     value: Any
@@ -80,14 +81,14 @@ class Source(NamedTuple):
         return {**self.name, "pointer": location, "value": pointer.find(self.value, location)}
 
     def quote(self, location: str) -> Cell:
-        """A cell with the value at this JSON pointer; blank if the value does not exist or is null."""
+        """Make a cell with the value at a JSON pointer; a blank cell if the value does not exist or is null."""
         value = pointer.find(self.value, location)
         return (
             BLANK if value in (pointer.ABSENT, None) else {"value": value, "sources": [self.cite(location)]}
         )
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """A row for each place that matches a pattern. `columns` are pointers from the place; a final `#` gives the key."""
+        """Make a row for each place that matches a pattern. `columns` are relative pointers; a final `#` quotes the key."""
 
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))
@@ -100,16 +101,15 @@ class Source(NamedTuple):
 
 
 class DossierBundle(NamedTuple):
-    """The document `dossier.json`, and all files of the directory by name."""
+    """A dossier: the value of `dossier.json`, and all files of the directory by name."""
 
     dossier: dict[str, Any]
     files: Mapping[str, bytes]
 
 
 def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | None = None) -> DossierBundle:
-    """Make the dossier of a version. Every byte follows from the registry's state, the profile, the facts and the trust
-    file. Raise IntegrityError if a signature is wrong or a document is damaged; GateError if a promotion contradicts its
-    evidence.
+    """Make the dossier of a version. The same registry, profile, owner's file (`facts`) and trust file give the same bytes.
+    Raise IntegrityError if a signature is wrong or a document is damaged; GateError if a promotion contradicts its evidence.
     """
     form, form_digest = load_profile(profile)
     owner, data = (None, b"") if facts is None else read_facts(facts, form)
@@ -147,7 +147,7 @@ def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | N
 
 
 def _field(version: "_VersionTables", field: ProfileField, owner: OwnerFacts | None) -> dict[str, Any]:
-    """A field of the profile: generated tables, the owner's words, or nothing."""
+    """Fill in a field of the profile: with generated tables, with the owner's text, or with a note that it is absent."""
     about = field.model_dump(include={"label", "point", "help"}, exclude_none=True)
     if field.owner is None:
         tables = version.of_field(field)
@@ -182,7 +182,7 @@ def read_facts(path: Path, form: DossierProfile) -> tuple[OwnerFacts, bytes]:
 
 
 def write_dossier(bundle: DossierBundle, target: Path) -> None:
-    """Write all files of a dossier into a directory; an earlier dossier in it is replaced as a whole."""
+    """Write the files of a dossier into a directory, in place of an earlier dossier."""
     with replacing(target) as fresh:
         for path, data in bundle.files.items():
             (fresh / path).write_bytes(data)
@@ -206,7 +206,7 @@ def render(dossier: dict[str, Any]) -> bytes:
     sources: dict[str, dict[str, Any]] = {}
 
     def number(cite: Mapping[str, Any]) -> int:
-        """The number of a cited document; documents are numbered in the order of their first citations."""
+        """Return the number of a cited document. Documents are numbered in the order in which they are first cited."""
         name = f"line {cite['line']} of {cite['log']}" if "log" in cite else "blob"
         digest = cite.get("blob") or cite["digest"]
         source = {"number": len(sources) + 1, "name": name, "digest": digest}
@@ -228,7 +228,7 @@ def render(dossier: dict[str, Any]) -> bytes:
 
 
 def shown(cell: Cell) -> str:
-    """The text of a cell on the page: a list of texts is joined by commas, other values are JSON, long text is cut."""
+    """Return the text of a cell: a list of texts joined by commas, another value as JSON. A long text is cut."""
     value = "" if cell["value"] is None else cell["value"]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value)
@@ -252,10 +252,10 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 
 
 class _VersionTables:
-    """The tables of a version, made from its verified log. A profile names the methods in `generate`.
+    """The tables of a version, made from its verified log. A profile's field can name a method `_NAME` by `generate: NAME`.
 
-    `channels` is the channel that the ref names, else every channel that ever held the version. `keyids` are the ids of
-    the keys with a cited signature.
+    `channels` has the ref's channel or, if the ref names no channel, every channel that ever held the version. `keyids` are
+    the ids of the keys whose signatures are cited.
     """
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
@@ -276,7 +276,7 @@ class _VersionTables:
         return Source({"blob": str(digest)}, canonical.decode(data, f"blob {digest.short}..."))
 
     def of_field(self, field: ProfileField) -> list[Table]:
-        """The tables of a field of a profile; empty if the registry has no data for the field."""
+        """Make the tables of a profile's field; [] if the registry has no data for the field."""
         if field.generate is not None:
             tables: list[Table] = getattr(self, f"_{field.generate}")()
             return tables
@@ -294,11 +294,11 @@ class _VersionTables:
         rows = [row for source in sources for row in source.rows(field.rows or "", places)]
         checkpoint = self.manifest.source
         if field.rows == "/source" and checkpoint and checkpoint.public_id(self.ledger.name) is None:
-            rows = [(BLANK, *row[1:]) for row in rows]  # the id of local files is the model's own name
+            rows = [(BLANK, *row[1:]) for row in rows]  # local files have no public id
         return table(labels, rows)
 
     def _signatures(self) -> list[Table]:
-        """Every signature on the version, oldest first."""
+        """The table of the signatures on the version, oldest first."""
         rows: list[Row] = []
         statements = signed_statements(self.ledger, self.trust, self.digest)
         releases = (item for item in statements if item.version == self.version)
@@ -313,7 +313,7 @@ class _VersionTables:
         return table(("Line", "Time, as claimed", "Envelope", "Key id", "Signed by"), rows)
 
     def _policy(self) -> list[Table]:
-        """The demands of the newest policy for the channels of the version."""
+        """The table of the demands that the newest policy makes on the version's channels."""
         rows: list[Row] = []
         for line in self.policies.lines[-1:]:
             for index, rule in enumerate(policy_of(line).rules):
@@ -322,7 +322,7 @@ class _VersionTables:
         return table(("Rule", "Demand", "Value"), rows)
 
     def _changes(self) -> list[Table]:
-        """The changes from the previous version, worst first, except cosmetic ones; [] if that version was taken down."""
+        """The table of changes since the previous version, the worst first, without cosmetic changes; [] if none is left."""
         events = [line.event for line in self.lines[: self.published.seq - 1]]
         published = [event.manifest for event in reversed(events) if isinstance(event, Publish)]
         before = next((digest for digest in published if digest != self.digest), None)
@@ -339,7 +339,7 @@ class _VersionTables:
         return table(("Severity", "Kind", "Place", "Before", "After"), rows)
 
     def _history(self) -> list[Table]:
-        """The moves of the channels, and the findings of promotions. Raise GateError if evidence contradicts a promotion."""
+        """The tables of channel moves and of promotions' findings. Raise GateError if evidence contradicts a promotion."""
         judge = judge_for(self.ledger, self.trust)
         moves, verdicts = list[Row](), list[Row]()
         for line in self.lines:
@@ -359,7 +359,7 @@ class _VersionTables:
         ]
 
     def _signer(self, line: LogLine, verdict: SignatureVerdict, source: Source, location: str) -> Cell:
-        """The reader's name for the key that signed, or why the signature does not count; blank without a signature."""
+        """Make a cell with the reader's name for the signing key, or the reason why it does not count; blank if unsigned."""
         _refuse_wrong(line, verdict)
         if verdict.status == "unsigned":
             return BLANK
@@ -368,7 +368,7 @@ class _VersionTables:
 
 
 def _refuse_wrong(line: LogLine, verdict: SignatureVerdict) -> None:
-    """Raise IntegrityError if the signature on a line is wrong, since a dossier must not rely on such a log."""
+    """Raise IntegrityError if the signature on a line is wrong: a dossier must not rely on such a log."""
     if verdict.status == "invalid":
         raise IntegrityError(
             f"line {line.seq} of the log of {line.event.name} has a signature that is wrong: {verdict.detail}",

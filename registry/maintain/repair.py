@@ -1,7 +1,7 @@
 """Repair the damage that `verify` lists: blobs from any registry that has them, logs from a copy of the same registry.
 
-Readable lines of a damaged index file are joined with another copy of the same log. A repair never makes up bytes or
-events: a blob must have its digest, and a line must be in one of the two logs.
+A damaged index file is rebuilt from its readable lines and from a copy of the log. A repair never invents bytes or events:
+a blob must have its digest, and a line must be in one of the two logs.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ LOGS = frozenset({"index", "log", "state"})
 
 
 class RepairResult(NamedTuple):
-    """The report of `verify` after the repair, and the repaired damage. Damage left in the report says why it was left."""
+    """The result of `repair`: a report on the remaining damage, with the reason why it remains, and the repaired damage."""
 
     report: VerifyReport
     repaired: list[Damage]
@@ -44,10 +44,10 @@ def repair(
     progress: Progress = SILENT,
     aside: DirectoryRegistry | None = None,
 ) -> RepairResult:
-    """Verify a registry, or only `ref`, and fetch good copies of damaged parts from `source`, until no repair succeeds.
+    """Verify a registry, or only `ref`, and repair the damage with copies from `source`, until no repair succeeds.
 
-    A repair may reveal more damage, since a restored manifest names files. Each repair is tried once. Without `source`, only
-    local data is used. `aside` is the registry that keeps damaged index files, in `local/damaged`.
+    A repair may reveal more damage: a restored manifest names files that may be missing. Each repair is tried once. Without
+    `source`, only data of `remote` is used. `aside` is the registry that keeps damaged index files, in `local/damaged`.
     """
     if source is not None:
         check_distinct(source, remote)
@@ -55,7 +55,7 @@ def repair(
     while True:
         report = verify(remote, known_heads, ref, progress)
         if ref is None and source is not None and source.registry_id == remote.registry_id:
-            for name in sorted({*source.names()} - {*remote.names()}):  # `verify` cannot know of them
+            for name in sorted({*source.names()} - {*remote.names()}):  # `verify` cannot notice this
                 detail = f"the index of {name} is gone; {source.url} has one"
                 report.damages.append(Damage("index", name, detail))
         before = len(work.repaired)
@@ -66,7 +66,7 @@ def repair(
 
 
 def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
-    """Open the remote with good copies: `name`, else `origin`, else the only remote. None if none of them exists."""
+    """Open the remote from which copies are fetched: `name`, else `origin`, else the only remote. None if none exists."""
     has_default = "origin" in remotes.urls or len(remotes.urls) == 1
     return remotes.open(name) if name is not None or has_default else None
 
@@ -84,7 +84,7 @@ class _Repair:
     tried: set[BlobKey | str] = field(default_factory=set)
 
     def repair_all(self, damages: Sequence[Damage]) -> None:
-        """Try to repair damage that was not tried before. If a blob has several bad copies, each call tries one of them."""
+        """Try each repair that was not tried before. If a blob has several damaged copies, one call repairs one copy."""
         needed = {
             item.key.digest: (item.key, item)
             for item in damages
@@ -99,7 +99,7 @@ class _Repair:
                 self.failed[name] = error.message
 
     def explain(self, damage: Damage) -> Damage:
-        """Return the damage, with the reason if it was not repaired."""
+        """Return the damage with the reason why it was not repaired."""
         reason = "a repair leaves it alone" if damage.kind == "stray" else None
         if damage.key is not None and damage.reference is None:
             reason = "nothing readable refers to it: if all logs can be read, `reg gc` deletes it"
@@ -107,7 +107,7 @@ class _Repair:
         return damage if reason is None else damage._replace(detail=f"{damage.detail}; {reason}")
 
     def _fetch(self, damages: dict[BlobKey, Damage]) -> None:
-        """Fetch blobs, several at a time, and store each under the key where it was damaged or missing."""
+        """Fetch blobs, several at a time. Store each blob under the key where it was damaged or missing."""
         source = self.source
         self.tried |= damages.keys()
         if source is None:
@@ -137,11 +137,11 @@ class _Repair:
                 self.repaired.append(damages[key]._replace(detail=detail))
 
     def _rewrite(self, name: str) -> str:
-        """Rebuild an index file from its own lines; if they are incomplete, also from a copy's. Return a description."""
+        """Rebuild an index file from its lines and, if lines are missing, from a copy of the log. Return what was done."""
         remote, source, index = self.remote, self.source, self.remote.read_index(name)
 
         def fetch(digest: Digest) -> bytes:
-            with suppress(RegError):  # it is damaged, missing or not readable here
+            with suppress(RegError):  # a blob that is damaged, missing or unreadable
                 return read_blob(remote, digest)
             return read_blob(source or remote, digest)
 
@@ -182,7 +182,7 @@ class _Repair:
 def salvage(
     data: bytes, registry: str, name: str, fetch: Fetch
 ) -> tuple[list[LogLine], tuple[int, Digest] | None]:
-    """Return lines that no later line or state contradicts, and number and digest of the last line as the state has them."""
+    """Return an index file's lines that no later line contradicts, and the last line's number and digest in the state."""
     first, *raws = data.split(b"\n")
     lines: list[LogLine] = []
     end = None
@@ -205,7 +205,7 @@ def salvage(
 
 
 def joined(registry: str, name: str, own: Sequence[LogLine], copy: Sequence[LogLine] = ()) -> list[LogLine]:
-    """Return the chain of lines from the first line on, from both copies. IntegrityError if the copies disagree."""
+    """Join the lines of two copies of a log to one chain, up to the first missing line. IntegrityError if they disagree."""
     following = {line.prev: line for line in copy}
     for line in own:
         other = following.setdefault(line.prev, line)

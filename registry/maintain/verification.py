@@ -1,7 +1,7 @@
-"""Verify a registry: read all of it, compare it with the user's known heads and trusted keys, and list every damage.
-Diagnose a registry and its surroundings, and say how to fix each fault.
+"""Verify a registry: read all of it, compare it with the user's known heads and trusted keys, and list all damage.
+Diagnose a registry and its remotes, and say how to fix each fault.
 
-A leftover file that no command needs, such as the note of a dead collection, is deleted if the user names the file.
+A leftover file that no command needs, such as the note of a killed collection, is deleted if the user names the file.
 """
 
 import re
@@ -48,7 +48,7 @@ class Damage(NamedTuple):
     """One part of a registry that contradicts its digest or history, or that could not be read.
 
     Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from a replay), `history` (differs from the
-    known head), `signature` (wrong or missing), `gate` (a governed channel has a version that its policy bars),
+    known head), `signature` (wrong or missing), `gate` (a governed channel has a version that its policy refuses),
     `policy` (the log of policies is damaged), `manifest` (not a manifest), `archive` (the log lacks a version that the
     archive claims to have), `statement` (an event contradicts its document).
     Kinds of blobs: `missing`, `short`, `damaged`. `stray`: a file that does not belong to a registry. `unreadable`: a part
@@ -91,13 +91,13 @@ class VerifyReport:
         return {"ok": not self.damages, **counts, "bytes": self.size, **lists}
 
     def add(self, default_kind: str, name: str, error: RegError, digest: Digest | None = None) -> None:
-        """Add the damage that an error describes; its kind is `unreadable` if the remote or the disk failed."""
+        """Add the damage that `error` describes, of the kind `unreadable` if the remote or the disk failed."""
         kind, detail = fault(default_kind, error)
         self.damages.append(Damage(kind, name, detail, digest))
 
 
 Audit = Callable[[Log, IndexFile], Iterable[tuple[str, str]]]
-"""A function that yields a kind and a description for each fault that a model's log alone does not show."""
+"""A function that checks a log against other documents, and yields the kind and description of each fault."""
 Models = Mapping[str, Collection[Version] | None]
 """The models to verify, each with the versions whose files must be there; None means all versions."""
 
@@ -109,14 +109,14 @@ def verify(
     progress: Progress = SILENT,
     trust: Trust | None = None,
 ) -> VerifyReport:
-    """Read the logs and blobs of a registry, or of one model or version, and list every damage.
+    """Read the logs and blobs of a registry, or of one model or version, and list all damage.
 
     Damage does not stop the verification. Each blob is read once, even if many versions share it. A log must continue its
     known head, and must meet the trust file and the policies. Without a ref, unreferenced blobs are read too, and stray files
     are damage. An archive must have the files of the versions that it carries.
 
     Args:
-        known_heads: the heads that the user knows; None means that no heads are compared.
+        known_heads: the known heads of the user; None means that no heads are compared.
         trust: the rules to use in place of the user's trust file.
 
     Raises NotFoundError if the registry is gone, IntegrityError if another registry took its place.
@@ -127,12 +127,12 @@ def verify(
     rules = load_trust() if trust is None else trust
     reader = store if known_heads is None else CheckedReader(store, known_heads)
     is_governed = True
-    with suppress(RegError):  # else the audit of each channel reports it
+    with suppress(RegError):  # the audit of each channel reports the error
         is_governed = store.read_index(POLICY_LOG) is not None
 
     def audit(log: Log, index: IndexFile) -> Iterator[tuple[str, str]]:
         if known_heads is not None:
-            try:  # it must continue its known head
+            try:  # the log must continue its known head
                 known_heads.read_index(store, log.name, index, is_own=True)
             except RegError as error:
                 yield fault("history", error)
@@ -155,7 +155,7 @@ def verify(
     open_key = store.open_key
     try:
         tree = list(store.files())
-    except UnlistedError:  # a web server is asked by digest
+    except UnlistedError:  # a web server lists nothing: ask it for each digest
         keys = {BlobKey(digest): needed[digest].size or 0 for digest in store.has(needed)}
 
         def open_key(key: BlobKey) -> BinaryIO:
@@ -177,7 +177,7 @@ def verify(
     if ref is None and known_heads is not None:
         for model in sorted({*known_heads.models(store.registry_id)} - models.keys()):
             try:
-                reader.read_index(model)  # which refuses one that this place had
+                reader.read_index(model)  # raises if this place once had the model
             except RegError as error:
                 report.add("history", model, error)
     try:
@@ -196,7 +196,7 @@ def verify(
 def _check_models(
     remote: RegistryStore, models: Models, audit: Audit | None
 ) -> tuple[VerifyReport, dict[Digest, Reference]]:
-    """Check the logs and manifests of some models; return a report and the blobs that these models need."""
+    """Check the logs and manifests of these models; return a report, and the blobs that the models need."""
     report = VerifyReport()
     needed: dict[Digest, Reference] = {}
     for name, only in models.items():
@@ -240,7 +240,7 @@ def _check_log(log: Log, needed: dict[Digest, Reference], report: VerifyReport) 
     except RegError as error:
         report.add("log", log.name, error)
     else:
-        with suppress(RegError):  # a manifest in the state line: the check of documents reports it
+        with suppress(RegError):  # a bad manifest, which the check of documents reports
             if used.state != log.state:
                 detail = "the state line is not what a replay of the log gives"
                 report.damages.append(Damage("state", log.name, detail))
@@ -258,7 +258,7 @@ def _check_blobs(
     report: VerifyReport,
     progress: Progress,
 ) -> None:
-    """Read every blob, large ones first, and check its digest; list needed blobs that are missing or too short."""
+    """Read every blob, the largest first, and check its digest. Report needed blobs that are missing or too short."""
     progress.plan(len(keys), sum(keys.values()))
 
     def check(key: BlobKey) -> tuple[int, Damage | None]:
@@ -270,7 +270,7 @@ def _check_blobs(
             with file as advance, open_key(key) as stream:
                 source = streams.metered(stream, advance, f"reading blob {digest}")
                 actual, count = streams.pump(source, None)
-        except MissingBlobError:  # without a reference a collector freed it since it was listed
+        except MissingBlobError:  # an unreferenced blob was deleted after the listing
             kind, detail = "missing" if reference else "", f"blob {digest} is not there"
         except RegError as error:
             kind, detail = fault("damaged", error)
@@ -296,7 +296,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Drop from the report: missing blobs that no log needs any more (if all logs can be read), and damage listed twice."""
+    """Drop damage that is listed twice and, if all logs can be read, missing blobs that no log needs any more."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -315,7 +315,7 @@ _FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
 )
-"""The pattern for the path of a note (groups: kind, name), or of a scratch object from the trial of a store."""
+"""The pattern for the path of a note (groups: kind, name), or of an object that a trial of the store has left."""
 
 
 def is_registry_file(file: TreeFile) -> bool:
@@ -330,7 +330,7 @@ def is_registry_file(file: TreeFile) -> bool:
 
 
 def stray_files(files: Collection[TreeFile]) -> list[Damage]:
-    """Return files that do not belong to a registry, such as a link or a sync program's copy, except files of systems."""
+    """Return files that do not belong to a registry, such as links and copies by a sync program; not files of systems."""
     strays = [file for file in files if not is_registry_file(file) and not is_system_path(file.path)]
     kinds = {file.path: "regular file" if file.size is None else "file of a registry" for file in strays}
     return [Damage("stray", path, f"{path} is not a {kind}") for path, kind in kinds.items()]
@@ -348,7 +348,7 @@ class Diagnosis:
 
 
 def examine(remote: RegistryStore, url: str) -> list[Diagnosis]:
-    """Diagnose the registry at a URL or path and its surroundings, without changes. Only `verify` reads the blobs."""
+    """Diagnose a registry, its files and remotes. Nothing is changed, and no blob is read. `url` is used in messages."""
     checks = {"registry.json": _identity, "files": _files}
     if isinstance(remote, DirectoryRegistry):
         checks["remotes"] = _remotes
@@ -366,14 +366,14 @@ def examine(remote: RegistryStore, url: str) -> list[Diagnosis]:
 
 
 def _identity(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Check `registry.json`. HostError if only newer builds may read or write the registry, NotFoundError if missing."""
+    """Check `registry.json`. HostError if this build is too old to read or write the registry, NotFoundError if missing."""
     again = RegistryStore(remote.store)
     check_writer(again.identity, url)
     yield Diagnosis("registry.json", True, f"registry {again.registry_id[:12]}...")
 
 
 def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Find files that are not part of a registry, and notes that may be obsolete; only a person can decide that."""
+    """Find files that do not belong to a registry, and notes that may be obsolete, which only a person can decide."""
     files = list(remote.files())
     strays = stray_files(files)
     faults = {damage.name: damage.detail for damage in strays}
@@ -416,10 +416,10 @@ def _remotes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 
 
 def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> None:
-    """Delete files that `reg doctor` named. The caller asserts that the commands that left the notes have ended.
+    """Delete files that `reg doctor` named. The caller asserts that the commands that wrote them have ended.
 
-    If one path is refused, nothing is deleted: NotFoundError if the file does not exist, InputError if it belongs to the
-    registry, ConflictError if the command that left the file runs.
+    If one file is refused, nothing is deleted: NotFoundError if the file does not exist, InputError if it belongs to the
+    registry, ConflictError if the command that wrote it still runs.
     """
     files = {file.path: file for file in remote.files()}
     for path in paths:

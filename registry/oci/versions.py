@@ -275,7 +275,7 @@ def fetch_version(
 def _read_statements(
     client: OciClient, subject: Digest
 ) -> Iterator[tuple[bytes, str, tuple[Digest, str] | None]]:
-    """Yield each statement, its type, an evaluation's artifact and verdict. RemoteError if too many, IntegrityError if bad."""
+    """Yield each statement, its type, an evaluation's artifact and verdict. RemoteError or IntegrityError if malformed."""
     referrers, size = client.referrers(subject, STATEMENTS), 0
     for entry in referrers:
         layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)

@@ -54,7 +54,7 @@ MAX_WORDS = 20
 
 
 class CatalogError(Exception):
-    """A catalog that cannot be used. The message continues the words "the catalog of PLACE"."""
+    """A catalog cannot be used. The message is the end of a sentence that begins with "the catalog of PLACE"."""
 
 
 class LaterFormatError(CatalogError):
@@ -72,8 +72,8 @@ class Header(msgspec.Struct, omit_defaults=True):
 
 
 class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A model as of its log's `head`, with the token of its index file; or `damage`, the reason why it cannot be read. From
-    `manifest` on, fields describe the newest release; `size` counts bytes that are here. `find_models` fills the last 3.
+    """A model when its log ended at `head`. `token` identifies its index file; `damage` is the reason if it cannot be read.
+    From `manifest` on, fields describe the newest release; `size` counts present files. `find_models` fills the last three.
     """
 
     name: str
@@ -97,7 +97,7 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Piece(msgspec.Struct, omit_defaults=True, gc=False):
-    """Artifacts of a model as of its log's `head`, by version and path. `gaps` says why other artifacts are missing."""
+    """Artifacts of a model when its log ended at line `head`. `gaps` are the reasons why other artifacts are missing."""
 
     name: str
     head: str
@@ -112,10 +112,10 @@ _TYPES: Mapping[FieldKind, tuple[Any, Any]] = {
     FieldKind.FLAG: (bool, False),
     FieldKind.LIST: (list[str], msgspec.field(default_factory=list)),
 }
-"""For each kind of field that always has a value, its type and its default."""
+"""The type and the default of a field, by its kind."""
 _FIELDS = {name: _TYPES[kind] for name, kind in FIELDS.items()}
 for _name in ("family", "latency", "license", "min_recall", "opset", "ort_format", "profile", "task"):
-    _FIELDS[_name] = _FIELDS[_name][0] | None, None  # these may be unknown
+    _FIELDS[_name] = _FIELDS[_name][0] | None, None  # the value may be unknown
 _FIELDS |= dict.fromkeys(LABELLED, (dict[str, float], msgspec.field(default_factory=dict)))
 _FIELDS |= {"name": (str, ""), "held": (bool, True)}
 Artifact: Any = msgspec.defstruct(
@@ -132,7 +132,7 @@ _ARTIFACTS: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[Artifact
 
 
 class Catalog:
-    """A catalog in memory. `time` is the time of its publication, None for a catalog made from index files."""
+    """A catalog in memory. `time` is the time of its publication; None if it was made here from index files."""
 
     def __init__(self, registry_id: str, time: str | None = None) -> None:
         self.registry_id = registry_id
@@ -142,12 +142,12 @@ class Catalog:
         self.touch()
 
     def touch(self) -> None:
-        """Record that the lines changed: `revision` gets a number that is unique in this process."""
+        """Give the catalog a new `revision`, after a change of its lines: a number that is unique in this process."""
         self.revision = next(REVISIONS)
 
     @classmethod
     def decode(cls, lines: Iterator[bytes], registry_id: str) -> "Catalog":
-        """Read a catalog's first part, the models. CatalogError if it is malformed, or belongs to another registry."""
+        """Read the first part of a catalog, the models. CatalogError if malformed, or of another registry."""
         header = _decoded(_HEADER.decode, next(lines, b""))
         if header.format != FORMAT:
             raise CatalogError("is not a catalog")
@@ -165,7 +165,7 @@ class Catalog:
         return catalog
 
     def add_pieces(self, lines: Iterable[bytes]) -> None:
-        """Read the second part, but skip unknown models. If the part is malformed, raise CatalogError and change nothing."""
+        """Read the second part, the artifacts of known models. If it is malformed, raise CatalogError and change nothing."""
         pieces: dict[str, list[Piece]] = {}
         artifacts = 0
         for line in lines:
@@ -190,11 +190,11 @@ class Catalog:
             yield from (msgspec.json.encode(piece) + b"\n" for piece in pieces)
 
     def fitting(self, pattern: str = "*") -> list[ModelLine]:
-        """Return the models with names that match a shell pattern, sorted by name, including damaged models."""
+        """Return the models whose names match a shell pattern, sorted by name, including damaged models."""
         return [self.models[name] for name in fnmatch.filter(sorted(self.models), pattern)]
 
     def readable(self, pattern: str = "*") -> list[ModelLine]:
-        """Return the models with names that match a shell pattern, sorted by name, without damaged models."""
+        """Return the models whose names match a shell pattern, sorted by name, without damaged models."""
         return [model for model in self.fitting(pattern) if model.damage is None]
 
     def damages(self, pattern: str = "*", artifacts: bool = False) -> list[str]:
@@ -226,7 +226,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Read the index files that changed. A part that cannot be read is damage; the next update tries to read it again."""
+        """Read the index files that changed (`names`: only these). What cannot be read is damage until a later update."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -251,7 +251,7 @@ class Catalog:
         return all(piece.head == model.head and not piece.gaps for piece in pieces)
 
     def _contents(self, name: str) -> "Contents":
-        """Return, by manifest, the artifacts of a model that were read earlier."""
+        """Return the artifacts of a model that were read earlier, by manifest."""
         contents, first = Contents(), dict[str, str]()
         for artifact in self._artifacts(name):
             if first.setdefault(artifact.manifest, artifact.version) == artifact.version:
@@ -259,7 +259,7 @@ class Catalog:
         return contents
 
     def _set(self, line: ModelLine, pieces: list[Piece] | None) -> None:
-        """Replace the line of a model, and its pieces unless they are None."""
+        """Replace the line of a model, and the model's pieces (None: keep them)."""
         before = self.models.get(line.name)
         if before is not None and (before.newest, before.manifest) == (line.newest, line.manifest):
             line.published, line.description, line.words = before.published, before.description, before.words
@@ -275,7 +275,7 @@ Contents = dict[str, list[dict[str, Any]]]
 
 
 def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:
-    """Yield the lines of a file, with line ends. CatalogError if the file is damaged, or if it or a line is too large."""
+    """Yield the lines of a file, with line ends. CatalogError if the file is damaged, or the file or a line is too large."""
     try:
         while line := readline(MAX_CATALOG_LINE_BYTES + 1):
             max_bytes -= len(line)
@@ -294,12 +294,12 @@ def _decoded(decode: Callable[[Any], Any], data: bytes | msgspec.Raw) -> Any:
 
 
 def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
-    """Apply `read` to all items; to several at a time if the registry is on another machine, since each costs a request."""
+    """Apply `read` to each item, for a registry on another machine several at a time, since each call needs a request."""
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
 class _File(msgspec.Struct, gc=False):
-    """A file of a summary; only an artifact has a format, and sidecar files."""
+    """A file in a summary. Only artifacts have a format and sidecar files."""
 
     path: str
     digest: str
@@ -317,14 +317,14 @@ class _Summary(msgspec.Struct, gc=False):
 
 
 class _Entry(VersionEntry, frozen=True, gc=False):
-    """The entry of a version, whose digests are only checked when the artifacts are read."""
+    """The entry of a version. Its digests are checked later, when the artifacts are read."""
 
     manifest: str  # type: ignore[assignment]
     yanks: tuple[str, ...] = ()  # type: ignore[assignment]
 
 
 class _State(msgspec.Struct, gc=False):
-    """The fields of a state line or a checkpoint that a list of models needs. The others are not read: half the time."""
+    """The fields of a state line, or checkpoint, for a list of models. Leaving out other fields halves the time to read."""
 
     registry: str = ""
     name: str = ""
@@ -338,7 +338,7 @@ class _State(msgspec.Struct, gc=False):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Read the line of a model; if `contents` has the name, also read the artifacts that `contents` lacks."""
+    """Read the line of a model. If `contents` has the model, also read the model's artifacts that `contents` lacks."""
 
     def read(index: IndexFile | None) -> tuple[ModelLine, list[Piece] | None]:
         line = _read_line(reader, name, tokens[name], index)
@@ -351,7 +351,7 @@ def read_model(
         line, pieces = read_consistently(reader, name, read, IndexFile(data, "") if data else None)
         gaps = pieces[0].gaps if pieces else ()
         if gaps and _read_line(reader, name, "", reader.read_index(name)).head != line.head:
-            return read_model(reader, name, tokens, contents)  # a version went meanwhile
+            return read_model(reader, name, tokens, contents)  # a version was deleted meanwhile
         return line, pieces
     except RegError as error:
         if error.family not in ("input", "not-found", "integrity", "environment"):
@@ -361,7 +361,7 @@ def read_model(
 
 
 def _read_line(reader: RegistryReader, name: str, token: str, index: IndexFile | None) -> ModelLine:
-    """Read a model's line from the state line of its index file. The log is not replayed: only `verify` does this."""
+    """Read a model's line from the state line of its index file, without a replay of the log (`verify` does this)."""
     if index is None:
         raise unknown_model(name, reader)
     data = index.data
@@ -389,7 +389,7 @@ def _read_line(reader: RegistryReader, name: str, token: str, index: IndexFile |
 
 
 def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> list[Piece]:
-    """Return the artifacts of an index file in one or more pieces. The first piece's `gaps` say why some cannot be read."""
+    """Return the artifacts of an index file in pieces. `gaps` of the first piece says why some artifacts cannot be read."""
     state = decode_json(data[: data.find(b"\n")], State, "its state line")
     entries: Mapping[Version, VersionEntry] = state.versions
     if state.checkpoint is not None:
@@ -439,7 +439,7 @@ def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> lis
 def find_models(
     catalog: Catalog, reader: RegistryReader, words: str, after: str, limit: int
 ) -> tuple[list[ModelLine], int]:
-    """Find the models whose texts have all words. Return the first ones after a name, and the number of all."""
+    """Return up to `limit` models whose texts contain all words, with names after `after`; and the number of all matches."""
     parts = dict.fromkeys(_folded(words).split())
     if len(parts) > MAX_WORDS:
         raise InputError(f"{len(parts)} words are too many for one search", f"use at most {MAX_WORDS}")
@@ -457,7 +457,7 @@ def find_models(
 
 
 def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine]) -> None:
-    """Read description, words and time of newest releases. Skip unreadable ones: the model's page shows the error."""
+    """Read description, words and time of the models' newest releases. Skip unreadable releases: their pages show the error."""
     for model in models:
         if model.manifest is None or model.newest is None or model.words is not None:
             continue

@@ -1,4 +1,4 @@
-"""Catalogs in two places: in `local/` of a registry on this machine, and published in a registry by a job.
+"""Catalogs in two places: `local/` of a registry on this machine, and, published by a job, the tree of a registry.
 
 A catalog that is missing, damaged or belongs to another registry is made again from the index files, which takes longer
 but gives the same answers. Every user who may write to a registry can write any bytes into the published catalog,
@@ -52,7 +52,7 @@ class LocalCatalog:
         self._has_pieces = False
 
     def refresh(self, pattern: str = "*", artifacts: bool = False, progress: Progress = SILENT) -> Catalog:
-        """Update and return the catalog; with `artifacts`, include the artifacts of models whose name matches `pattern`."""
+        """Update and return the catalog. `artifacts`: include the artifacts of models whose names match `pattern`."""
         catalog, registry_id = self._catalog, self._store.registry_id
         if catalog is None or catalog.registry_id != registry_id:
             catalog, self._has_pieces = Catalog(registry_id), False
@@ -86,12 +86,12 @@ def read_remote(
     progress: Progress = SILENT,
     max_age: int | None = None,
 ) -> Catalog:
-    """Return the published catalog of a remote; without a usable one, make a catalog from all index files.
+    """Return the published catalog of a remote. If it cannot be used, make a catalog from all index files.
 
     A pattern without wildcards reads the index file of that one model.
 
     Args:
-        tell: receives a sentence for the user, which says why the published catalog cannot be used.
+        tell: receives a sentence for the user if the published catalog cannot be used.
         artifacts: also read the artifacts of models whose name matches.
         max_age: the greatest allowed age of the published catalog in seconds; 0 ignores the catalog, None allows any age.
     """
@@ -125,12 +125,12 @@ def read_remote(
 
 
 def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
-    """Return the published catalog and its token; None if there is none. It is read from `copy` if it has not changed."""
+    """Return the published catalog and its token, if any. An unchanged catalog is read from the file `copy`."""
     files, former = innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
             first, _, data = read_bounded(copy, 2 * MAX_DOCUMENT_BYTES).partition(b"\n")
-            url, token = msgspec.json.decode(first, type=tuple[str, str])  # its origin
+            url, token = msgspec.json.decode(first, type=tuple[str, str])  # the place and token of the copy
             former = (data, token) if url == reader.url else None
     stored = files.read_file(CATALOG, (b"", former[1]) if former else None)
     if stored is None or (former is not None and stored[1] == former[1]):
@@ -142,7 +142,7 @@ def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
 
 
 def _decoded(stored: StoredObject, registry_id: str, artifacts: bool = True) -> Catalog:
-    """Decode a published catalog, with its artifacts if `artifacts`. CatalogError if the catalog cannot be used."""
+    """Decode a published catalog; `artifacts`: its second part too. CatalogError if the catalog cannot be used."""
     if len(stored[0]) > MAX_DOCUMENT_BYTES:
         raise CatalogError("is too large")
     with gzip.open(BytesIO(stored[0])) as file:
@@ -166,7 +166,7 @@ def age_of(time: str | None) -> float:
 
 
 class CatalogPublication(NamedTuple):
-    """The report about a published catalog: time, numbers of models and artifacts, size in bytes, and the omitted damage."""
+    """A published catalog: its time, the numbers of models and artifacts, its size in bytes, and the damage left out."""
 
     time: str
     models: int

@@ -1,8 +1,8 @@
 """The files by which a reader protects itself: the known head of each log, and the trust file. Imports little.
 
-A log only grows. So a log that is read must be the known log, maybe with new lines, or an earlier state of it, and its
-state line must follow from its lines. `KnownHeads` keeps the last accepted head in `heads/<registry id>/<name>.json` of
-the user's state directory. Files are replaced atomically, and the head of a rejected log is never saved.
+A log only grows. So a log that is read must begin with the known log, or be an earlier state of it, and its state line must
+follow from its lines. `KnownHeads` keeps the head (last line) of the last accepted log in `heads/<registry id>/<name>.json`
+of the user's state directory. Files are replaced atomically, and the head of a rejected log is never saved.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ if TYPE_CHECKING:
     from onnxreg.schema.inputs.trust_file import Trust
 
 MAX_REMEMBERED_LINES = 256
-"""The most digests of lines in a known head. They show whether a shorter log is an earlier state or another log."""
+"""The most digests of lines in a known head. By these, a shorter log is recognized as an earlier state, or another log."""
 MAX_PLACES = 32
 """The most places (copies of a registry) in a known head."""
 
 
 class RollbackError(IntegrityError):
-    """Rules 1 to 3: a place lost lines, or is too far behind to compare, or its log of policies lost or changed lines."""
+    """Rules 1 to 3 of `observe`: a place lost lines, is too far behind to compare, or its log of policies was changed."""
 
 
 class ChangedStateError(IntegrityError):
-    """Rules 5 and 6: the state changed without a new line, or the sealed part of the log changed."""
+    """Rules 5 and 6 of `observe`: the state changed without a new line, or the sealed part of the log changed."""
 
 
 class ChangedSummaryError(IntegrityError):
-    """Rule 7: the summary of a manifest changed, and now contradicts the manifest."""
+    """Rule 7 of `observe`: the summary of a manifest changed, and now contradicts the manifest."""
 
 
 class KnownHead(Record, frozen=True):
     """The last accepted index file of a log: the number of log lines (`seq`), and the digest of the file (`index`).
 
-    `lines` are the digests of the newest lines; the last one is the head. `state` is line 1; None for the log of policies.
+    `lines` are the digests of the newest log lines, the head last. `state` is the file's first line (log of policies: None).
     `places` has the most lines that each place ever had. `trust` is the digest (hex) of the trust file that was met, or "".
     """
 
@@ -88,7 +88,7 @@ class KnownHead(Record, frozen=True):
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
     def at(self, origin: str, seq: int) -> KnownHead:
-        """Return this head with the number of lines that a place has. The recorded number of a place never shrinks."""
+        """Copy the head, with `seq` recorded as the number of lines at the place `origin`, unless more were recorded."""
         places = [item for item in self.places.items() if item[0] != origin][-MAX_PLACES + 1 :]
         return self.replace(places=dict([*places, (origin, max(seq, self.places.get(origin, 0)))]))
 
@@ -102,10 +102,10 @@ def observe(
     fetch: Fetch,
     url: str | None = None,
 ) -> KnownHead | None:
-    """Check an index file `data` from the place `origin` (`url` in errors), and return the new known head.
+    """Compare an index file `data`, from the place `origin` (`url` in errors), with the head `before`; return the new head.
 
-    If the place has no file (`data` is None) and never had one, return `before`. If the place is only behind another place,
-    return a head with more lines than the file; an earlier log of policies, which has no state, is refused at any place.
+    If the place has no file (`data` is None) and never had one, return `before`. If the place is only behind other places,
+    the head keeps their lines; but an earlier log of policies is always refused, because it has no state to compare.
     Raise the IntegrityError whose class names the broken rule; ForkError for rules 3 and 4.
     """
     url = url or origin
@@ -116,7 +116,7 @@ def observe(
         lines = f"line {seq} is {line.short}..., and was {before.short}... when last seen"
         return ForkError(f"history of {name} was rewritten: {lines}", reset)
 
-    # 1. A file that was there is there, and is an index file of this log: a chain up to the head that its state names.
+    # 1. A place that had the file still has it, and it is an index file: a chain of lines up to the head in its state.
     if data is None:
         if before is None or not (had or name == POLICY_LOG):
             return before
@@ -127,13 +127,13 @@ def observe(
     if name == POLICY_LOG:
         return _observe_policies(before, registry, data, origin, url, reset)
     log = Log.decode(data, registry, name, fetch, url)
-    # 2. At first contact, the state is what checkpoint and lines say.
+    # 2. At the first contact, the state must follow from checkpoint and lines.
     if before is None or before.state is None:
         log.check()
         lines = tuple(line.digest for line in log.tail) or (log.head,)
         return KnownHead(log.seq, digest, lines, log.state).at(origin, log.seq)
     state = before.state
-    # 3. A shorter log is a beginning of the known one, and this place never had more.
+    # 3. A shorter log must be a beginning of the known log, at a place that never had more lines.
     if log.seq < before.seq:
         remembered = before.digest_at(log.seq)
         if remembered is not None and remembered != log.head:
@@ -147,26 +147,26 @@ def observe(
         log.check()
         is_sealed_alike = (log.state.segments, log.state.checkpoint) == (state.segments, state.checkpoint)
         if not is_sealed_alike or not log.state.summaries.items() <= state.summaries.items():
-            log.prove()  # what was true then follows from the lines and the manifests
+            log.prove()  # the earlier state must follow from lines and manifests
         return before.at(origin, log.seq)
-    # 4. A log of the same length or more has the known head.
+    # 4. A log of the same length, or longer, must have the known head.
     if (line := log.digest_at(before.seq)) != before.head:
         raise fork(before.seq, line, before.head)
     try:
-        # 5. What was sealed stays, and what is sealed now follows from it.
+        # 5. Sealed segments must stay, and a new checkpoint must follow from the known one.
         _check_sealed(state, log)
-        # 6. The state follows from the checkpoint and the lines; without new lines it is the known one.
+        # 6. The state must follow from checkpoint and lines; without new lines, it must be the known state.
         log.check()
         if log.seq == before.seq and log.state.replace(summaries=state.summaries) != state:
             raise ChangedStateError(f"the log of {name} is as it was, and its state is not", reset)
-        # 7. A summary of a manifest stays.
+        # 7. The summary of a manifest must stay.
         for version, summary in log.state.summaries.items():
             former = state.summaries.get(version, summary)
             if summary != former and summary.manifest == former.manifest:
                 problem = f"the index says other things of {name}:{version} than before"
                 raise ChangedSummaryError(problem, VERIFY_ADVICE)
     except (StateError, ChangedStateError, ChangedSummaryError) as error:
-        # 8. If not, the known state may be of a place that was damaged: the whole log and the manifests decide.
+        # 8. If 5, 6 or 7 fails, the known state may be the damaged one: the whole log and the manifests decide.
         try:
             log.prove()
         except RegError:
@@ -194,7 +194,7 @@ def _check_sealed(before: State, log: Log) -> None:
 def _observe_policies(
     before: KnownHead | None, registry: str, data: bytes, origin: str, url: str, reset: str
 ) -> KnownHead:
-    """Apply rules 3 and 4 to the log of policies, which has no state."""
+    """Apply rules 3 and 4 of `observe` to the log of policies, which has no state."""
     from onnxreg.schema.gates.policy import PolicyLog
 
     digests = tuple(line.digest for line in PolicyLog.decode(data, registry).lines)
@@ -260,12 +260,12 @@ class KnownHeads:
         near: Sequence[BlobReader] = (),
         is_own: bool = False,
     ) -> IndexFile | None:
-        """Read an index file, check it by `observe` and, if it is new, by the trust file; then remember it.
+        """Read an index file, check it by `observe` and, if it changed, by the trust file; then save it as the known head.
 
         If a check fails, the newest index file is read and checked instead: an old file from a cache or a pinned commit is
-        no rollback, and a collector may have deleted its blobs. A place that is behind another one is only reported. Raise
-        ForkError or IntegrityError if the newest file contradicts the known head or lacks a required signature. `is_own`
-        ignores the trust file, which is about other people; `near` may have sealed parts of the log.
+        no rollback, and a collector may have deleted its blobs. A place that is behind other places is only reported. Raise
+        ForkError or IntegrityError if the newest file contradicts the known head or lacks a required signature. `is_own`:
+        ignore the trust file, which is about other people. `near`: readers that may have sealed parts of the log.
         """
         before = self.read(reader.registry_id, name)
         index = reader.read_index(name, cached)
@@ -279,15 +279,15 @@ class KnownHeads:
         return index
 
     def check_own(self, store: RegistryReader, name: str, *near: BlobReader) -> None:
-        """Check a log of the user's own registry before a change. Raise IntegrityError or ForkError if it was rewritten."""
+        """Check a log of the user's own registry before a change. Raise IntegrityError or ForkError if others rewrote it."""
         if self.knows(store.registry_id, name):
             self.read_index(store, name, near=near, is_own=True)
 
     def remember(self, store: RegistryReader, name: str, index: IndexFile | None) -> None:
-        """Remember an index file that this user just wrote, so that a later loss of the file is noticed."""
+        """Save an index file that this user just wrote as the known head, so that a later loss of the file is noticed."""
         try:
             self._accept(store, name, index, self.read(store.registry_id, name), is_own=True)
-        except (IntegrityError, MissingBlobError):  # another writer, and its collector, was quicker
+        except (IntegrityError, MissingBlobError):  # another writer came later, and its collector
             self.read_index(store, name, is_own=True)
 
     def reset(self, registry_id: str, name: str | None = None) -> list[str]:
@@ -384,7 +384,7 @@ def checked_reader(reader: RegistryReader, known_heads: KnownHeads) -> RegistryR
     return reader if isinstance(reader, ReaderWrapper) else CheckedReader(reader, known_heads)
 
 
-# The trust file of the user on this machine. New entries are appended, so the lines that a person wrote do not change.
+# The user's trust file: new entries are appended, so that lines by a person stay unchanged.
 
 
 def load_trust() -> Trust:
@@ -420,7 +420,7 @@ def add_key(name: str, text: str, models: Collection[str]) -> Path:
     public, trust, path = PublicKey.parse(text), load_trust(), trust_file()
     if (key := trust.keys.get(public.id) or trust.named(name)) is not None:
         raise ConflictError(f"{path} has key {key.name} already", "edit the file to change it")
-    words = {"key": str(public), "models": list(models)}  # TOML takes JSON's strings
+    words = {"key": str(public), "models": list(models)}  # a JSON string is a TOML string
     lines = [f"[keys.{json.dumps(name, ensure_ascii=False)}]"]
     lines += [f"{word} = {json.dumps(value, ensure_ascii=False)}" for word, value in words.items() if value]
     with host_errors(f"writing {path}"):

@@ -93,7 +93,7 @@ class SignatureVerdict:
 
 
 class SignatureJudge(NamedTuple):
-    """Judges signatures on one model in one registry. `digest_at` returns a line's digest; only revoked keys need it."""
+    """Judges signatures on one model in one registry. `digest_at` gives the digest of a line, to judge a revoked key."""
 
     trust: Trust
     registry: str
@@ -101,7 +101,7 @@ class SignatureJudge(NamedTuple):
     digest_at: Callable[[int], Digest | None]
 
     def verdict(self, keyid: str, signature: bytes, data: bytes, seq: int) -> SignatureVerdict:
-        """Judge a signature over `data`. Line `seq` contains the data, or names the statement that does."""
+        """Judge a signature over `data`, which is in line `seq` of the log, or in a statement that this line names."""
         if (key := self.trust.keys.get(keyid)) is None:
             return SignatureVerdict("unknown", keyid)
         if not is_valid(key.key, signature, data):
@@ -129,7 +129,7 @@ class SignatureJudge(NamedTuple):
         return self.verdict(signature.keyid, signature.sig, covered, line.seq)
 
     def envelope(self, envelope: Envelope | None, seq: int) -> list[SignatureVerdict]:
-        """Judge the signatures of a statement that line `seq` names; [] if there is no envelope."""
+        """Judge the signatures in the envelope of a statement that line `seq` names; [] for an unsigned statement."""
         if envelope is None:
             return []
         return [self.verdict(item.keyid, item.sig, envelope.signed, seq) for item in envelope.signatures]
@@ -164,7 +164,7 @@ class RecordedStatement(NamedTuple):
         return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
 
     def report(self, kind: str) -> Any:
-        """The evaluation or proof of the statement; None if its kind is not `kind`. Raise InputError if malformed."""
+        """Return the report in a statement of this `kind` (`evaluation`, `proof`); else None. InputError if malformed."""
         if self.kind != kind:
             return None
         from onnxreg.schema.gates.statements import FaithfulnessReport, read_evaluation
@@ -179,7 +179,7 @@ class RecordedStatement(NamedTuple):
 
 
 def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
-    """The evaluation that an event names; None if the statement is of another kind.
+    """Read the evaluation that an event names; None if the event names a statement of another kind.
 
     Raise IntegrityError if the evaluation is malformed, or the event contradicts the statement.
     """
@@ -212,7 +212,7 @@ def check_timing(log: Log, event: Timing) -> None:
 
 
 def audit_timings(log: Log) -> Iterator[tuple[str, str]]:
-    """Yield a fault for each event whose speeds differ from those in its document."""
+    """Yield kind and description of a fault for each timing event whose speeds differ from its document."""
     tombstones = set(log.tombstones)
     for _, event in log.events(Timing):
         try:
@@ -223,7 +223,7 @@ def audit_timings(log: Log) -> Iterator[tuple[str, str]]:
 
 
 def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
-    """The attestations of a manifest, and of its artifacts in any manifest, except those whose statement was taken down."""
+    """List the events with a statement about a manifest, or about its artifacts; not if the statement was taken down."""
     tombstones = set(log.tombstones)
     artifacts = {artifact.digest for artifact in manifest.artifacts}
     events = (event for _, event in log.events(Attest) if event.statement not in tombstones)
@@ -231,10 +231,10 @@ def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
 
 
 def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
-    """Yield the proofs among these attestations, oldest first, each with the trusted keys that signed it validly.
+    """Yield the proofs that these events name, oldest first, each with the names of the trusted keys that signed it.
 
     The same report by the same signers is yielded once, at its first line, so a repetition does not look newer.
-    Malformed statements are skipped, as they prove nothing.
+    Malformed statements are skipped, since they prove nothing.
     """
     from onnxreg.schema.gates.statements import RecordedProof
 
@@ -257,7 +257,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
 
 
 class SignedStatement(NamedTuple):
-    """A signature on a version or, if `version` is None, on an evaluation; line `seq` with `event` names the statement."""
+    """A signature on a version or (`version` is None) an evaluation. `event`, in line `seq`, names the signed statement."""
 
     seq: int
     event: Attest
@@ -268,8 +268,8 @@ class SignedStatement(NamedTuple):
 def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Iterator[SignedStatement]:
     """Yield the signatures on the versions of a model and on later evaluations, oldest first.
 
-    A signature is `invalid` if its statement is missing, or contradicts the event or manifest. Statements that were taken
-    down and proofs, which only gates read, are skipped. With `only`, yield just signatures on versions with this manifest.
+    A signature is `invalid` if its statement is missing, or contradicts the event or manifest. Skipped are statements that
+    were taken down, and proofs, which only gates read. `only`: yield only signatures on versions with this manifest.
     """
     judge, tombstones = judge_for(log, trust), set(log.tombstones)
     for seq, event in log.events(Attest):
@@ -301,7 +301,7 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
 
 
 def _released(log: Log, event: Attest, release: Statement) -> tuple[Version, str]:
-    """The version that a release statement is about, and the error in the statement ("": no error)."""
+    """Return the version in a release statement, and the error in the statement ("": no error)."""
     version = released_version(release)
     entry, digest = log.versions.get(version), event.manifest
     if entry is None or (release.name, release.digest) != (log.name, digest):
@@ -319,7 +319,7 @@ def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) ->
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -> None:
     """Raise IntegrityError if a log does not meet the requirements of the trust file.
 
-    All lines of the log are read. The state in `index`, except its unknown keys, must follow from them.
+    All lines of the log are read. The state in `index` must follow from the lines, except unknown keys of the state.
     """
     if name == POLICY_LOG:
         from onnxreg.schema.gates.policy import PolicyLog
@@ -350,9 +350,9 @@ def enforce_policies(trust: Trust, log: PolicyLog) -> None:
 def unauthorized_policies(
     trust: Trust, registry: str, lines: Sequence[LogLine]
 ) -> Iterator[tuple[frozenset[str], str]]:
-    """Yield, for each policy that is not signed by a key in the previous policy's `signed_by`, these keys and an error.
+    """Yield an error for each policy that is not signed by one of the keys that the previous policy names; and these keys.
 
-    The key must be in the trust file, if only for other models. Raise IntegrityError if a policy cannot be read.
+    The signing key must be in the trust file, if only for other models. Raise IntegrityError if a policy cannot be read.
     """
     from onnxreg.schema.gates.policy import policy_of
 
@@ -383,9 +383,9 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
-    """Count the lines at the start of a log that need no signature. Raise IntegrityError if the log lacks the anchor.
+    """Count the lines at the start of a log that need no signature: the lines up to the anchor that the trust file states.
 
-    Without an anchor, at least the last line needs a signature, which covers all earlier lines.
+    Raise IntegrityError if the log lacks the anchor. Without an anchor, at least the last line needs a signature.
     """
     anchor = need.anchor(registry, name)
     if anchor is None:
@@ -399,7 +399,7 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
 
 
 def audit_signatures(trust: Trust, log: Log) -> Iterator[tuple[str, str]]:
-    """Yield a fault for each wrong signature of a model, and for each missing signature that is required."""
+    """Yield kind and description of each fault in a model's log: a wrong signature, or a missing one that is required."""
     try:
         check_lines(trust, log.registry, log.name, log.lines())
         statements = list(signed_statements(log, trust))
@@ -417,7 +417,7 @@ def audit_signatures(trust: Trust, log: Log) -> Iterator[tuple[str, str]]:
 
 
 def unsigned(trust: Trust, log: Log, statements: Sequence[SignedStatement]) -> list[Version]:
-    """The usable versions that lack a required signature; `statements` are all signatures of the model."""
+    """List the usable versions that lack a required signature. `statements` has all signatures of the model."""
     needs = [need for need in trust.required(log.registry, log.name) if need.versions]
     good = [{item.version for item in statements if _counts(item.verdict, need)} for need in needs]
     entries = log.versions.items()
@@ -459,9 +459,9 @@ def attest(
 ) -> tuple[Artifact, EvaluationDocument, str]:
     """Record an evaluation as a blob and an event, signed if a key is given. A repeated call changes nothing.
 
-    Return the artifact, the evaluation, and the state of the artifact from now on.
-    Raise InputError if the report (`label` in errors) is malformed, is about no artifact of the version, or was made
-    against another parent than the artifact's.
+    Return the artifact, the evaluation, and the state of the artifact from now on. Raise InputError if the report (`label`
+    in errors) is malformed, is about a file that is not an artifact of the version, or compares it with a file that is
+    not its parent.
     """
     from onnxreg.schema.gates.statements import EVALUATION, read_evaluation
 
@@ -482,14 +482,14 @@ def attest(
 def attest_proof(
     decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
 ) -> None:
-    """Record a proof, in the same way in which `attest` records an evaluation."""
+    """Record a proof as a blob and an event, signed if a key is given. Raise InputError if it is about no artifact."""
     _artifact(published, report.artifact, "the proof")
     data = _signed(PROVEN, report.artifact, report.encode(), key)
     decisions.attest(published.ref, data, MEDIA_TYPE if key else PROOF)
 
 
 def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
-    """Record a benchmark as `attest` records an evaluation; latencies are compared with full precision. No gate uses it."""
+    """Record a benchmark as a blob and an event. InputError if it compares an artifact with a file in reduced precision."""
     from onnxreg.schema.gates.statements import FULL_PRECISION, BenchmarkDocument
 
     precisions = {item.digest: item.precision for item in published.manifest.artifacts}
@@ -501,14 +501,14 @@ def attest_benchmark(decisions: Decisions, published: Release, report: bytes, la
 
 
 def _signed(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKey | None) -> bytes:
-    """A report about an artifact, in an envelope if there is a key."""
+    """Return the bytes of a report about an artifact; with a key, of a signed envelope around the report."""
     if key is None:
         return report
     return sign_statement(Statement.of(predicate_type, artifact, canonical.decode(report)), key).encode()
 
 
 def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
-    """The artifact of a version that has this digest. Raise InputError if no artifact has it."""
+    """Find a version's artifact by digest. Raise InputError, about `subject`, if no artifact has the digest."""
     for artifact in published.manifest.artifacts:
         if artifact.digest == digest:
             return artifact
@@ -517,7 +517,7 @@ def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
 
 
 def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) -> dict[str, RecordedProof]:
-    """Return, by path, the newest proof of each artifact; the newest signed one, if any proof of it is signed."""
+    """Return the newest proof of each artifact, by path. If an artifact has signed proofs, take the newest signed proof."""
     children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
     latest: dict[str, RecordedProof] = {}
     proofs = recorded_proofs(log, attestations(log, digest, manifest), trust) if children else ()
@@ -538,7 +538,7 @@ def proofs_by_path(reader: RegistryReader, version: Release, trust: Trust) -> di
 
 
 def read_benchmarks(reader: RegistryReader, version: Release) -> list[BenchmarkDocument]:
-    """The benchmarks of a version, oldest first. Raise NotFoundError or IntegrityError if a document cannot be read."""
+    """Read the benchmarks of a version, oldest first. Raise NotFoundError or IntegrityError if a document is unreadable."""
     from onnxreg.schema.gates.statements import BenchmarkDocument
 
     log = load(reader, version.name, index=version.index)
@@ -548,12 +548,12 @@ def read_benchmarks(reader: RegistryReader, version: Release) -> list[BenchmarkD
 
 
 def word_of(event: Event) -> str:
-    """The word for the kind of an event; a channel's move with evidence is called a promotion."""
+    """Return the word for an event on pages and in lists: its kind, or `promote` for a channel's move with evidence."""
     return "promote" if isinstance(event, Tag) and event.evidence is not None else event.kind
 
 
 def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
-    """The words that describe the event of line `seq`, except channel and version; `judge` names a statement's signers."""
+    """Return the details of the event in line `seq`, except channel and version. `judge` names a statement's signers."""
     match event:
         case Attest():
             return [_describe(event, seq, reader, judge)]
@@ -580,7 +580,7 @@ def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge)
 
 
 def _paths(reader: RegistryReader, manifest: Digest, name: str) -> dict[Digest, str]:
-    """The paths of a manifest's artifacts; none if the manifest cannot be read."""
+    """Return the paths of a manifest's artifacts by digest; {} if the manifest cannot be read."""
     with suppress(IntegrityError, NotFoundError):
         artifacts = read_manifest(read_blob(reader, manifest), manifest, name).artifacts
         return {artifact.digest: artifact.path for artifact in artifacts}
