@@ -231,7 +231,7 @@ def certificates(
         differences = None
         if recompute:
             with needs("evaluate", "reg certificates --recompute"):
-                from onnxreg.converters.evaluation.certificate import recompute as derive
+                from onnxreg.converters.evaluation.evaluate import recompute as derive
 
             differences = list(derive(document, partial(read_blob, reader), artifact.path))
         changed += map(str, differences or ())

@@ -179,8 +179,7 @@ def _check_takes(files: "UnpackedArtifact", kind: str) -> None:
 
 def _numbers(files: "UnpackedArtifact", file: Path) -> "Feed":
     """Read an image or a sound into the numbers that the graph takes."""
-    from onnxreg.converters.tasks.pixels import read_image
-    from onnxreg.converters.tasks.sound import read_sound
+    from onnxreg.converters.tasks.processed import read_image, read_sound
 
     image, sound = files.manifest.preprocessing, files.manifest.audio_preprocessing
     if image is not None and _takes(files.manifest, files.artifact) == IMAGE:
@@ -199,7 +198,7 @@ def _generate(
     max_tokens: int | None,
 ) -> "Answer":
     from onnxreg.converters.source.source_files import GENERATION_CONFIG
-    from onnxreg.converters.tasks.greedy import Generator, Rules, generate
+    from onnxreg.converters.tasks.generation import Generator, Rules, generate
 
     files = parts[0]
     tokenizer = _text_model(files).tokenizer

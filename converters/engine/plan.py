@@ -14,8 +14,8 @@ from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.converters.source.source_files import digest_file, row_files
 from onnxreg.converters.source.toolchain import distributions, package_versions, tools
 from onnxreg.converters.tasks import task_catalog
+from onnxreg.converters.tasks.checkpoint import Saved
 from onnxreg.converters.tasks.code import Consent
-from onnxreg.converters.tasks.saved import Saved
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.bounds import MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import InputError, about, suggest

@@ -29,7 +29,7 @@ from onnxreg.converters.evaluation.predict import Runner, artifact_runner
 from onnxreg.converters.evaluation.tokens import TextTokenizer, runs, tag_scheme
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG
-from onnxreg.converters.tasks.greedy import positions_of
+from onnxreg.converters.tasks.generation import positions_of
 from onnxreg.converters.tasks.task_catalog import ALIASES
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, InputError

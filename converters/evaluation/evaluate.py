@@ -1,19 +1,27 @@
-"""Evaluations: check the plan (suite and metrics) before hours of work, judge artifacts, write their certificates."""
+"""Evaluations: check the plan (suite and metrics) before hours of work, judge artifacts, write their certificates.
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+A certificate is an evaluation document (`schema.gates.statements`) with a record for each metric. It has aggregates only:
+no text, id, span or offset of the suite. `recompute` derives the verdict from the published item scores alone.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from onnxreg.converters.evaluation import certificate, metrics
+from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluators import EVALUATORS, Reading, TaskEvaluator, TokenSpans
 from onnxreg.converters.evaluation.latency import Latency, compare, typical_inputs
 from onnxreg.converters.evaluation.metric import (
+    LEVEL,
     LIBRARIES,
+    RESAMPLES,
+    SEED,
     EvaluationError,
     Floats,
     Judgement,
@@ -28,13 +36,16 @@ from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
-from onnxreg.converters.tasks.greedy import GENERATORS
+from onnxreg.converters.tasks.generation import GENERATORS
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, suggest
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
-from onnxreg.schema.gates.statements import FULL_PRECISION
+from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument, MetricRecord
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
-from onnxreg.schema.manifest.draft import Draft, Verdict
+from onnxreg.schema.log.state import CERTIFICATE, ITEM_SCORES
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 SCORES, SCORES_VERSION = "scores", 8
 """Kind and version of the cache's entries; raise the version if equal bytes get other scores, such as from other batches."""
@@ -42,6 +53,9 @@ DISTANCE_INPUTS = 48
 """The most inputs of a suite on which the distance between two files is measured."""
 BASE = "the graph in full precision"
 """The name of a parent that is not an output of the export."""
+CERTIFICATES = "certificates"
+RELATIVE_TOLERANCE = 1e-9
+"""Figures of two machines that differ by at most this share count as equal: they may add floats in another order."""
 Tables = tuple[list[ScoreTable], Mapping[str, Any]]
 """The scores of an artifact by each metric, and the facts about the suite that rules need."""
 
@@ -411,7 +425,7 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
         judgements = evaluation.judge(draft.root / path)
         state, reasons = combine([one.record for one in judgements])
         rules = ", ".join(dict.fromkeys(one.record.rule for one in judgements))
-        report = certificate.path_of(path)
+        report = path_of(path)
         checks = [
             check
             for one in judgements
@@ -422,7 +436,7 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
             verdict=Verdict(state, rules, reasons, suite.digest, report, suite.synthetic),
             fields={**artifact.fields, "checks": [*artifact.fields.get("checks", ()), *checks]},
         )
-        documents += certificate.write(
+        documents += write_certificate(
             artifacts[path], judgements, draft.root, request.item_scores, checks=checks, **facts
         )
     return replace(draft, artifacts=tuple(artifacts.values()), companions=tuple(documents))
@@ -450,3 +464,121 @@ def time_judged(
         if file is not None:
             progress.step(f"timing {artifact.path}")
             yield from evaluation.time(artifact.path, draft.root / artifact.path, name, file)
+
+
+@dataclass(frozen=True)
+class FigureDifference:
+    """A figure of a certificate that differs from the item scores. `metric` is "" for the verdict as a whole."""
+
+    metric: str
+    key: str
+    recorded: Any
+    recomputed: Any
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.metric or 'the verdict'}: {self.key} is {self.recorded}, recomputed {self.recomputed}"
+
+
+def write_certificate(
+    artifact: DraftArtifact, judgements: Sequence[Judgement], root: Path, item_scores: bool, **facts: Any
+) -> Iterator[DraftFile]:
+    """Write the certificate of a judged artifact below `root`, with the item scores if they are published; yield the files.
+
+    The same suite, source and artifact give the same bytes on any number of cores.
+
+    Args:
+        facts: further keys of the certificate.
+    """
+    path, verdict, records = path_of(artifact.path), artifact.verdict, []
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    for judgement in judgements:
+        records.append(judgement.record.to_json())
+        if item_scores:
+            file = f"{CERTIFICATES}/{artifact.path}.{judgement.metric.id}.csv"
+            (root / file).write_bytes(data := judgement.table.encode())
+            records[-1]["item_scores"] = {"path": file, "digest": str(Digest.of(data))}
+            yield DraftFile(ITEM_SCORES, file)
+    unit = "group" if any(one.record.groups < one.record.samples for one in judgements) else "item"
+    value = {
+        "format": "onnxreg-evaluation",
+        "format_version": 1,
+        "artifact": str(digest_file(root / artifact.path)),
+        "suite": str(verdict.suite),
+        "state": verdict.state,
+        "reasons": list(verdict.reasons),
+        "metrics": records,
+        "resampling": {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED},
+        **({} if verdict.synthetic is None else {"synthetic": verdict.synthetic}),
+        **facts,
+    }
+    document = EvaluationDocument.from_json(value, "certificate").to_json()
+    (root / path).write_bytes(canonical.encode(document) + b"\n")
+    yield DraftFile(CERTIFICATE, path)
+
+
+def recompute(
+    certificate: EvaluationDocument, read: Callable[[Digest], bytes], label: str
+) -> list[FigureDifference]:
+    """Compare every figure of a certificate with the item scores; return the differences.
+
+    Args:
+        read: returns the bytes of a published file.
+        label: the name of the certificate in messages.
+
+    Raises NotFoundError if no item scores were published, InputError if a metric is not installed or has another version
+    here, IntegrityError for scores that do not belong to the certificate.
+    """
+    records: list[MetricRecord] = []
+    differences: list[FigureDifference] = []
+    for recorded in certificate.metrics:
+        if recorded.item_scores is None:
+            raise NotFoundError(
+                f"{label} has no item scores, so its verdict cannot be recomputed",
+                "export again with --item-scores; by default reports hold aggregates only",
+            )
+        try:
+            table = ScoreTable.decode(read(recorded.item_scores.digest), recorded.item_scores.path)
+        except InputError as error:
+            raise IntegrityError(error.message) from error
+        metric = metrics.find(recorded.metric)()
+        metric.limit = recorded.limit
+        if metric.rule != recorded.rule:
+            raise IntegrityError(f"{label}: its rule and scores do not fit the metric {recorded.metric}")
+        if metric.version != recorded.version:
+            raise InputError(
+                f"{label} was judged by {recorded.metric} version {recorded.version}, this build has {metric.version}",
+                f"install the version of {recorded.package or 'onnxreg'} that wrote it",
+            )
+        try:
+            record = metric.judge(table, recorded.settings).record
+        except (ConversionError, InputError) as error:
+            raise IntegrityError(
+                f"{label}: the item scores do not fit the metric {recorded.metric}"
+            ) from error
+        records.append(record)
+        old, new = recorded.to_json(), record.to_json()
+        differences += [
+            FigureDifference(recorded.metric, key, old.get(key), new.get(key))
+            for key in sorted((old.keys() | new.keys()) - {"item_scores", "package"})
+            if not _same(old.get(key), new.get(key))
+        ]
+    state = combine(records)[0] if records else "unknown"
+    if state != certificate.state:
+        differences.append(FigureDifference("", "state", certificate.state, state))
+    return differences
+
+
+def path_of(artifact: str) -> str:
+    """The path of an artifact's certificate, from the artifact's path."""
+    return f"{CERTIFICATES}/{artifact}.json"
+
+
+def _same(old: Any, new: Any) -> bool:
+    if isinstance(old, list | tuple) and isinstance(new, list | tuple):
+        return len(old) == len(new) and all(map(_same, old, new))
+    if isinstance(old, float) and isinstance(new, float):
+        return math.isclose(old, new, rel_tol=RELATIVE_TOLERANCE, abs_tol=RELATIVE_TOLERANCE)
+    return bool(old == new)

@@ -24,8 +24,8 @@ from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import CONFIG, digest_file, read_json
 from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, load_tokenizer, read_config
-from onnxreg.converters.tasks.greedy import ENCODER, TOKENS
-from onnxreg.converters.tasks.sound import read_sound
+from onnxreg.converters.tasks.generation import ENCODER, TOKENS
+from onnxreg.converters.tasks.processed import read_sound
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert

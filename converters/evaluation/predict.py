@@ -21,7 +21,7 @@ from onnxreg.converters.passes.merge_decoders import PAST
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import CONFIG, GENERATION_CONFIG, read_json
-from onnxreg.converters.tasks.greedy import TOKENS, Generator, Rules, generate
+from onnxreg.converters.tasks.generation import TOKENS, Generator, Rules, generate
 from onnxreg.schema.core.errors import ConversionError, RegError, why
 from onnxreg.schema.core.progress import count_cores
 

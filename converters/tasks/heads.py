@@ -47,7 +47,9 @@ WAVE = {1: "sequence"}
 DECODED = (GENERATION_CONFIG, "tokenizer_config.json")
 """Files beside a model that writes text: Transformers.js decodes with the class that the tokenizer's settings name."""
 # fmt: off
-ENCODER = TaskHead("feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",))
+ENCODER = TaskHead(
+    "feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",), beside=(),
+)
 VECTORS = TaskHead("pooling", "", "an encoder", {"embeddings": PER_ROW}, aliases=(
     "embedding", "embeddings", "text-embedding", "sentence-embedding", "sentence-embeddings", "sentence-similarity", "similarity",
 ))

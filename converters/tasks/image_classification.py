@@ -13,9 +13,8 @@ from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import digest_file, scrub
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import code
-from onnxreg.converters.tasks.checkpoint import some
+from onnxreg.converters.tasks.checkpoint import module_of, part_of, some
 from onnxreg.converters.tasks.code import Factory
-from onnxreg.converters.tasks.saved import module_of, part_of
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.digest import directory_digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, why

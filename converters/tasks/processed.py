@@ -1,18 +1,23 @@
-"""Tasks of image and sound checkpoints of transformers; the checkpoint's own processor computes the sample."""
+"""Tasks of image and sound checkpoints of transformers, and the step from an image or a sound to the input of a graph.
 
+The checkpoint's own processor computes the sample. If the manifest's key `preprocessing` or `audio_preprocessing`
+(docs/format.md) gives the same numbers as the processor, `read_image` and `read_sound` follow the key.
+"""
+
+import io
+import wave
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR
-from onnxreg.converters.tasks.checkpoint import unloadable
+from onnxreg.converters.tasks.checkpoint import Graphs, LoadedCheckpoint, Saved, part_of, unloadable
 from onnxreg.converters.tasks.heads import DEPTH, LOADERS, Modality
-from onnxreg.converters.tasks.pixels import preprocessing_of
-from onnxreg.converters.tasks.saved import Graphs, LoadedCheckpoint, Saved, part_of
-from onnxreg.converters.tasks.sound import audio_of
 from onnxreg.converters.tasks.task import Part
-from onnxreg.schema.core.errors import InputError, why
+from onnxreg.schema.core.errors import InputError, missing_extra, why
+from onnxreg.schema.core.files import read_given
+from onnxreg.schema.manifest.parts import AudioPreprocessing, Preprocessing
 
 PHOTOGRAPHS = ((97, 131), (160, 120), (64, 64), (211, 90))
 """Height and width of the generated photographs: wide, high and square."""
@@ -20,6 +25,18 @@ SECONDS = (0.5, 0.73, 0.41, 1.02)
 """Lengths of the generated sounds."""
 MAX_RATE = 1_000_000
 """The highest sampling rate that is accepted, in samples a second."""
+MAX_IMAGE_BYTES = 256 * 2**20
+FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+"""Names of Pillow's filters, each at the index that the settings of transformers use for it."""
+DRAWN_SIZE, SAMPLES = (331, 247), 64
+"""Width and height of the generated test image, and how many numbers of its input a manifest states."""
+IMAGE_TOLERANCE = 1e-4
+"""Largest difference between equal preprocessings; one step of an 8-bit value makes a far larger difference."""
+MAX_SOUND_BYTES = 256 * 2**20
+SOUND_TOLERANCE = 1e-3
+"""Largest difference between equal preprocessings: rounding changes the logarithms of near silence."""
+WIDEST = 4
+"""The most bytes per sample in a WAV file that is read without the library soundfile."""
 
 
 class Processed(Saved):
@@ -142,3 +159,200 @@ def draw_photographs(is_square: bool = False) -> list[Any]:
         return Image.fromarray((large + generator.integers(0, 56, large.shape)).astype(np.uint8))
 
     return [draw(height, height if is_square else width) for height, width in PHOTOGRAPHS]
+
+
+def read_image(path: Path, preprocessing: Preprocessing) -> Any:
+    """Read an image file as a graph's input (float32, batch 1). InputError if it is not an image, HostError without Pillow."""
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as error:
+        raise missing_extra("PIL", "run", "reading an image") from error
+    data = read_given(path, "image", limit=MAX_IMAGE_BYTES)
+    try:
+        image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+        image.load()
+    except Exception as error:  # Pillow's plug-ins raise anything
+        hint = "give a whole file of a photograph, such as .jpg or .png"
+        raise InputError(f"{path} is not an image that Pillow reads", hint) from error
+    if image.mode[0] in "IF":
+        raise InputError(f"{path} has more than 8 bits for each value", "save it with 8 bits")
+    return image_input(image, preprocessing)
+
+
+def image_input(image: Any, preprocessing: Preprocessing) -> Any:
+    """Scale, crop and normalize an image (`PIL.Image.Image`) to a graph's input: float32, batch 1."""
+    import numpy as np
+    from PIL import Image
+
+    image = image.convert("L" if preprocessing.color == "L" else "RGB")
+    filter_ = Image.Resampling[(preprocessing.resample or "bilinear").upper()]
+    height, width = preprocessing.size
+    if preprocessing.resize is None:
+        image = image.resize((width, height), filter_)
+    else:
+        shorter = min(image.size)
+        image = image.resize([edge * preprocessing.resize // shorter for edge in image.size], filter_)
+        left, top = (image.width - width) // 2, (image.height - height) // 2
+        image = image.crop((left, top, left + width, top + height))
+    values = np.asarray(image, dtype=np.float32).reshape(height, width, -1) / 255
+    values = values[..., ::-1] if preprocessing.color == "BGR" else values
+    values = (values - np.asarray(preprocessing.mean)) / np.asarray(preprocessing.std)
+    values = values if preprocessing.layout == "NHWC" else values.transpose(2, 0, 1)
+    return np.ascontiguousarray(values[None], dtype=np.float32)
+
+
+def preprocessing_of(
+    settings: Mapping[str, Any], photographs: Sequence[tuple[Any, Any]]
+) -> Preprocessing | None:
+    """Translate the settings of an image processor into `preprocessing`; None if that gives other numbers than the processor.
+
+    Args:
+        settings: the processor's settings, as transformers saves them.
+        photographs: images, each with the processor's numbers for it (float32, batch 1).
+    """
+    import numpy as np
+
+    _, channels, *size = photographs[0][1].shape
+    edge = (settings.get("size") or {}).get("shortest_edge")
+    normalizes = settings.get("do_normalize")
+    number = settings.get("resample")
+    value = {
+        "size": size,
+        "mean": settings["image_mean"] if normalizes else [0.0] * channels,
+        "std": settings["image_std"] if normalizes else [1.0] * channels,
+        "color": "L" if channels == 1 else "BGR" if settings.get("do_flip_channel_order") else "RGB",
+        "resample": FILTERS[number] if isinstance(number, int) and 0 <= number < len(FILTERS) else None,
+    }
+    resizes = [None, edge, edge and int(edge / (settings.get("crop_pct") or 1))]
+    for resize in dict.fromkeys(resizes):
+        try:
+            stated = {key: item for key, item in {**value, "resize": resize}.items() if item is not None}
+            candidate = Preprocessing.from_json(stated, "preprocessing")
+        except InputError:
+            continue
+        pairs = ((image_input(image, candidate), numbers) for image, numbers in photographs)
+        if all(np.allclose(a, b, rtol=0.0, atol=IMAGE_TOLERANCE) for a, b in pairs):
+            return Preprocessing.from_json({**stated, "sample": _sample(candidate)}, "preprocessing")
+    return None
+
+
+def _sample(preprocessing: Preprocessing) -> list[float]:
+    """Return evenly spaced numbers of the input for the generated test image (docs/format.md)."""
+    import numpy as np
+    from PIL import Image
+
+    x, y = np.meshgrid(*map(np.arange, DRAWN_SIZE))
+    channels = [2 * x + y + 64 * channel + x * y % 50 for channel in range(3)]
+    numbers = image_input(Image.fromarray(np.stack(channels, -1).astype(np.uint8)), preprocessing).reshape(-1)
+    return [round(float(value), 6) for value in numbers[:: max(1, len(numbers) // SAMPLES)][:SAMPLES]]
+
+
+def read_sound(path: Path, preprocessing: AudioPreprocessing) -> Any:
+    """Read a sound file as a graph's input (float32, batch 1); several channels become their mean.
+
+    Raises InputError if the file is not sound, is empty, has another sampling rate or is longer than the model's input;
+    NotFoundError if there is no file.
+    """
+    data = read_given(path, "sound", limit=MAX_SOUND_BYTES)
+    samples, rate = _decode(data, path)
+    if rate != preprocessing.sampling_rate:
+        raise InputError(
+            f"{path} has {rate} samples a second, and the model hears {preprocessing.sampling_rate}",
+            f"convert it: ffmpeg -i {path.name} -ar {preprocessing.sampling_rate} -ac 1 out.wav",
+        )
+    most = preprocessing.samples
+    if most is not None and len(samples) > most:
+        seconds = f"{len(samples) / rate:.1f} seconds, and the model hears {most / rate:.0f} at once"
+        raise InputError(f"{path} lasts {seconds}", "cut it into parts, at pauses")
+    if not len(samples):
+        raise InputError(f"{path} has no sound in it", "record it again")
+    return sound_input(samples, preprocessing)
+
+
+def _decode(data: bytes, path: Path) -> tuple[Any, int]:
+    """Return the samples of a file, float32 between -1 and 1, and the sampling rate."""
+    import numpy as np
+
+    try:
+        with wave.open(io.BytesIO(data)) as file:
+            width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+            frames = file.readframes(file.getnframes())
+        if width > WIDEST:
+            raise wave.Error(f"{width} bytes a sample")
+    except (wave.Error, EOFError, RuntimeError):  # RuntimeError for a chunk that ends behind the file
+        try:
+            import soundfile
+        except ImportError as error:
+            hint = "install soundfile, or convert it: ffmpeg -i FILE -c:a pcm_s16le out.wav"
+            raise InputError(f"{path} is not a WAV file of whole numbers", hint) from error
+        try:
+            samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
+        except Exception as error:
+            raise InputError(f"{path} is not sound that soundfile reads: {why(error)}") from error
+        return samples.mean(axis=1), int(rate)
+    frames = frames[: len(frames) // (width * channels) * width * channels]
+    # the bytes of a sample fill the upper end of 32 bits; 8 bits are unsigned
+    wide = np.zeros((len(frames) // width, 4), np.uint8)
+    wide[:, 4 - width :] = np.frombuffer(frames, np.uint8).reshape(-1, width)
+    wide[:, 3] ^= 0x80 if width == 1 else 0
+    samples = wide.view("<i4").reshape(-1, channels) / 2.0**31
+    return samples.mean(axis=1).astype(np.float32), rate
+
+
+def sound_input(samples: Any, preprocessing: AudioPreprocessing) -> Any:
+    """Turn samples (float32, one axis) into a graph's input: pad or cut, normalize, and for `log-mel` make a spectrogram."""
+    import numpy as np
+
+    most = preprocessing.samples
+    if most is not None:
+        samples = np.pad(samples[:most], (0, max(0, most - len(samples))))
+    if preprocessing.normalize:
+        samples = (samples - samples.mean()) / np.sqrt(samples.var() + 1e-7)
+    if preprocessing.mels is not None:
+        samples = _log_mel(samples, preprocessing)
+    return np.ascontiguousarray(samples[None], dtype=np.float32)
+
+
+def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
+    """Compute Whisper's spectrogram: Hann windows, power, Slaney's triangles up to 8 kHz, log10, eight decades, scaled."""
+    import numpy as np
+
+    size, hop, rate = preprocessing.window or 0, preprocessing.hop or 1, preprocessing.sampling_rate
+    padded = np.pad(samples.astype(np.float64), size // 2, mode="reflect")
+    windows = np.lib.stride_tricks.sliding_window_view(padded, size)[::hop][:-1]
+    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(size) / size)
+    power = np.abs(np.fft.rfft(windows * hann, axis=1)) ** 2
+
+    # mels are linear up to 1 kHz (15 mels), then 27 for each factor of 6.4
+    top = 15 + 27 * np.log(8) / np.log(6.4)
+    mels = np.linspace(0, top, (preprocessing.mels or 0) + 2)
+    edges = np.where(mels < 15, mels * 200 / 3, 1000 * 6.4 ** ((mels - 15) / 27))
+    bins, widths = np.linspace(0, rate // 2, power.shape[1]), np.diff(edges)
+    ramps = edges[:, None] - bins
+    triangles = np.minimum(-ramps[:-2] / widths[:-1, None], ramps[2:] / widths[1:, None]).clip(0)
+    triangles *= (2 / (edges[2:] - edges[:-2]))[:, None]
+    logs = np.log10(np.maximum(triangles @ power.T, 1e-10))
+    return (np.maximum(logs, logs.max() - 8) + 4) / 4
+
+
+def audio_of(settings: Mapping[str, Any], sounds: Sequence[tuple[Any, Any]]) -> AudioPreprocessing | None:
+    """Translate the settings of a feature extractor into `audio_preprocessing`; None if that gives other numbers.
+
+    Args:
+        settings: the extractor's settings, as transformers saves them.
+        sounds: samples, each with the extractor's numbers for it (float32, batch 1).
+    """
+    import numpy as np
+
+    rate, seconds = settings.get("sampling_rate"), settings.get("chunk_length")
+    value = {"sampling_rate": rate, "normalize": bool(settings.get("do_normalize"))}
+    if "n_fft" in settings and isinstance(rate, int) and isinstance(seconds, int):
+        value |= {"samples": rate * seconds, "mels": settings.get("feature_size")}
+        value |= {"window": settings["n_fft"], "hop": settings.get("hop_length")}
+    try:
+        candidate = AudioPreprocessing.from_json(value, "audio_preprocessing")
+    except InputError:
+        return None
+    pairs = [(sound_input(samples, candidate), numbers) for samples, numbers in sounds]
+    is_same = all(a.shape == b.shape and np.allclose(a, b, rtol=0.0, atol=SOUND_TOLERANCE) for a, b in pairs)
+    return candidate if is_same else None

@@ -7,17 +7,25 @@ from typing import Any
 
 from onnxreg.converters.source.location import Location, fetch, hub_id
 from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, read_object
-from onnxreg.converters.tasks import adapter, heads
-from onnxreg.converters.tasks.checkpoint import SAVED, read_config
+from onnxreg.converters.tasks import heads
+from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED, find_base, read_config
 from onnxreg.converters.tasks.code import is_factory
 from onnxreg.converters.tasks.generation import CausalDecoder, ProcessedSeq2Seq, Seq2Seq, TextGeneration
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.processed import Processed
-from onnxreg.converters.tasks.sentence import MODULES_FILE, STATIC, modules_of, table_of
 from onnxreg.converters.tasks.task import Task
-from onnxreg.converters.tasks.text import Pooling, StaticPooling, TextTask
-from onnxreg.converters.tasks.towers import SOUND_FILES, Towers
+from onnxreg.converters.tasks.text import (
+    MODULES_FILE,
+    SOUND_FILES,
+    STATIC,
+    Pooling,
+    StaticPooling,
+    TextTask,
+    Towers,
+    modules_of,
+    table_of,
+)
 from onnxreg.schema.core.errors import InputError, RegError, nearest
 
 CLASSES: Sequence[type[Task]] = (
@@ -109,7 +117,7 @@ def small_files(source: str) -> Location:
     hub = hub_id(source)
     if hub is None:
         return Location(Path(source))
-    small = {CONFIG, adapter.CONFIG, MODULES_FILE, *PROCESSOR, *TOKENIZER}
+    small = {CONFIG, ADAPTER_CONFIG, MODULES_FILE, *PROCESSOR, *TOKENIZER}
     return Location(fetch(hub, source.partition("@")[2] or None, lambda paths: small & {*paths}), hub)
 
 
@@ -128,7 +136,7 @@ def _file(path: Path) -> tuple[str, str]:
 
 def _checkpoint(directory: Path) -> tuple[str, str]:
     config, kinds = read_object(directory / CONFIG), [module.kind for module in modules_of(directory)[0]]
-    if (base := adapter.find_base(directory, small_files)) is not None:
+    if (base := find_base(directory, small_files)) is not None:
         task, why = _checkpoint(base.directory)
         return task, f"an adapter of a model whose {why}"
     if STATIC in kinds:

@@ -1,25 +1,41 @@
-"""Tasks of text checkpoints: `TextTask` with a fixed sample, a class for each head; `Pooling` for vectors of texts."""
+"""Tasks of text checkpoints: `TextTask` with a fixed sample, `Pooling` for vectors of texts, `Towers` for texts and images.
+
+The files of sentence-transformers say how a text becomes a vector; an unsupported setting in them is an error.
+"""
 
 import inspect
+import json
 import random
-from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal, get_args
 
+import msgspec
 from pydantic import PositiveInt
 
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.location import locate
-from onnxreg.converters.tasks import sentence
-from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, located_source, require_processor, unloadable
-from onnxreg.converters.tasks.heads import PER_ROW, PER_TOKEN, TEXTS, TOKENS, TaskHead
-from onnxreg.converters.tasks.processed import Processor
-from onnxreg.converters.tasks.saved import Graphs, LoadedCheckpoint, Saved, module_of, part_of
-from onnxreg.converters.tasks.task import LocatedSource
-from onnxreg.schema.core.errors import InputError
+from onnxreg.converters.source.source_files import read_json, read_object
+from onnxreg.converters.tasks.checkpoint import (
+    TOKENIZER_FILE,
+    Graphs,
+    LoadedCheckpoint,
+    Saved,
+    located_source,
+    module_of,
+    part_of,
+    require_processor,
+    unloadable,
+)
+from onnxreg.converters.tasks.heads import ENCODER, PER_ROW, PER_TOKEN, TEXTS, TOKENS, VECTORS, TaskHead
+from onnxreg.converters.tasks.processed import Processed, Processor
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource
+from onnxreg.schema.core.canonical import convert
+from onnxreg.schema.core.errors import InputError, about
 
 REQUIRED = ("input_ids", "attention_mask")
 BOXES, PIXELS = "bbox", "pixel_values"
@@ -38,6 +54,36 @@ SENTENCES = (
     "Le dossier n° 88-1204 a été transmis au médecin traitant; la prochaine visite est fixée au 7 mai.",
     "昨日、田中さんから電話がありました。住所は変わっていません。",
 )
+MODULES_FILE, SETTINGS_FILE = "modules.json", "config_sentence_transformers.json"
+TRANSFORMER_FILES = "sentence_*_config.json"
+"""Pattern of the file with a Transformer's settings; older versions of sentence-transformers named the file after the model."""
+STATIC, WEIGHTS = "StaticEmbedding", "model.safetensors"
+MODULES = ("[0-9]*_*/config.json", f"[0-9]*_*/{WEIGHTS}", "*_Dense/*", f"*_{STATIC}/*")
+PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json", *MODULES)
+"""Patterns of all files that sentence-transformers reads beside the model itself."""
+EXPECTED = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "token_embeddings",
+    "modality_config.text": {"method": "forward", "method_output_name": "last_hidden_state"},
+    "include_prompt": True,
+}
+"""The only value that the export supports, for each of these settings; an absent setting counts as this value."""
+NEUTRAL = re.compile(
+    r"(max_seq_length|do_lower_case|unpad_inputs|(word_)?embedding_dimension|pooling_mode\w*)"
+    r"|modality_config\.(?!text$).*|\w+_(kw)?args\.(attn_implementation|cache_dir|device_map|(torch_)?dtype|low_cpu_mem_usage"
+    r"|use_fast|trust_remote_code|revision|token|local_files_only|add_pooling_layer|use_safetensors)"
+)
+"""Settings that may have any value: the task applies them, they concern other inputs, or they change no vector."""
+WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
+Mode = Literal["mean", "cls", "max", "last"]
+SUPPORTED = re.compile("(Transformer Pooling|StaticEmbedding)( Dense)*( Normalize)?")
+ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
+_SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
+TEXT, WHOLE = "text", "model"
+SOUND_FILES = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
+"""The members of a model of sounds and texts, such as CLAP."""
+MASKED = ("clip", "clap")
+"""Families whose text tower reads a mask; in other families, texts are padded to one length."""
 
 
 def sample_feeds(
@@ -121,6 +167,37 @@ def longest(max_length: int, model: Any) -> int:
     return min(max_length, limit)
 
 
+class _Module(msgspec.Struct):
+    type: str
+    path: str
+
+    @property
+    def kind(self) -> str:
+        return self.type.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class SentenceConfig:
+    """Settings that make a vector from a text: `mode` is None if the checkpoint has no pooling; `max_length` is in tokens.
+
+    `prompts` are texts to put before an input, by name; `default_prompt` names the prompt that precedes every input. `dense` are
+    layers after the pooling: the file of weights (`linear.weight`, `linear.bias`), the activation's class in `torch.nn`.
+    """
+
+    mode: Mode | None = None
+    normalize: bool = False
+    max_length: int | None = None
+    lower_case: bool = False
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str | None = None
+    dense: tuple[tuple[Path, str], ...] = ()
+
+    @property
+    def prompt(self) -> str:
+        """The default prompt, which precedes every text; "" without one."""
+        return self.prompts[self.default_prompt] if self.default_prompt else ""
+
+
 class TextOptions(PassParams, title="Options"):
     """`max_seq_length` is the longest published length in tokens; a lower limit of the model wins."""
 
@@ -137,7 +214,16 @@ class TextTask(Saved):
     exporter = "OnnxConversion"
     Options = TextOptions
 
-    def pooling(self, directory: Path) -> sentence.SentenceConfig | None:
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        return PATTERNS if self.head in (VECTORS, ENCODER) else ()
+
+    def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
+        """The pooling files of sentence-transformers shape vectors; all files of that library accompany an encoder."""
+        shaping = sentence_files(directory) if self.head is VECTORS else []
+        return shaping, sentence_files(directory, all_modules=True) if self.head is ENCODER else []
+
+    def pooling(self, directory: Path) -> SentenceConfig | None:
         """Return the settings that make one vector from token vectors; None for a task without pooling."""
         return None
 
@@ -175,7 +261,7 @@ class TextTask(Saved):
 class PoolingOptions(TextOptions, title="Options"):
     """`mode` and `normalize` replace the checkpoint's settings; the default mode, if the checkpoint has none, is `mean`."""
 
-    mode: sentence.Mode | None = None
+    mode: Mode | None = None
     normalize: bool | None = None
 
 
@@ -189,9 +275,9 @@ class Pooling(TextTask):
         self.pooling(located.location)
         return located
 
-    def pooling(self, directory: Path) -> sentence.SentenceConfig:
+    def pooling(self, directory: Path) -> SentenceConfig:
         """Return the checkpoint's pooling settings (with the option `mode`, the defaults instead), changed by the options."""
-        config = sentence.SentenceConfig() if self.options.mode else sentence.read_pooling(directory)
+        config = SentenceConfig() if self.options.mode else read_pooling(directory)
         options = {name: value for name, value in self.options if value is not None and hasattr(config, name)}
         return replace(config, **options)
 
@@ -206,15 +292,15 @@ class StaticPooling(Pooling):
     products = ()
 
     def find(self, source: str) -> LocatedSource:
-        location = locate(source, more=sentence.PATTERNS)
-        directory, folder = location.directory, sentence.table_of(location.directory) or ""
+        location = locate(source, more=PATTERNS)
+        directory, folder = location.directory, table_of(location.directory) or ""
         self.pooling(directory)
-        names = [Path(folder, name).as_posix() for name in (sentence.WEIGHTS, TOKENIZER_FILE)]
+        names = [Path(folder, name).as_posix() for name in (WEIGHTS, TOKENIZER_FILE)]
         if missing := [name for name in names if not (directory / name).is_file()]:
             raise InputError(
                 f"the static embedding has no {missing[0]}", "save it with sentence-transformers"
             )
-        return located_source(location, [*names, *sentence.sentence_files(directory)])
+        return located_source(location, [*names, *sentence_files(directory)])
 
     def checkpoint(self, source: LocatedSource) -> LoadedCheckpoint:
         import torch
@@ -222,14 +308,14 @@ class StaticPooling(Pooling):
         from transformers import PreTrainedConfig, PreTrainedTokenizerFast
 
         directory: Path = source.location
-        folder = directory / (sentence.table_of(directory) or "")
+        folder = directory / (table_of(directory) or "")
         try:
-            (key, table), *others = load_file(folder / sentence.WEIGHTS).items()
+            (key, table), *others = load_file(folder / WEIGHTS).items()
             tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / TOKENIZER_FILE))
         except Exception as error:
             raise unloadable("the static embedding", directory, error) from error
         if others or table.ndim != 2:
-            message = f"{sentence.WEIGHTS} of the static embedding has more than a table: {key[:80]}"
+            message = f"{WEIGHTS} of the static embedding has more than a table: {key[:80]}"
             raise InputError(message, "save it with sentence-transformers")
         backend = tokenizer.backend_tokenizer
         backend.no_padding()
@@ -240,7 +326,7 @@ class StaticPooling(Pooling):
             raise InputError(message, "give the tokenizer that it was trained with")
 
         kind = type("StaticConfig", (PreTrainedConfig,), {"model_type": "static-embedding"})
-        config = kind(architectures=[sentence.STATIC], hidden_size=table.shape[1])
+        config = kind(architectures=[STATIC], hidden_size=table.shape[1])
         rows = torch.nn.Embedding(len(table), table.shape[1], _weight=table.float())
 
         def look_up(input_ids: Any, **others: Any) -> Any:
@@ -250,7 +336,7 @@ class StaticPooling(Pooling):
         return LoadedCheckpoint(model, tokenizer, config, (), directory)
 
 
-def pooled(encoder: Any, mode: sentence.Mode, pooling: sentence.SentenceConfig) -> Any:
+def pooled(encoder: Any, mode: Mode, pooling: SentenceConfig) -> Any:
     """Wrap an encoder to return `embeddings`, `[batch, hidden]`, as sentence-transformers does.
 
     Only positions where `attention_mask` is 1 count; dense layers follow, then `normalize` scales each embedding to length 1.
@@ -289,3 +375,193 @@ def _layer(file: Path, activation: str) -> Any:
     linear = torch.nn.Linear(before, width, bias="bias" in weights)
     linear.load_state_dict(weights)
     return torch.nn.Sequential(linear, getattr(torch.nn, activation)())
+
+
+class Towers(Processed):
+    """Task of models such as CLIP, which map texts and images (or sounds) to one vector space; graphs as in Transformers.js.
+
+    | member | file | inputs, to outputs |
+    |---|---|---|
+    | `text` | `text_model.onnx` | `input_ids` (and `attention_mask`), to a vector |
+    | `vision`, `audio` | `vision_model.onnx`, `audio_model.onnx` | `pixel_values` or `input_features`, to a vector |
+    | `model` | `model.onnx` | both, to the logits of each pair, and to vectors of length 1 |
+
+    The vectors are called `text_embeds`, `image_embeds` and `audio_embeds`, in SigLIP `pooler_output`. The single towers of
+    CLIP and SigLIP do not scale their vectors to length 1.
+    """
+
+    Options = TextOptions
+    members = {TEXT: "text_model.onnx", "vision": "vision_model.onnx", WHOLE: "model.onnx"}
+    products = ("MatMul", "Gemm")
+
+    def find(self, source: str) -> LocatedSource:
+        located = super().find(source)
+        if located.lacks_tokenizer:
+            raise InputError("the checkpoint has no tokenizer, and the model reads texts", SAVE_TOKENIZER)
+        return located
+
+    def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
+        model, has_mask = checkpoint.model, checkpoint.config.model_type in MASKED
+        length = longest(int(self.options.max_seq_length), model.text_model)
+        inputs, row = (REQUIRED, {1: "sequence"}) if has_mask else (REQUIRED[:1], {})
+        texts = _texts(checkpoint.tokenizer, checkpoint.config.text_config, length, has_mask)
+        sense = self.head.modality  # as in transformers' names of methods and outputs
+        text, other = "text_embeds", f"{sense}_embeds"
+        own = (text, other) if has_mask else ("pooler_output", "pooler_output")
+        axes = {**{key: {0: "batch", **row} for key in inputs}, own[0]: {0: "batch"}}
+        processor = Processor(checkpoint.directory, sense, self.trust_remote_code)
+        features = getattr(model, f"get_{sense}_features")
+        tower = processor.part(vectors(features), {}, {own[1]: ("batch",)})
+        pairs = [
+            {**words, processor.input: feed[processor.input][:2]}  # a trace joins axes of one size
+            for words, feed in zip(texts, (*tower.feeds, tower.feeds[0]), strict=True)
+        ]
+        rows, columns = {0: "text_batch"}, {0: f"{sense}_batch"}
+        both = {**{key: {**rows, **row} for key in inputs}, processor.input: columns}
+        results = {
+            f"logits_per_{sense}": {**columns, 1: rows[0]},
+            "logits_per_text": {**rows, 1: columns[0]},
+        }
+        results |= {text: rows, other: columns}
+        parts = {
+            TEXT: part_of(vectors(model.get_text_features), texts, axes, own[:1], True),
+            [*self.members][1]: tower,
+            WHOLE: part_of(model, pairs, {**both, **results}, results),
+        }
+        return Graphs(parts, inputs, length, fields=processor.contract())
+
+
+def vectors(features: Any) -> Any:
+    """Make a module that gives the vector of a tower; `features` is the model's own method for the tower."""
+    return module_of(
+        lambda **inputs: features(**inputs, return_dict=True).pooler_output, model=features.__self__
+    )
+
+
+def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any]:
+    """Make the sample of texts; each row ends with the end token. Without a mask, all rows are padded to one length."""
+    import numpy as np
+
+    texts: list[Any] = []
+    for feed in sample_feeds(tokenizer, config, REQUIRED, length):
+        ids, mask = (feed[name] for name in REQUIRED)
+        if tokenizer.eos_token_id is not None:
+            ids[range(len(ids)), mask.sum(1) - 1] = tokenizer.eos_token_id
+        padding = ((0, 0), (0, length - ids.shape[1]))
+        padded = np.pad(ids, padding, constant_values=tokenizer.pad_token_id or 0)
+        texts.append({"input_ids": ids, "attention_mask": mask} if has_mask else {"input_ids": padded})
+    return texts
+
+
+def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
+    """List the files of sentence-transformers in a checkpoint, sorted: the files that shape a vector, or all modules' files.
+
+    Without a module at the path "" (the model), all modules' files are an empty list. Raises InputError for an unreadable
+    `modules.json`, or a module without safetensors: weights in a pickle are not published.
+    """
+    modules, pooling_file = modules_of(directory)
+    names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
+    if not all_modules:
+        names.append(pooling_file)
+    elif "" not in (module.path for module in modules):
+        return []
+    for module in modules if all_modules else [module for module in modules if module.kind == "Dense"]:
+        path, weights = module.path, f"{module.path}/{WEIGHTS}"
+        if path and module.kind not in WITHOUT_WEIGHTS and not (directory / weights).is_file():
+            hint = "save it with sentence-transformers of today: weights in a pickle are not published"
+            raise InputError(f"the module {path} ({module.kind}) has no {WEIGHTS}", hint)
+        names += [f"{path}/config.json", weights] if path else []
+    return sorted(name for name in names if (directory / name).is_file())
+
+
+def read_pooling(directory: Path) -> SentenceConfig:
+    """Read the settings by which sentence-transformers makes a vector; without its files, return defaults.
+
+    Raises InputError for an unsupported module, pooling or setting, and for malformed files: no setting is ignored.
+    """
+    modules, pooling_file = modules_of(directory)
+    kinds = [module.kind for module in modules if module.kind != "Dropout"]
+    if (directory / MODULES_FILE).is_file() and not SUPPORTED.fullmatch(" ".join(kinds)):
+        message = f"{MODULES_FILE} runs a text through {', '.join(kinds)[:200]}"
+        raise InputError(
+            f"{message}; the task does Transformer, Pooling or StaticEmbedding, then Dense, Normalize"
+        )
+    dense = tuple(_dense(directory, module.path) for module in modules if module.kind == "Dense")
+    pooling, settings = read_object(directory / pooling_file), read_object(directory / SETTINGS_FILE)
+    transformer = next(map(read_object, sorted(directory.glob(TRANSFORMER_FILES))), {})
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+        raise InputError(f"prompts in {SETTINGS_FILE} of the checkpoint are not texts by name")
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        raise InputError(f"default_prompt_name in {SETTINGS_FILE} is {default!r}, which is not in prompts")
+    shaping = {
+        key: child for key, child in pooling.items() if key != "include_prompt" or any(prompts.values())
+    }
+    _check_settings(TRANSFORMER_FILES, transformer)
+    _check_settings(SETTINGS_FILE, {"truncate_dim": settings.get("truncate_dim")})
+    _check_settings(pooling_file, shaping)
+    length = transformer.get("max_seq_length")
+    longest = length if isinstance(length, int) and length > 0 else None
+    lower = transformer.get("do_lower_case") is True
+    return SentenceConfig(_mode(pooling), "Normalize" in kinds, longest, lower, prompts, default, dense)
+
+
+def _dense(directory: Path, path: str) -> tuple[Path, str]:
+    """Read a dense layer. InputError for an activation or a setting that the task does not support."""
+    settings, weights = read_object(directory / path / "config.json"), directory / path / WEIGHTS
+    package, _, activation = str(settings.get("activation_function", "torch.nn.Tanh")).rpartition(".")
+    name = "sentence_embedding"
+    shaping = {"module_input_name": name, "module_output_name": name, "use_residual": False}
+    if odd := [key for key, value in shaping.items() if settings.get(key, value) not in (value, None)]:
+        raise InputError(f"{odd[0]} in {path}/config.json of the checkpoint is one that the task does not do")
+    if package.partition(".")[0] != "torch" or activation not in ACTIVATIONS:
+        message = f"{path}/config.json of the checkpoint has the activation {activation[:80]!r}"
+        raise InputError(message, f"the task does {', '.join(ACTIVATIONS)}")
+    return weights, activation
+
+
+def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
+    """Raise InputError, naming the file, if a setting that shapes a vector has an unsupported value."""
+    for name, value in settings.items():
+        for key, child in (value if isinstance(value, dict) else {"": value}).items():
+            dotted = f"{name}.{key}" if key else name
+            is_off = child in (None, {}, []) or (child is False and dotted not in EXPECTED)
+            if not (is_off or NEUTRAL.fullmatch(dotted) or child == EXPECTED.get(dotted)):
+                hint = "pool otherwise by a recipe: task: pooling, options: {mode: mean, normalize: false}"
+                message = f"{dotted} in {file} is {json.dumps(child)[:100]}, which the task does not do"
+                raise InputError(message, hint)
+
+
+def modules_of(directory: Path) -> tuple[list[_Module], str]:
+    """Return the modules of sentence-transformers in order (none without `modules.json`), and the path of the pooling file."""
+    path, modules = directory / MODULES_FILE, list[_Module]()
+    if path.is_file():
+        with about(
+            "the checkpoint", hint=f"save it again; if its texts give no vectors, delete {MODULES_FILE}"
+        ):
+            modules = convert(read_json(path), list[_Module], MODULES_FILE)
+    for module in modules:
+        if PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts:
+            raise InputError(f"{MODULES_FILE} names a place outside the checkpoint: {module.path[:80]!r}")
+    folder = next((module.path for module in modules if module.kind == "Pooling"), "1_Pooling")
+    return modules, f"{folder}/config.json"
+
+
+def table_of(directory: Path) -> str | None:
+    """Return the folder of the embedding table in a directory of sentence-transformers; None without a static embedding."""
+    return next((module.path for module in modules_of(directory)[0] if module.kind == STATIC), None)
+
+
+def _mode(config: dict[str, Any]) -> Mode | None:
+    """Read the mode of a pooling config: `pooling_mode_cls_token: true` in older files, `pooling_mode: cls` in newer files."""
+    newer = config.get("pooling_mode") or []
+    older = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
+    named = [key.removeprefix("pooling_mode_") for key in older]
+    named += newer if isinstance(newer, list) else [newer]
+    modes: list[Any] = list(dict.fromkeys(_SPELLINGS.get(str(name), str(name)) for name in named))
+    if len(modes) > 1:
+        raise InputError(f"the checkpoint pools in several ways at once: {', '.join(modes)[:200]}")
+    if modes and modes[0] not in get_args(Mode):
+        hint = f"the task does {', '.join(get_args(Mode))}"
+        raise InputError(f"the checkpoint pools by {modes[0][:80]!r}", hint)
+    return next(iter(modes), None)

@@ -13,8 +13,7 @@ from support.servers.client_package import CLIENT, installed
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from onnxreg.converters.evaluation.tokens import decode, runs, tag_scheme
-from onnxreg.converters.tasks.pixels import CLOSE, to_numbers
-from onnxreg.converters.tasks.processed import draw_photographs
+from onnxreg.converters.tasks.processed import IMAGE_TOLERANCE, draw_photographs, image_input
 from onnxreg.converters.tasks.text import SENTENCES
 from onnxreg.schema.manifest.parts import Preprocessing
 
@@ -81,9 +80,9 @@ def test_an_image_becomes_the_numbers_of_pillow():
         data = np.asarray(photograph.convert("RGBA"))
         image = {"width": data.shape[1], "height": data.shape[0], "data": data.reshape(-1).tolist()}
         questions.append({"image": image, "preprocessing": stated})
-        expected.append(to_numbers(photograph, Preprocessing.from_json(stated, "preprocessing")).reshape(-1))
+        expected.append(image_input(photograph, Preprocessing.from_json(stated, "preprocessing")).reshape(-1))
     for question, numbers, right in zip(questions, ask("numbers", questions), expected, strict=True):
-        assert np.allclose(numbers, right, rtol=0, atol=CLOSE), question["preprocessing"]
+        assert np.allclose(numbers, right, rtol=0, atol=IMAGE_TOLERANCE), question["preprocessing"]
 
 
 def of_bytes() -> Tokenizer:

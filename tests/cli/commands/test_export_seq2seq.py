@@ -12,8 +12,18 @@ from support.tasks.seq2seq import KINDS, SPEECH, save
 
 from onnxreg.converters import export
 from onnxreg.converters.tasks import heads
-from onnxreg.converters.tasks.generation import Answer, ProcessedSeq2Seq, Proof, Seq2Seq
-from onnxreg.converters.tasks.greedy import ENCODER, MERGED, STAGES, Generator, Rules, generate
+from onnxreg.converters.tasks.generation import (
+    ENCODER,
+    MERGED,
+    STAGES,
+    Answer,
+    Generator,
+    ProcessedSeq2Seq,
+    Proof,
+    Rules,
+    Seq2Seq,
+    generate,
+)
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 

@@ -15,7 +15,7 @@ from onnxreg.converters.source import location
 from onnxreg.converters.source.location import hub_id, locate
 from onnxreg.converters.tasks.checkpoint import load_tokenizer
 from onnxreg.converters.tasks.heads import TOKENS
-from onnxreg.converters.tasks.sentence import PATTERNS
+from onnxreg.converters.tasks.text import PATTERNS
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError
 
 

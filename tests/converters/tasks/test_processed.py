@@ -10,8 +10,13 @@ from support.tasks.saved_images import CROPPED, SIDE, SQUARE, photograph, save
 
 from onnxreg.converters.tasks.heads import IMAGES
 from onnxreg.converters.tasks.image_classification import ImageClassification
-from onnxreg.converters.tasks.pixels import preprocessing_of, read_image, to_numbers
-from onnxreg.converters.tasks.processed import PHOTOGRAPHS, Processed
+from onnxreg.converters.tasks.processed import (
+    PHOTOGRAPHS,
+    Processed,
+    image_input,
+    preprocessing_of,
+    read_image,
+)
 from onnxreg.converters.tasks.task_catalog import of_source
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.parts import Preprocessing
@@ -54,7 +59,7 @@ def test_a_processor_is_stated_only_if_the_statement_gives_its_numbers(processor
     document = found.to_json()
     assert {**document, **stated} == document and document["size"] == [SIDE, SIDE]
     assert None not in document.values()
-    np.testing.assert_allclose(to_numbers(images[0], found), rows[0], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(image_input(images[0], found), rows[0], rtol=0, atol=1e-4)
     drawn = [
         [[(2 * x + y + 64 * c + x * y % 50) % 256 for c in range(3)] for x in range(331)] for y in range(247)
     ]
