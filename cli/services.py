@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.engine.cache import StepCache
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.evaluation.latency import LatencyTable
-    from onnxreg.converters.families.family_plan import FamilyPlan
+    from onnxreg.converters.families.export_family import FamilyPlan
     from onnxreg.registry import Registry
     from onnxreg.registry.log.contents import Release
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest

@@ -10,8 +10,13 @@ from typing import Any
 
 from onnxreg.converters.engine.plan import ExportPlan, RecipeDocument, plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.families.export_family import make_family
-from onnxreg.converters.families.family_plan import DOCUMENT, FamilyPlan, plan_family, read_family
+from onnxreg.converters.families.export_family import (
+    DOCUMENT,
+    FamilyPlan,
+    make_family,
+    plan_family,
+    read_family,
+)
 from onnxreg.converters.profiles import profile_catalog
 from onnxreg.converters.source.location import HUB_ID
 from onnxreg.converters.source.source_files import below, digest_file

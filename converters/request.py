@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.engine.cache import StepCache
     from onnxreg.converters.engine.plan import ExportPlan, Profile, RecipeDocument
     from onnxreg.converters.evaluation.latency import LatencyTable
-    from onnxreg.converters.families.family_plan import FamilyPlan
+    from onnxreg.converters.families.export_family import FamilyPlan
     from onnxreg.converters.tasks.code import Consent
     from onnxreg.schema.inputs.recipe_file import RecipeFile
     from onnxreg.schema.manifest.draft import Draft
@@ -84,7 +84,7 @@ class ExportRequest:
 
         document, consent = self._document(), self._consent()
         if document is not None and document.is_family:
-            from onnxreg.converters.families.family_plan import plan_family, read_family
+            from onnxreg.converters.families.export_family import plan_family, read_family
 
             given = {"SOURCE": self.source, "--trust-remote-code": self.trust_remote_code}
             foreign = [*(name for name, value in given.items() if value), *map(flag, self.options)]

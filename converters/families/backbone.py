@@ -6,15 +6,17 @@ The classifier is a checkpoint of transformers, or a torch module that a factory
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.families.family_plan import FamilyPlan
 from onnxreg.converters.passes import conversion
 from onnxreg.converters.tasks import code
 from onnxreg.converters.tasks.checkpoint import load_model
+from onnxreg.converters.tasks.code import Consent, Factory
 from onnxreg.converters.tasks.heads import IMAGES
 from onnxreg.converters.tasks.image_classification import load_into, subject_of
 from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.inputs.family_file import BackboneSpec
 
 INPUT = "input"
 CLASS_ID = re.compile(r"[^\W_][\w. ,'()&+-]{0,63}")
@@ -35,7 +37,9 @@ class LoadedBackbone:
     model_type: str | None
 
 
-def load_backbone(plan: FamilyPlan) -> LoadedBackbone:
+def load_backbone(
+    spec: BackboneSpec, checkpoint: Path, factory: Factory | None, consent: Consent
+) -> LoadedBackbone:
     """Load the backbone of a family, with trained values for every weight.
 
     Raises InputError if the consent does not name the factory (then no code ran), if the module is not a complete image
@@ -43,11 +47,10 @@ def load_backbone(plan: FamilyPlan) -> LoadedBackbone:
     """
     import torch
 
-    spec = plan.document.backbone
     names = (spec.logits, spec.embedding)
     with about("backbone"):
-        if plan.factory is None:
-            model = load_model(plan.checkpoint, IMAGES)
+        if factory is None:
+            model = load_model(checkpoint, IMAGES)
             size, labels = getattr(model.config, "image_size", None), model.config.id2label
             if not isinstance(size, int):
                 raise InputError("its config does not say one image_size")
@@ -56,9 +59,9 @@ def load_backbone(plan: FamilyPlan) -> LoadedBackbone:
             module, model_type = _with_embedding(model, names), model.config.model_type
         else:
             assert spec.classes is not None and spec.input is not None
-            plan.consent.check(plan.factory, spec.arguments)
-            module = code.make(plan.factory, spec.arguments)
-            load_into(module, plan.checkpoint)
+            consent.check(factory, spec.arguments)
+            module = code.make(factory, spec.arguments)
+            load_into(module, checkpoint)
             shape, classes, model_type = spec.input, tuple(spec.classes), None
         _check_classes(classes, spec.classes)
         for name, weight in module.named_parameters():

@@ -1,15 +1,26 @@
-"""The export of a family: make the members, compare each with its origin, judge them by the limits, describe the version."""
+"""The export of a family, from the document to the draft of a version.
+
+Every file that the document names is located and hashed before a model runs. Then the members are made; each is compared
+with its origin, and judged by the limits.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from onnxreg.converters.engine.measure import Outputs, agreement, make_check
-from onnxreg.converters.evaluation.evaluate import EvaluationPlan, SourceEvaluation, evaluate, time_judged
+from onnxreg.converters.engine.plan import RecipeDocument
+from onnxreg.converters.evaluation.evaluate import (
+    EvaluationPlan,
+    SourceEvaluation,
+    evaluate,
+    plan_evaluation,
+    time_judged,
+)
 from onnxreg.converters.evaluation.evaluators import LabelledRow
 from onnxreg.converters.evaluation.latency import PAIRS, LatencyTable, measure_chains
 from onnxreg.converters.families.backbone import INPUT, LoadedBackbone, load_backbone
@@ -22,8 +33,7 @@ from onnxreg.converters.families.detector import (
     fit,
     rejection,
 )
-from onnxreg.converters.families.family_plan import DOCUMENT, TASK, FamilyPlan
-from onnxreg.converters.families.heads import Head, head_graph, member_of, plain, read_heads
+from onnxreg.converters.families.heads import Head, head_files, head_graph, member_of, plain, read_heads
 from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.converters.passes import base, conversion, models, samples
 from onnxreg.converters.passes.conversion import OnnxConversion
@@ -32,18 +42,125 @@ from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.source.source_files import digest_file
-from onnxreg.converters.source.toolchain import tool_versions
+from onnxreg.converters.source.source_files import CONFIG, digest_file, scrub, weight_files
+from onnxreg.converters.source.toolchain import require, tool_versions
+from onnxreg.converters.tasks import code
+from onnxreg.converters.tasks.code import NO_CONSENT, Consent, Factory
 from onnxreg.converters.tasks.task import ExportSubject, Part
-from onnxreg.schema.core.errors import ConversionError, GateError, InputError, RegError, about, suggest
+from onnxreg.schema.core import canonical
+from onnxreg.schema.core.digest import Digest, directory_digest
+from onnxreg.schema.core.errors import (
+    ConversionError,
+    GateError,
+    InputError,
+    NotFoundError,
+    RegError,
+    about,
+    suggest,
+)
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import check_distinct
-from onnxreg.schema.inputs.family_file import FamilyFile
+from onnxreg.schema.inputs.family_file import FACTORY_KEYS, FamilyFile
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from onnxreg.schema.manifest.family import ModelFamily, Role, classes_digest
 from onnxreg.schema.manifest.manifest import Source
 from onnxreg.schema.manifest.parts import Preprocessing, Recipe, Step
+
+DOCUMENT = "family"
+"""The key in a recipe's parameters that holds the family document."""
+TASK = "image-classification"
+"""The task of the backbone and its heads."""
+ROWS = ("fit", "calibrate", "outliers")
+"""The keys of the detector's settings that name files of rows."""
+
+
+@dataclass(frozen=True)
+class FamilyPlan:
+    """A checked family. `recorded` is the document with all defaults, and with digests in place of paths.
+
+    `checkpoint` is the backbone's. `source` is the digest of all checkpoints. The document's paths begin at `directory`.
+    `factory` makes the backbone; it is None for a backbone of transformers. `consent` names the code that may run.
+    `certificates` maps each member that is judged on a suite to its evaluation plan.
+    """
+
+    document: FamilyFile
+    directory: Path
+    consent: Consent
+    factory: Factory | None
+    checkpoint: Path
+    recorded: Mapping[str, Any]
+    source: Digest
+    certificates: Mapping[str, EvaluationPlan] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.document.name
+
+    def warnings(self) -> Sequence[str]:
+        return [f"{member}: {text}" for member, plan in self.certificates.items() for text in plan.warnings()]
+
+    def check_unchanged(self) -> None:
+        """Raise InputError if a checkpoint or a file of rows has changed since planning."""
+        now = plan_family(self.document, self.directory, self.consent)
+        if (now.recorded, now.source) != (self.recorded, self.source):
+            raise InputError(
+                "a checkpoint or a file of rows was changed while it was read",
+                "export again once nothing writes to them",
+            )
+
+
+def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile:
+    """Read the family in a document; `name`, if given, replaces its name. Raise InputError for an invalid family."""
+    value = document.value if name is None else {**document.value, "name": name}
+    return FamilyFile.from_json(value, document.path.name)
+
+
+def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CONSENT) -> FamilyPlan:
+    """Hash the checkpoints and rows of a family; no model runs.
+
+    Raises NotFoundError or InputError for files that cannot be read. Raises InputError if a factory's arguments, which are
+    published, contain a path of this machine.
+    """
+    require("torch", "transformers", "safetensors", "onnxruntime")
+    spec, function = document.backbone, None
+    if spec.factory is not None:
+        if paths := scrub(spec.model_dump(mode="json", include={"arguments"}), "")[1]:
+            raise InputError(f"backbone: {paths[0]} names a place on this machine, and would be published")
+        function = code.find(spec.factory, directory)
+    checkpoint = directory / spec.checkpoint
+    if not (checkpoint.is_dir() if function is None else checkpoint.is_file()):
+        kind = "directory" if function is None else "file"
+        raise NotFoundError(f"backbone: there is no checkpoint {kind} {spec.checkpoint}")
+    certificates = {
+        member: plan_evaluation(request, TASK, directory, ())
+        for member, request in sorted(document.certify.items())
+    }
+
+    left_out = {"checkpoint", *(FACTORY_KEYS if function is None else ())}
+    excluded: Any = {"name": True, "certify": True, "heads": {"folder"}, "backbone": left_out}
+    recorded = document.model_dump(mode="json", exclude=excluded)
+    if certificates:
+        recorded["certify"] = {member: plan.recorded() for member, plan in certificates.items()}
+    if recorded["preprocessing"] is None:
+        del recorded["preprocessing"]
+    if function is not None:
+        recorded["backbone"]["factory"] = function.name
+    for section, key in [(recorded, "evaluation"), *((recorded["ood"], key) for key in ROWS)]:
+        if section and section[key] is not None:
+            section[key] = str(samples.digest([golden.read_rows(directory / section[key])]))
+
+    if function is None:
+        names = (CONFIG, *weight_files(checkpoint))
+        files = {name: digest_file(checkpoint / name) for name in names if (checkpoint / name).is_file()}
+    else:
+        files = {"checkpoint": digest_file(checkpoint), **function.digests}
+    heads = filter(Path.is_file, head_files(document.heads, directory))
+    digests = {f"backbone/{name}": file_digest for name, file_digest in files.items()}
+    source = directory_digest(digests | {f"heads/{path.name}": digest_file(path) for path in heads})
+    plain: dict[str, Any] = canonical.decode(canonical.encode(recorded))
+    return FamilyPlan(document, directory, consent, function, checkpoint, plain, source, certificates)
+
 
 BACKBONE: Literal["backbone"] = "backbone"
 DETECTOR: Literal["ood"] = "ood"
@@ -134,7 +251,7 @@ def make_family(
 
     document = plan.document
     progress.step("loading the backbone and the heads")
-    backbone = load_backbone(plan)
+    backbone = load_backbone(document.backbone, plan.checkpoint, plan.factory, plan.consent)
     heads = read_heads(document.heads, plan.directory, backbone.classes, backbone.width)
     paths = _paths(document, heads)
     for member in plan.certificates:

@@ -23,8 +23,7 @@ from support.sampling import sampled
 from onnxreg.cli.main import main
 from onnxreg.converters.evaluation import evaluate
 from onnxreg.converters.evaluation.latency import LatencyTable
-from onnxreg.converters.families.export_family import export_family
-from onnxreg.converters.families.family_plan import plan_family
+from onnxreg.converters.families.export_family import export_family, plan_family
 from onnxreg.converters.passes.samples import digest
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.registry import Registry

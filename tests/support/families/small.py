@@ -11,8 +11,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from onnxreg.converters.families.export_family import export_family
-from onnxreg.converters.families.family_plan import plan_family
+from onnxreg.converters.families.export_family import export_family, plan_family
 from onnxreg.converters.tasks.code import Consent
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.family_file import FamilyFile
