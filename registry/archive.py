@@ -1,13 +1,13 @@
 """An archive: a registry in one file, a zip without compression, whose entries are the files of a registry.
 
 archive.json                   the versions whose files the archive contains
-registry.json                  the id of the registry that the archive was made from, and mirrors
+registry.json                  the id of the registry that the archive mirrors
 policy.jsonl                   an exact copy, if the registry has one
 index/<name>.jsonl             an exact copy, with the whole history of the model
 blobs/sha256/ab/<64 hex>       the documents of the history, and the files of the versions in archive.json
 
 The same versions of the same registry give the same bytes. All inputs are verified: logs are replayed, blobs are hashed
-while they are copied. The file gets its name after all of its bytes are durable.
+while they are copied. The file gets its name only when all of its bytes are durable.
 """
 
 import io
@@ -51,17 +51,17 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 
 SUFFIXES = (".onnxreg", ".zip")
-"""Suffixes of archives: a file with one of them is opened as an archive, whatever its content."""
+"""Suffixes of archives: each file with such a name is opened as an archive."""
 ABOUT, IDENTITY = "archive.json", "registry.json"
 POLICIES = index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
 COPY_AGAIN = "copy it again, or have it made again: reg archive create"
 HEADER_BYTES, END_BYTES = 30, 22
-"""Bytes of an entry's header up to its name, and of the last record of a zip (APPNOTE.TXT 4.3.7, 4.3.16)."""
+"""Sizes in bytes: of an entry's header without its name, and of a zip's last record (APPNOTE.TXT 4.3.7, 4.3.16)."""
 
 
 def excess(names: Collection[str]) -> str:
-    """Name the limit that an archive with these entries exceeds; "" if it exceeds none."""
+    """Return the limit of a zip that an archive with these entries exceeds, for a message; "" if the archive is possible."""
     if len(names) > MAX_ARCHIVE_FILES:
         return f"has more than {MAX_ARCHIVE_FILES:,} files"
     models = sum(model_of(name) is not None for name in names)
@@ -147,7 +147,7 @@ class ArchiveStore(ReadOnlyStore):
 
 
 class _Span(Readable):
-    """The bytes between two offsets of a file. IntegrityError if the file ends earlier."""
+    """A stream over the bytes between two offsets of a file. IntegrityError if the file ends earlier."""
 
     def __init__(self, read: Callable[[int, int], bytes], offset: int, end: int, key: str) -> None:
         self._read, self._offset, self._end, self._key = read, offset, end, key
@@ -177,7 +177,7 @@ class ArchiveRegistry(RegistryStore):
 
     @property
     def location(self) -> str:
-        """The path and the digest of the entries. So another archive at this path has another location."""
+        """The path, and the digest of the entries, so that another archive at this path has another location."""
         return f"{Path(self.url).absolute()}#{self.store.directory_digest.short}"
 
     def confirm(self, name: str) -> None:
@@ -212,7 +212,7 @@ def open_archive(path: Path) -> ArchiveRegistry:
 def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
     behind, names = 0, set[str]()
     for info in sorted(entries, key=lambda info: info.header_offset):
-        name = info.orig_filename  # zipfile cuts the other at a zero byte
+        name = info.orig_filename  # zipfile cuts `filename` at a zero byte
         if not names and info.header_offset:
             return "begins with something else"
         if name in names:
@@ -242,7 +242,7 @@ class ArchiveResult(NamedTuple):
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
-    """Return the versions to archive: one for each REF, or all present ones if `every`. InputError if there are none."""
+    """Return the versions to archive: one for each ref; `every`: all present versions. InputError if there is none."""
     carried: dict[str, frozenset[Version]] = {}
     if every:
         for name in matching(source, refs) if refs else source.names():
@@ -304,7 +304,7 @@ def create_archive(
 
 
 def _model_entries(source: RegistryReader, name: str, versions: Collection[Version]) -> dict[str, Content]:
-    """Return, by path, the archive's files of a model and these versions. IntegrityError if the model's log is damaged."""
+    """Return the archive's files for these versions of a model, by path. IntegrityError if the model's log is damaged."""
     ledger = load(source, name)
     assert ledger.index is not None
     ledger.prove()

@@ -29,9 +29,9 @@ def lock(
     requests: Iterable[ResolveRequest],
     warn: Callable[[str], object] = lambda warning: None,
 ) -> list[LockedArtifact]:
-    """Resolve each request to an entry of a lock file. `warn` gets the warnings about an answer.
+    """Resolve each request to an entry of a lock file. `warn` gets the warnings about the resolved versions.
 
-    Raise NoAnswerError if no artifact answers a request; IntegrityError if an index file contradicts a manifest.
+    Raise NoAnswerError if no artifact fits a request; IntegrityError if an index file contradicts a manifest.
     """
     entries = []
     for request in requests:
@@ -53,7 +53,7 @@ def lock(
 
 
 def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[ResolveRequest]:
-    """The requests that a lock file has for these models (without names: all). Raise NotFoundError for an unknown one."""
+    """Return a lock file's requests for these models (no names: all models). NotFoundError if it lacks a model."""
     for name in names:
         if name not in before.models:
             models = ", ".join(before.models) or "nothing"
@@ -78,10 +78,10 @@ def pull_locked(
     progress: Progress = SILENT,
     deltas: bool = True,
 ) -> list[FetchedEntry]:
-    """Fetch exactly the artifacts of a lock and verify every byte. Versions that were yanked since are fetched too.
+    """Fetch exactly the artifacts of a lock file and verify every byte. Versions that were yanked since are fetched too.
 
     Raise NotFoundError if the source lacks a version; IntegrityError if the source has another manifest for a version,
-    or a manifest names other files than the lock.
+    or a manifest names other files than the lock file.
     """
     fetched = []
     for entry in lockfile.models.values():

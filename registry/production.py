@@ -1,4 +1,4 @@
-"""The versions in production: for each channel its version, who moved it there, and if it resolves. Imports little."""
+"""The versions in production: for each channel its version, who moved the channel, and if it resolves. Imports little."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,9 +14,9 @@ from onnxreg.schema.log.state import Rollout
 
 
 class ChannelStatus(NamedTuple):
-    """The version of a channel, the log line that moved the channel to this version, and `signed`: a text with the signers.
+    """The status of a channel: its version, the log line that moved it there, and `signed`, a text with the line's signers.
 
-    `gate` is "" if no policy governs the channel, "met" if its version passes, else the reason why it does not resolve.
+    `gate` is "" if no policy governs the channel, "met" if the version passes, else the reason why it does not resolve.
     """
 
     tag: str
@@ -28,7 +28,7 @@ class ChannelStatus(NamedTuple):
 
 
 def in_production(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[ChannelStatus]:
-    """Yield the status of each channel of a model, judged by `trust`. Raise IntegrityError if the log cannot be read."""
+    """Yield the status of each channel of a model. Signatures are judged by `trust`. IntegrityError if the log is damaged."""
     lines = list(log.lines())
     judge = signatures.judge_for(log, trust)
     for tag, channel in sorted(log.channels.items()):

@@ -69,7 +69,7 @@ class Registry:
             self.store.check_exists()
         self.actor = actor
         self.heads = KnownHeads()
-        """The newest state of each log that this user saw."""
+        """The known heads of this user: the last accepted state of each log."""
 
     @property
     def id(self) -> str:
@@ -81,7 +81,7 @@ class Registry:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """Make a `scratch` directory for a draft. If there is no registry yet, a failure leaves no part of one behind."""
+        """A context with a `scratch` directory for a draft. If no registry exists yet, a failure leaves nothing behind."""
         if self.store.is_there and self.store.is_mirror:
             raise mirror_error(self.id)
         self.store.check_not_foreign()
@@ -91,13 +91,13 @@ class Registry:
                 yield directory
         finally:
             if not self.store.is_there:
-                with suppress(OSError):  # another command works there
+                with suppress(OSError):  # another command uses it
                     for part in ("local/tmp", "local/locks", "local", *new):
                         (root / part).rmdir()
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Make a directory that only this user may write to, in the registry or the user's cache; remove it at the end."""
+        """A context with a directory to which only this user may write, in the registry or the user's cache."""
         with ExitStack() as stack:
             stack.enter_context(host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS))
             directory = stack.enter_context(self.store.staging())
@@ -106,7 +106,7 @@ class Registry:
             yield directory
 
     def add(self, draft: Draft, version: Version | str | None = None, reason: str | None = None) -> Release:
-        """Publish a draft as this version, or as the next one (see `Publisher`). A missing registry is created.
+        """Publish a draft as this version, by default as the next version (see `Publisher`). Create a missing registry.
 
         Raise ConflictError if the version has another manifest; IntegrityError or ForkError if the log lost lines.
         """
@@ -139,20 +139,20 @@ class Registry:
         undo: bool = False,
         remote: RegistryStore | None = None,
     ) -> DecisionResult:
-        """Stop a version from being resolved, except by digest; `undo` allows the version again."""
+        """Yank a version: it resolves no more, except by digest. `undo`: let it resolve again."""
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
-        """Check the log of a model (None: all logs) as `check_logs` does, then return the `Decisions`."""
+        """Return the `Decisions` of the registry, after `check_logs` for this model (None: for all models)."""
         self.check_logs(None if name is None else [name], remote)
         return Decisions(remote or self.store, self.actor, self.heads.remember)
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
-        """Check that the logs of these models (None: all) continue their known heads; in a remote, also that they have the
-        signatures that the trust file demands. Raise IntegrityError or ForkError if not; NotFoundError without the registry.
+        """Check that the logs of these models (None: all) continue their known heads; in a remote, also their required
+        signatures. Raise IntegrityError or ForkError if the check fails; NotFoundError without the registry.
         """
         store = remote or self.store
-        _ = store.is_mirror  # reads the registry's identity anew
+        _ = store.is_mirror  # reads registry.json anew
         if names is None:
             names = {*self.heads.models(store.registry_id), *(remote.names() if remote else ())}
         for name in sorted(names):
@@ -175,7 +175,7 @@ class Registry:
         return read_version(self._reader(remote), _ref(ref))
 
     def _reader(self, remote: RegistryReader | None) -> RegistryReader:
-        """This registry, which is not checked, or a remote, which is checked against the known heads and the trust file."""
+        """Return this registry, or a remote with checks: each log must fit its known head and the trust file."""
         return self.store if remote is None else checked_reader(remote, self.heads)
 
     def resolve(
@@ -186,9 +186,9 @@ class Registry:
         device: Device | None = None,
         seed: str | None = None,
     ) -> Resolution:
-        """Pick the artifact that answers a query and runs on a device. A device takes part in rollouts if it has a `seed`.
+        """Pick the artifact that answers a query and runs on a device. With a `seed`, the device takes part in rollouts.
 
-        Raise NoAnswerError, with the reasons, if no artifact does.
+        If no artifact fits, raise NoAnswerError with the reasons.
         """
         from onnxreg.registry.resolution import resolve
         from onnxreg.schema.query.resolve import Query
@@ -211,10 +211,10 @@ class Registry:
     ) -> TransferResult:
         """Copy a version to a remote (a name, URL or path; created if it does not exist). A second push moves nothing.
 
-        A yanked version that is named exactly is copied with its yank. `restore` brings back a version that expired in the
-        remote. `channels` move in the remote to the versions that they hold here, which are copied too. `heal` checks that
-        the remote has every file of a version in its log; for a remote on this machine, this is always checked.
-        `layout` (`hub`) also writes the usual files of the model into a repository on the Hub.
+        A yanked version is copied, with its yank, only if `ref` names exactly this version. `restore` brings back a version
+        that expired in the remote. `channels` move in the remote to the versions that they have here, which are copied too.
+        `heal` checks that the remote has all files of a version that its log has; for a remote on this machine, this is
+        always checked. `layout="hub"` also writes the files for other libraries into a repository on the Hub.
         """
         ref, home = _ref(ref), self.store
         log = open_log(home, ref.name)
@@ -251,7 +251,7 @@ class Registry:
     ) -> list[TransferResult]:
         """Push the newest release (`every`: all versions) of each model whose name matches `glob`, and move `channels`.
 
-        An error of one model or version is put into its result, and the others go on; RemoteError and HostError are raised.
+        An error of one model or version is only put into its result. RemoteError and HostError are raised.
         """
         names = matching(self.store, [glob])
         present = {tag for name in names if channels for tag in open_log(self.store, name).channels}
@@ -273,7 +273,7 @@ class Registry:
             try:
                 if result.log is not None:
                     self.heads.remember(remote, result.name, result.log.index)
-            except (IntegrityError, NotFoundError) as error:  # of a fork, too: the other models go on
+            except (IntegrityError, NotFoundError) as error:  # or a ForkError: go on
                 result.skipped.append(SkippedVersion(name, None, error.message, error))
             if not result.versions and not result.skipped:
                 lack = "version" if every else "usable release: each version is yanked or a pre-release"
@@ -294,7 +294,7 @@ class Registry:
         """Copy a version from a remote and verify every byte. A missing registry is created for the version.
 
         `restore` brings back a version that expired here. With a `selection`, only these artifacts and their companions
-        are added, and the log records which artifacts are present. `channels` move here to the versions that they hold in
+        are added, and the log records which artifacts are present. `channels` move here to the versions that they have in
         the remote, which are copied too. `deltas` allows files to arrive as differences from local files.
         """
         from onnxreg.registry.resolution import check_version_trust
@@ -321,9 +321,9 @@ class Registry:
 
         with reader.copy.doubted(ref.name):
             log, versions = consult(reader, ref.name, choose, home)
-            remotes.remember(remote, source)  # not sooner: an id that was garbled on its way must not stay
+            remotes.remember(remote, source)  # only now: a garbled id must not be stored
             if not home.is_there:
-                selected_paths(log, versions, selection)  # the selection fits before anything is created
+                selected_paths(log, versions, selection)  # raises before anything is created
                 DirectoryRegistry.create(home.root, home.disk)
             request = ExchangeRequest(
                 log.name, versions, selection, channels, restore, actor=self.actor, deltas=deltas
@@ -335,7 +335,7 @@ class Registry:
         return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
-        """Keep logs of a remote for offline use, and return their states. `names` are models or patterns; (): all models."""
+        """Store logs of a remote for offline use, and return their states. `names`: models or patterns; (): all models."""
         reader = RemoteReader(self.remotes.open(source), self.heads)
         states = []
         for name in matching(reader, names) if names else reader.names():
@@ -355,7 +355,7 @@ class Registry:
     def write_out(
         self, ref: Ref | str, output: Path, progress: Progress = SILENT, selection: Selection = EVERYTHING
     ) -> Release:
-        """Write the present files of a version, or of its selected artifacts, into a directory that they replace; see `folder_in`."""
+        """Write a version's present files, or its selected artifacts, into `folder_in(output)`, which is replaced."""
         from onnxreg.registry.transfer.export_files import check_target, folder_in, materialize
 
         output = folder_in(output)
@@ -372,13 +372,13 @@ def _ref(ref: Ref | str) -> Ref:
 
 
 def _keep(copy: RemoteCopy, log: Log, documents: Collection[Digest] = ()) -> None:
-    """Keep the log of a remote. Errors are ignored, because the transfer itself has succeeded."""
+    """Store the log of a remote for offline use. Errors are ignored, because the transfer itself has succeeded."""
     with suppress(HostError, NotFoundError, RemoteError):
         copy.keep_log(log, documents)
 
 
 def _evidence(log: Log) -> Collection[Digest]:
-    """The documents by which an offline reader can judge governed channels."""
+    """List the documents from which an offline reader can judge governed channels."""
     if not any(channel.evidence for channel in log.channels.values()):
         return ()
     from onnxreg.registry.gates import promotion_documents
@@ -387,5 +387,5 @@ def _evidence(log: Log) -> Collection[Digest]:
 
 
 def _held_by(log: Log, channels: Collection[str], located: Version) -> list[Version]:
-    """The versions that these channels hold, except `located`. Raise NotFoundError for an unknown channel."""
+    """List the versions of these channels, except `located`. Raise NotFoundError for an unknown channel."""
     return sorted({log.channel(tag).version for tag in channels} - {located})

@@ -1,7 +1,7 @@
-"""This user's keys, which sign lines of logs and statements, such as the statement of a release.
+"""The user's private keys, which sign log lines and statements, such as the statement of a release.
 
-A key is two files, `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub`, in a directory that only the user has.
-`REG_SIGNING_KEY` names the key that signs every line, or is itself a key (PEM). `trust` decides what a reader accepts.
+A key is two files, `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub`, in a directory that only the user can
+open. `REG_SIGNING_KEY` is the name of the key that signs every line, or a key itself (PEM). `trust` judges signatures.
 """
 
 import os
@@ -24,7 +24,7 @@ _PEM, _MAX_PEM_BYTES = "-----BEGIN", 64 * 1024
 
 
 def library(purpose: str = "signing") -> Any:
-    """Import the used parts of `cryptography`. Raise HostError, with the name of the extra, if it is not installed."""
+    """Import the needed parts of `cryptography`. If it is not installed, raise HostError with the name of the extra."""
     try:
         from cryptography import exceptions
         from cryptography.hazmat.primitives import hashes, serialization
@@ -48,7 +48,7 @@ class PrivateKey:
         return Signature(self.public.id, self._key.sign(data, *_algorithm(self.public)))
 
     def pem(self, secret: str) -> bytes:
-        """The key as PKCS #8 PEM, encrypted by PBES2 with the library's best choice, scrypt or PBKDF2."""
+        """Encode the key as PKCS #8 PEM, encrypted with the passphrase `secret` (PBES2; `cryptography` chooses the rest)."""
         form = library().form
         protection = form.BestAvailableEncryption(secret.encode())
         return bytes(self._key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection))
@@ -66,7 +66,7 @@ class PrivateKey:
 
     @classmethod
     def load(cls, pem: bytes, secret: str | None) -> "PrivateKey":
-        """Read a PKCS #8 PEM. Raise InputError, whose message shows nothing of the key, if the PEM cannot be read."""
+        """Read a PKCS #8 PEM. If this fails, raise InputError with a message that shows nothing of the key."""
         used = library()
         password = secret.encode() if secret and b"ENCRYPTED" in pem.partition(b"\n")[0] else None
         try:
@@ -79,7 +79,7 @@ class PrivateKey:
 
 
 class Keystore:
-    """The user's keys."""
+    """The directory of the user's keys."""
 
     def __init__(self) -> None:
         self.directory = environment.key_directory()
@@ -119,7 +119,7 @@ class Keystore:
         return {file.stem: self.public(file.stem) for file in files if _NAME.fullmatch(file.stem)}
 
     def has(self, name: str) -> bool:
-        """Return True if there is a private key of that name."""
+        """True if a private key has this name."""
         return _NAME.fullmatch(name) is not None and (self.directory / f"{name}.pem").is_file()
 
     def public(self, name: str) -> PublicKey:
@@ -141,7 +141,7 @@ class Keystore:
 
 
 def signing_key(name: str | None = None) -> PrivateKey:
-    """Return the key with this name; without a name, the configured key, else the only one. InputError if none fits."""
+    """Unlock the key with this name; without a name, the configured key, else the only key. InputError if there is none."""
     keys, configured = Keystore(), (environment.read("REG_SIGNING_KEY") or "").strip()
     if not name and configured:
         if not (configured.startswith(_PEM) or keys.has(configured)):  # it may be a secret
@@ -157,13 +157,13 @@ def signing_key(name: str | None = None) -> PrivateKey:
 
 @lru_cache(maxsize=8)
 def _unlocked(key: str, is_configured: bool, secret: str | None, directory: Path) -> PrivateKey:
-    """Unlock a key and remember it, since unlocking is slow on purpose. `key` is a name or, if configured, maybe a PEM."""
+    """Unlock a key, once per process, since this is slow on purpose. `key` is a name; a configured key may also be a PEM."""
     is_pem = is_configured and key.startswith(_PEM)
     return PrivateKey.load(key.encode(), secret) if is_pem else Keystore().private(key)
 
 
 def passphrase(name: str, new: bool = False) -> str:
-    """Read a passphrase from the environment, else from a person at a terminal. Raise InputError if there is neither."""
+    """Read a passphrase from the environment, else from a person at the terminal. InputError without either."""
     secret = environment.read("REG_KEY_PASSPHRASE")
     if secret is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass
@@ -177,7 +177,7 @@ def passphrase(name: str, new: bool = False) -> str:
 
 
 def _algorithm(key: PublicKey) -> tuple[Any, ...]:
-    """The arguments that follow the data in the library's `sign` and `verify`, for a key of this kind."""
+    """Return the arguments after the data in calls of `cryptography`'s `sign` and `verify`, for a key of this kind."""
     used = library()
     return () if key.kind == "ed25519" else (used.ec.ECDSA(used.hashes.SHA256()),)
 
@@ -193,7 +193,7 @@ def generate(kind: str) -> PrivateKey:
 
 
 def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:
-    """Return True if the holder of a key made this signature over these bytes."""
+    """True if the signature over these bytes was made with the private part of this key."""
     used = library("checking a signature")
     try:
         used.form.load_der_public_key(key.spki).verify(signature, data, *_algorithm(key))

@@ -1,14 +1,14 @@
-"""One exchange: versions of a model, with their events, go from a source to a destination in one swap of the index.
+"""One exchange: copy versions of a model, with their events, from a source to a destination, in one swap of the index file.
 
-`merge` finds what the destination lacks. If both registries have the same id, one log must be a prefix of the other, and
-lines are copied unchanged. If the ids differ, chains are not joined: the events of the chosen versions are appended to the
-destination's chain, each with its origin in `via`. If the destination's log changes, the merge is repeated.
+`merge` finds the missing lines and blobs. If both registries have the same id, one log must be a prefix of the other, and
+lines are copied unchanged. If the ids differ, the events of the chosen versions are appended to the destination's log as
+new lines, each with its origin in `via`. If the destination's log changes meanwhile, the merge is repeated.
 
 Blobs move first, several at a time, by deltas if possible, and are verified on the way. Then the documents move, then
 the index file is swapped. Nothing is visible at the destination before everything has arrived.
 
-A blob arrives by a delta as its difference from a blob that is here (docs/delta.md); if the delta is doubtful, the whole file
-is fetched. `registry/log/decisions.py` records the deltas that a version offers, `converters.delta` makes them.
+A delta is the difference of a file from a file that the destination has (docs/delta.md). If a delta fails, the whole file is
+fetched. `converters.delta` makes the deltas of a version, and `registry/log/decisions.py` records them.
 """
 
 import importlib.util
@@ -82,14 +82,15 @@ from onnxreg.schema.log.state import Channel
 
 @dataclass(frozen=True)
 class ExchangeRequest:
-    """The versions and channels of a model to copy to a destination.
+    """A request to copy versions and channels of a model to a destination.
 
     Args:
-        selection: the artifacts to copy. The destination keeps those that it has; an event records all that it then has.
-        channels: channels to move, by events of the destination, to the versions that they have in the source.
+        selection: the artifacts to copy. The destination also keeps its artifacts; an event records the union.
+        channels: channels to move at the destination to the versions that the source's channels have.
         restore: bring back versions that expired at the destination, with their files.
-        heal: copy blobs again that the destination lost. If False, a complete log is assumed to have all its blobs.
-        actor: the claimed author of the destination's own events; `deltas`: True if files may be sent as deltas.
+        heal: copy blobs again that the destination lost. If False, all blobs of a complete log are assumed to be there.
+        actor: the claimed author of new events at the destination.
+        deltas: True if files may be sent as deltas.
     """
 
     name: str
@@ -104,9 +105,8 @@ class ExchangeRequest:
 
 @dataclass(frozen=True)
 class Merge:
-    """The changes that fulfil a request in the destination's log, which is at `head`: the missing `lines`, the versions to
-    bring back (`returning`), the `artifacts` that each version will have there, the `moves` of channels, and all `blobs`
-    that these changes need.
+    """The changes that fulfil a request at the destination, if its log ends at `head`: the missing `lines`, the versions to
+    bring back (`returning`), the `artifacts` that each version will have, the `moves` of channels, all needed `blobs`.
     """
 
     request: ExchangeRequest
@@ -118,10 +118,10 @@ class Merge:
     moves: list[Tag]
     blobs: Mapping[Digest, Reference]
     is_change: bool
-    """True if the destination's log needs a new event."""
+    """True if these changes add a line to the destination's log."""
 
     def apply(self, destination: Log) -> int:
-        """Append the events to `destination`, which must be at `head`; return the number of lines added."""
+        """Append the changes to `destination`, whose last line must be `head`; return the number of new lines."""
         before, now = destination.seq, datetime.now(UTC).strftime(TIME_FORMAT)
         destination.fetched |= self.source.fetched
         is_copy = self.source.registry == destination.registry
@@ -149,10 +149,10 @@ def merge(
     destination: Log,
     channels_before: Mapping[str, Channel] | None = None,
 ) -> Merge:
-    """Compare both logs. `channels_before` are the destination's channels as they were when its log was first read.
+    """Find the changes that fulfil a request. `channels_before`: the destination's channels when its log was first read.
 
-    Raises the errors of `missing_lines`; ConflictError if needed files were taken down at the destination, or if a channel
-    moved meanwhile; IntegrityError if the source's documents disagree; InputError if too many artifacts are selected.
+    Raises the errors of `missing_lines`; ConflictError if needed files were taken down at the destination; IntegrityError
+    if the source's documents disagree; InputError if too many artifacts are selected.
     """
     versions, is_copy = request.versions, source.registry == destination.registry
     lines = missing_lines(request, source, destination)
@@ -176,7 +176,7 @@ def merge(
     is_behind = bool(lines or returning or [*hold_events(destination, artifacts, request.actor)])
     blobs: Mapping[Digest, Reference] = {}
     if is_behind or request.heal:
-        for version in versions:  # apps resolve by what the index says of a manifest
+        for version in versions:  # apps rely on the summary
             source.check_summary(LocatedVersion(source.name, version, source.versions[version]))
         blobs = blobs_of(source, lines, versions, selected)
         check_tombstones(destination, blobs)
@@ -187,11 +187,11 @@ def merge(
 
 
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
-    """Return the source's lines that the destination lacks, in their order, but verdicts and yanks after all versions.
+    """Return the source's lines that the destination lacks, in the source's order, but verdicts and yanks after versions.
 
-    If the registries differ, these are lines about requested versions and versions that the destination has, and all
+    Between different registries, these are lines about requested versions and versions that the destination has, and all
     refusals, since another manifest may have the same bytes; never lines about channels, pins and expiry. Raises the errors
-    of `check_versions`. For copies of one registry: ConflictError for a selection, ForkError if their logs have forked.
+    of `check_versions`. Between copies of one registry: ConflictError for a selection, ForkError if the logs have forked.
     """
     if source.registry == destination.registry:
         _check_present(source, request.versions)
@@ -239,7 +239,7 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
 
 
 def _statement(event: Attest | Timing) -> tuple[object, ...]:
-    """Return what an event states. Two registries may record the same statement in different events."""
+    """Return a key of the statement that an event records. Two registries may record one statement in different events."""
     if isinstance(event, Timing):
         return event.manifest, event.blobs
     return event.manifest, event.statement, event.artifact, event.state
@@ -248,8 +248,8 @@ def _statement(event: Attest | Timing) -> tuple[object, ...]:
 def check_versions(request: ExchangeRequest, source: Log, destination: Log) -> None:
     """Check that the requested versions can be copied between registries with different ids.
 
-    ConflictError if the destination has another manifest for a version, or gave the version up and does not restore it;
-    NotFoundError if the source lacks a version or a requested artifact.
+    ConflictError if the destination has another manifest for a version, or has taken the version down, unless it expired and
+    is restored. NotFoundError if the source lacks a version or a requested artifact.
     """
     _check_present(source, request.versions)
     for version in request.versions:
@@ -295,7 +295,7 @@ def blobs_of(
     versions: Collection[Version],
     selected: Mapping[Version, ArtifactPaths],
 ) -> dict[Digest, Reference]:
-    """Return all blobs of these lines and versions that the source still has; `selected` limits a version's artifacts."""
+    """Return the blobs of these lines and versions that the source still has. `selected` limits a version's artifacts."""
     stored = {reference.digest: reference for reference in documents(source)}
     published, named = set(versions), set[Digest]()
     for line in lines:
@@ -328,7 +328,7 @@ def blobs_of(
 def selected_paths(
     source: Log, versions: Iterable[Version], selection: Selection
 ) -> dict[Version, ArtifactPaths]:
-    """The selected artifacts of each of these versions. Raise NotFoundError as `Selection.of` does."""
+    """Return the selected artifacts of each version (None: all). NotFoundError if a version has none of them."""
     if not selection:
         return dict.fromkeys(versions)
     return {
@@ -339,7 +339,7 @@ def selected_paths(
 def paths_after(
     source: Log, destination: Log, selected: Mapping[Version, ArtifactPaths]
 ) -> dict[Version, ArtifactPaths]:
-    """For each version, the artifacts that the destination will hold once it has received the selected artifacts.
+    """Return the artifacts of each version that the destination will have when the selected artifacts have arrived.
 
     Raise InputError, before any file is fetched, if one event cannot name all artifacts of a version.
     """
@@ -355,7 +355,7 @@ def paths_after(
 def hold_events(
     destination: Log, wanted: Mapping[Version, ArtifactPaths], actor: str | None
 ) -> Iterator[Hold]:
-    """Yield an event for each version for which the destination's log does not yet record the wanted artifacts as held."""
+    """Yield an event for each version whose present artifacts, in the destination's log, must change to `wanted`."""
     for version, paths in wanted.items():
         if version in destination.versions and destination.versions[version].held != paths:
             yield _hold(destination, version, paths, actor)
@@ -375,7 +375,7 @@ def plan_deltas(
 ) -> tuple[dict[Digest, Delta], str]:
     """Choose deltas of these versions for the files in `sizes` (bytes by digest), from files that the destination has.
 
-    Return the delta of each file that has one, and the reason why existing deltas are of no use here, if any.
+    Return the chosen deltas by the file's digest, and the reason why existing deltas cannot be used ("": no such reason).
     """
     url = urlsplit(innermost(source).url)
     is_elsewhere = bool(sizes and url.scheme and url.netloc)
@@ -394,9 +394,9 @@ def open_made(
     find: Callable[[Digest], Path | None],
     start: int,
 ) -> BinaryIO:
-    """A stream over a file that a delta makes, from byte `start` on. A read raises IntegrityError if the delta does not fit.
+    """Open a stream over the file that a delta makes, from byte `start` on. Its reads raise IntegrityError if this fails.
 
-    `find` returns the path of an old blob, None if the blob is not here.
+    `find` returns the path of an old blob on this machine; None if it is absent.
     """
 
     def parts() -> Iterator[memoryview]:
@@ -438,7 +438,7 @@ class _GeneratedStream(io.RawIOBase):
 def apply_delta(
     delta: BinaryIO, header: DeltaHeader, old: Sequence[BinaryIO], start: int = 0
 ) -> Iterator[memoryview]:
-    """Yield the new file from byte `start` on, in parts of at most a block. The caller checks the digest of the file.
+    """Yield the file that a delta makes, from byte `start` on, in parts of at most a block. The caller checks the digest.
 
     `delta` is a stream positioned after the header; `old` are the old files in the order of the header. Raise InputError
     if the delta is malformed, or an old file is shorter than the delta says.
@@ -472,8 +472,8 @@ def _copy(file: BinaryIO, offset: int, length: int) -> Iterator[memoryview]:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A file that arrived: its `size`, the bytes `moved`, the version `since` from whose file a delta made it, if any, and
-    a `doubt`: the reason why an existing delta could not be used, or gave wrong bytes; else "".
+    """A file that arrived: its `size` in bytes, and the bytes `moved` over the network. If a delta made the file, `since` is
+    the version with the old file. `doubt` is the reason if an existing delta failed or could not be used; else "".
     """
 
     path: str
@@ -486,9 +486,8 @@ class Arrival:
 
 @dataclass
 class BlobMover:
-    """Moves blobs, several at a time, large ones first; fetches a damaged one again. `documents` were read already.
-
-    `deltas` has the delta of each file that is made by one; `doubt` is the reason if none can be used (see `Arrival`).
+    """Moves blobs, several at a time, the largest first; fetches a damaged blob a second time. `documents`: blobs read
+    already. `deltas`: the delta of a file by its digest. `doubt`: the reason if no delta can be used (see `Arrival`).
     """
 
     source: BlobReader
@@ -505,7 +504,7 @@ class BlobMover:
         self.arrivals += run_parallel(lambda file: self._fetch(push, file), files)
 
     def _fetch(self, push: Push, file: Reference) -> Arrival:
-        """Fetch a blob: make it by a delta if possible, else fetch all of it."""
+        """Fetch a blob: make it by a delta if possible, else fetch the whole blob."""
         digest, size, source = file.digest, file.size or 0, self.source
         moved = position = 0
 
@@ -554,12 +553,12 @@ class BlobMover:
 
 
 SMALL_TRANSFER_BYTES = 2**20
-"""Blobs of at most this many bytes in total move within the commit, which saves a request for missing blobs."""
+"""If the blobs have at most this size in total, they move within the commit, which saves a request for missing blobs."""
 
 
 @dataclass(frozen=True)
 class SkippedVersion:
-    """A version, a channel (`tag`) or a whole model (no `tag`) that was not copied. `error`: set if a user must act."""
+    """A version or channel (`tag`), or a whole model (no `tag`), that was not copied. `error` is set if a user must act."""
 
     name: str
     tag: str | None
@@ -572,9 +571,9 @@ class SkippedVersion:
 
 @dataclass(frozen=True)
 class TransferResult:
-    """The outcome for one model: the requested `versions`, the number of `new` ones, and the events, blobs and bytes moved.
-    `has_copied` is False if no exchange was needed or possible. `log` is the destination's log (None: unreadable),
-    `artifacts` has each version's paths there, `channels` the moves of channels, `yanks` the yanks of versions there.
+    """The outcome for one model: the requested `versions`, how many are `new` there, and how many events, blobs and bytes
+    moved. `has_copied` is False if no exchange was needed or possible. Of the destination: its `log` (None: unreadable), the
+    present `artifacts` of each version (paths), the moves of `channels`, and the `yanks` of versions.
     """
 
     name: str
@@ -599,7 +598,7 @@ class TransferResult:
 
     @property
     def warnings(self) -> Iterator[str]:
-        """Warnings about versions that are yanked at the destination, and about channels that moved to an older version."""
+        """Yield warnings: about versions that are yanked at the destination, and channels that moved to an older version."""
         for version, yank in self.yanks.items():
             yield f"{yank.name}:{version} is yanked there: {yank.words}"
         entries = self.log.versions.items() if self.log else ()
@@ -623,9 +622,9 @@ def exchange(
 ) -> TransferResult:
     """Copy the versions and channels of a request to the destination. A second run transfers nothing.
 
-    Raises the errors of `merge` and both registries; GateError if the destination governs a channel to move. Logs that the
-    caller has read: `log` of the source, `own` of the destination (`load_own`); `plan` is their merge. `near` are other
-    readers that may have documents of the destination.
+    Raises the errors of `merge` and both registries; GateError if a policy of the destination governs a channel to move. If
+    the caller has read them: `log` of the source, `own` of the destination (by `load_own`), and their merge `plan`. `near`
+    are other readers that may have documents of the destination.
     """
     name = request.name
     source_log = log or load(source, name, destination)
@@ -646,7 +645,7 @@ def exchange(
         mover.deltas, mover.doubt = plan_deltas(source, source_log, request.versions, sizes, destination)
 
     def change(log: Log) -> Collection[Digest]:
-        """Add the missing lines to the destination's log; if the log has changed, merge again first."""
+        """Apply the merge to the destination's log; if the log has changed, merge again first."""
         nonlocal merged, events
         if log.head != merged.head:
             merged = merge(request, source_log, log, channels_before)
@@ -689,8 +688,8 @@ def exchange_possible(
     choose: Callable[[Log], ExchangeRequest],
     progress: Progress,
 ) -> TransferResult:
-    """Copy as much as possible of the request that `choose` returns; list the rest, and the model's errors, in `skipped`. A
-    channel moves only if its version is copied. Without `heal`, a destination with all events is not checked for blobs.
+    """Copy as much as possible of the request that `choose` returns; list the rest, and errors of this model, in `skipped`.
+    A channel moves only if its version is copied. Without `heal`, blobs are not checked if no event is missing.
     """
     result = TransferResult(name)
     with list_errors(name, result.skipped):
@@ -728,7 +727,7 @@ def exchange_possible(
 
 @contextmanager
 def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
-    """Add an error of one model to `skipped`; raise an error of a registry or of this machine."""
+    """A context that adds an error of one model to `skipped`. Errors of a registry or of this machine are raised."""
     try:
         yield
     except (ForkError, HostError, RemoteError):
@@ -738,15 +737,15 @@ def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
 
 
 def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
-    """The first error of the worst family in the list; None if no user must act."""
+    """Return the first error of the worst family in the list; None if the list has no error."""
     errors = [item.error for item in skipped]
     kinds = (IntegrityError, ConflictError, NotFoundError, RegError)
     return next((error for kind in kinds for error in errors if isinstance(error, kind)), None)
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:
-    """Record locally, before a push begins, that another registry may get these versions; `reg drop` then refuses them.
-    If the user may not write to the registry, nothing is recorded: such a user cannot drop versions either.
+    """Record in `local/`, before a push begins, that another registry may get these versions, so that `reg drop` keeps them.
+    Nothing is recorded for a user who may not write to the registry, since this user cannot drop versions either.
     """
     for version in versions if os.access(store.root, os.W_OK) else ():
         path = f"pushed/{log.name}/{log.versions[version].manifest.hex}"
@@ -755,5 +754,5 @@ def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version],
 
 
 def was_pushed(store: DirectoryRegistry, located: LocatedVersion) -> bool:
-    """True if a push of the version was ever begun."""
+    """True if a push of this version ever began."""
     return store.read_local(f"pushed/{located.name}/{located.entry.manifest.hex}") is not None

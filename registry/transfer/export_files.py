@@ -3,8 +3,8 @@
 The files are written to a new directory, which then replaces the target. Two functions write one artifact to a temporary
 directory: `unpacked` also writes sidecars and companions, `fetched` only the main file and its external data.
 
-If the directory is a training's run directory (with `checkpoints/`), a version is written to its `exports/`, as in
-Orchard. Paths in the manifest, such as `exports/model.onnx`, are then right from the run directory.
+In the run directory of a training (with `checkpoints/`), a version is written to `exports/`, as Orchard does. A path in the
+manifest, such as `exports/model.onnx`, is then relative to the run directory.
 """
 
 import os
@@ -49,7 +49,7 @@ def folder_in(directory: Path) -> Path:
 
 
 def prefix_in(folder: Path) -> str:
-    """Return the prefix that paths of a version lose in this folder: `exports/` in a run directory, otherwise ""."""
+    """Return the prefix to remove from a version's paths in this folder: `exports/` below a run directory, otherwise ""."""
     is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
     return f"{EXPORTS}/" if is_exports else ""
 
@@ -78,7 +78,7 @@ def check_target(
     expected_files: Callable[[Path], set[str]] = exported,
     kind: str = "export",
 ) -> None:
-    """Raise InputError if the target has files that no earlier `kind` wrote, HostError if it cannot be made."""
+    """Raise InputError if a directory must not be replaced, for example because of other files than an earlier `kind`'s."""
     with host_errors(f"looking at {target}"):
         if target.is_symlink() and not target.exists():
             raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")
@@ -100,7 +100,7 @@ def check_target(
 
 
 def _files_below(directory: Path) -> set[str]:
-    """Return the paths of all files and links below a directory, without files that systems put into folders."""
+    """Return the paths of all files and links below a directory, without files that operating systems create there."""
     names = (
         Path(parent, name).relative_to(directory).as_posix()
         for parent, folders, files in os.walk(directory, onerror=refuse_unlisted)
@@ -112,8 +112,8 @@ def _files_below(directory: Path) -> set[str]:
 def materialize(
     store: BlobReader, files: Iterable[FileEntry], data: bytes, target: Path, progress: Progress = SILENT
 ) -> None:
-    """Write files of a manifest, and the manifest itself (`data`), into a directory that replaces `target`. In `exports/`
-    of a run directory, paths lose this prefix. If a blob is damaged, raise IntegrityError and leave `target` unchanged.
+    """Write files of a manifest, and the manifest itself (`data`), into a directory that replaces `target`. `prefix_in` is
+    removed from the paths. If a blob is damaged, raise IntegrityError and leave `target` unchanged.
     """
     with replacing(target) as fresh:
         fill(store, files, fresh, progress, prefix_in(target.resolve()))
@@ -127,9 +127,9 @@ def write_package(
     selection: Selection = EVERYTHING,
     progress: Progress = SILENT,
 ) -> tuple[Release, PackageLayout]:
-    """Write the selected artifacts of a version (by default all present ones) as a model package of ONNX Runtime, which
-    replaces an earlier package. NotFoundError if an artifact is not here, InputError if ONNX Runtime can load none of
-    them, IntegrityError if a blob is damaged.
+    """Write the selected artifacts of a version, by default all present artifacts, as a model package of ONNX Runtime, in
+    place of an earlier package. NotFoundError if an artifact is absent, InputError if ONNX Runtime can load no artifact,
+    IntegrityError if a blob is damaged.
     """
     check_target(target, store.root, packaged, "package")
     release = read_version(store, ref)
@@ -145,7 +145,7 @@ def write_package(
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Make a directory that at the end replaces the target durably. After a kill, the next call restores the target."""
+    """A context: a new directory, which replaces the target at the end. After a kill, the next call restores the target."""
     path, disk = target.resolve(), Disk()
     aside = path.with_name(f".{path.name}.former")
     with host_errors(f"writing {target}"):
@@ -194,7 +194,7 @@ def fill(
 
 @dataclass(frozen=True)
 class UnpackedArtifact:
-    """The files of one artifact and of its companions, below `root`."""
+    """One artifact with its companions, as files below `root`."""
 
     root: Path
     manifest: Manifest
@@ -205,7 +205,7 @@ class UnpackedArtifact:
         return self.root / self.artifact.path
 
     def sidecar(self, role: str) -> Path | None:
-        """Return the artifact's own file with a role; None without one."""
+        """Return the artifact's own file with this role; None if it has no such file."""
         return next((self.root / file.path for file in self.artifact.files if file.role == role), None)
 
 
@@ -213,7 +213,7 @@ class UnpackedArtifact:
 def unpacked(
     reader: RegistryReader, resolution: Resolution, progress: Progress = SILENT
 ) -> Iterator[UnpackedArtifact]:
-    """Unpack the files of a resolution from the registry that it came from. IntegrityError if a blob is damaged."""
+    """A context with the files of a resolved artifact, in a temporary directory. IntegrityError if a blob is damaged."""
     digest = resolution.located.entry.manifest
     data = read_blob(reader, digest)
     manifest = read_manifest(data, digest, resolution.located.name)
@@ -227,7 +227,7 @@ def unpacked(
 def fetched(
     reader: RegistryReader, artifact: Artifact, present: ArtifactPaths = None, progress: Progress = SILENT
 ) -> Iterator[Path]:
-    """Fetch an artifact's main file, and its external data beside it; yield the path. NotFoundError if not `present`."""
+    """A context with an artifact's main file, beside it its external data; yields the path. NotFoundError if not present."""
     if present is not None and artifact.path not in present:
         raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")
     parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]

@@ -1,6 +1,6 @@
 """Mirror a whole registry: as an exact copy with the same id, or version by version into a registry with another id.
 
-The log of an exact copy is always a prefix of the source's log; the copy never creates an event.
+An exact copy never creates an event, so each of its logs is a prefix of the source's log.
 """
 
 from dataclasses import dataclass, field
@@ -60,11 +60,11 @@ class MirrorResult:
 def open_both(
     remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """Open both registries; a missing destination is created as a mirror (`new_id`: with a new id). InputError if equal."""
+    """Open both registries, and create a missing destination as a mirror; `new_id`: with its own id. InputError if equal."""
     if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)
-    _ = list(source_store.names())  # fail before anything is created at the destination
+    _ = list(source_store.names())  # fails before the destination is created
     mirror_of = None if new_id else source_store.registry_id
     destination_store = remotes.open(destination, create=True, mirror_of=mirror_of)
     if new_id and destination_store.registry_id == source_store.registry_id:
@@ -80,10 +80,10 @@ def mirror(
     progress: Progress = SILENT,
     actor: str | None = None,
 ) -> MirrorResult:
-    """Copy everything that one registry has and another lacks; list everything that cannot be copied.
+    """Copy from one registry all that another lacks; list in `skipped` what cannot be copied.
 
-    If both have the same id and a log has forked, raise ForkError before any write. `channels`: move the destination's
-    channels to the source's versions, by events of the destination; an exact copy has the same channels anyway.
+    If both have the same id and a log has forked, raise ForkError before any write. `channels`: also move the destination's
+    channels to the source's versions, by new events; an exact copy always has the same channels.
     """
     report = MirrorResult(source.url, destination.url)
     try:
@@ -103,11 +103,11 @@ def mirror(
 def _verbatim(
     source: RegistryStore, destination: RegistryStore, report: MirrorResult, progress: Progress
 ) -> None:
-    """Compare all models, copy the models that are behind, then delete blobs that the source gave up."""
+    """Make an exact copy: compare all models, copy models with missing lines, then delete blobs that the source deleted."""
     trust = load_trust()
     policies = read_policies(source)
     enforce_policies(trust, policies)
-    # The catalog is read before the models, so that the copy has every version that it names.
+    # The catalog is read before the models, so that the copy has every version in the catalog.
     catalog = innermost(source).read_file(CATALOG)
     copy_policies(policies, destination)
     behind: dict[str, Log | None] = {}
@@ -128,7 +128,7 @@ def _verbatim(
             own = log_of(destination, name, own_index, source, new=True).check()
             if lines := missing_lines(ExchangeRequest(name, ()), log, own):
                 check_copied(log, trust)
-                # A log that the trust file accepted is the one to copy; any other is read again, not kept in memory.
+                # Keep a log that the trust file had to accept, to copy exactly this log. Read others again, to save memory.
                 behind[name] = log if trust.concerns(log.registry, name) else None
                 frees_blobs |= any(isinstance(line.event, GiveUp | Hold) for line in lines)
     for name, accepted in behind.items():
