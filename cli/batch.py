@@ -1,6 +1,6 @@
 """`reg export --batch`: each row of a job file is a command line, run in a worker process or on a Dask cluster.
 
-The command in words: docs/fleets.md.
+docs/fleets.md describes the command.
 """
 
 import io
@@ -29,25 +29,25 @@ from onnxreg.schema.core.progress import count_cores
 from onnxreg.schema.inputs.recipe_file import JobRow
 
 PATHS = ("eval_suite", "confirm_suite", "calibration")
-"""The options that name files."""
+"""The options of a row whose values are paths."""
 FLAGS = (*ON_BY_DEFAULT, "quantize", "int8_embeddings", "item_scores", "margin", "certify")
-"""The options that are true or false."""
+"""The options of a row whose values are true or false."""
 RERUN_HINT = "run the same command again: what is done is not done again"
 JOB_BYTES = 4 * 10**9
-"""Free memory in bytes for each process, enough for an encoder of 0.5 GB."""
+"""The free memory in bytes to reserve for each process, enough for an encoder of 0.5 GB."""
 PATIENCE, SCHEDULER_PATIENCE = 20.0, "15s"
-"""Seconds that a process has to clean up before it is killed, and the time that a scheduler has to answer."""
+"""Seconds for a process to clean up before it is killed, and the time for a scheduler to answer."""
 BUG = RegError.family
 """The error family of unexpected exceptions."""
 
 Done = dict[str, Any] | RegError
-"""The answer of `run_line`, or the error that prevented one."""
+"""The answer of `run_line`, or an error if the worker gave no answer."""
 Outcome = dict[str, Any]
 """The result of a job: `{row, job, status, ref, digest, pushed, seconds, error, note}`, as `--json` shows it."""
 
 
 class Job(NamedTuple):
-    """One export. `row` is its number in the job file, from 1; `request` has its options, with absolute paths."""
+    """One export: its row in the job file, from 1; a name for messages; the version; the request, with absolute paths."""
 
     row: int
     called: str
@@ -55,7 +55,7 @@ class Job(NamedTuple):
     request: ExportRequest
 
     def words(self) -> list[str]:
-        """The command line of the job, which begins with `export`. No value of the row can act as an option."""
+        """Return the job's command line, which begins with `export`. A value of the row can never act as an option."""
         request = self.request
         kinds = {"profile": request.profile, "task": request.task, "recipe": request.recipe}
         values = {"name": request.name, "version": self.version, **kinds, **request.options}
@@ -72,7 +72,7 @@ class Job(NamedTuple):
 
 
 def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[str] = ()) -> list[Job]:
-    """Read the jobs of a file. Raise NotFoundError without the file; InputError, naming the row, if it is malformed."""
+    """Read the jobs of a file. Raise NotFoundError if it is missing; InputError, with the row, if it is malformed."""
     rows = read_document(path, "job file")
     if not isinstance(rows, list):
         raise InputError(f"{path.name} is not a list of jobs", "begin each job with a dash: - source: ...")
@@ -102,7 +102,7 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
 
 
 def _beside(text: Any, directory: Path) -> str:
-    """Resolve a path, or the path in `file.py:function`, in the job file's directory; without such a file, keep the text."""
+    """Resolve a path, or the path in `file.py:function`, in the job file's directory. If it is not a file there, keep it."""
     name = str(text)
     file = name.rpartition(":")[0] or name
     exists = (directory / name).exists() or (directory / file).is_file()
@@ -119,7 +119,7 @@ def run(
     allow_code: Sequence[str],
     no_cache: bool,
 ) -> None:
-    """Run the jobs of `file` in `processes` processes, or on a Dask `scheduler`. None: jobs, cores and memory decide.
+    """Run the jobs of `file` in `processes` processes (None: as many as cores and memory allow), or on a Dask `scheduler`.
 
     Raise InputError before any job runs if rows are certain to fail; after all jobs, raise an error if any failed.
     """
@@ -129,7 +129,7 @@ def run(
     with needs("export", "reg export"):
         jobs = read_jobs(file, trust_remote_code, allow_code)
         _check(file, jobs, scheduler is not None, to)
-    registry = session.open(create=True)  # so that no two workers make it, or the remote
+    registry = session.open(create=True)  # here, not in two workers at once
     flags = {"--trust-remote-code": trust_remote_code, "--no-cache": no_cache}
     words = [name for name, is_set in flags.items() if is_set]
     words += [f"--allow-code={absolute(name)}" for name in allow_code]
@@ -186,9 +186,9 @@ def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) ->
 
 
 def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generator[tuple[Job, Done]]:
-    """Run each command line in one of `count` processes. If a process dies, only its job fails.
+    """Run each command line in one of `count` processes, and yield the answers. If a process dies, only its job fails.
 
-    The workers have a session of their own, so Ctrl-C does not reach them; closing the generator interrupts the busy ones.
+    Ctrl-C does not reach the processes, because they have their own session. Closing the generator interrupts their jobs.
     """
     idle, workers = list[subprocess.Popen[str]](), list[subprocess.Popen[str]]()
     command, pipe = [sys.executable, "-m", "onnxreg.cli.batch"], subprocess.PIPE
@@ -224,7 +224,7 @@ def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generat
 
 
 def _end(workers: Iterable["subprocess.Popen[str]"]) -> None:
-    """Wait until all worker processes have ended. A second Ctrl-C kills them."""
+    """Wait until all worker processes have ended. After `PATIENCE` seconds, or at a second Ctrl-C, kill them."""
     patience = PATIENCE
     for process in workers:
         assert process.stdin is not None
@@ -244,7 +244,7 @@ def _end(workers: Iterable["subprocess.Popen[str]"]) -> None:
 def _on_cluster(
     lines: Sequence[tuple[Job, list[str]]], address: str, actor: str
 ) -> Generator[tuple[Job, Done]]:
-    """Run each command line on a Dask worker. If a worker is lost, Dask first gives its job to other workers."""
+    """Run each command line on a Dask worker, and yield the answers. If a worker is lost, Dask gives its job to others."""
     with needs("dask", "--scheduler"):
         from distributed import Client
         from distributed import as_completed as as_they_end
@@ -268,7 +268,7 @@ def _on_cluster(
 
 
 def _outcome(answer: Done) -> Outcome:
-    """The result of a job, from the output of its command line; an interrupted job has an empty result."""
+    """Read the result of a job from the output of its command line; {} for an interrupted job."""
     if isinstance(answer, RegError):
         return {"status": "failed", "error": fields(answer, "family message hint")}
     if answer["status"] == EXIT_STATUS["interrupted"]:
@@ -336,11 +336,11 @@ def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool)
 
 
 _alone = threading.Lock()
-"""A lock for `run_line`: a Dask worker may have several threads, but exporters and streams allow only one."""
+"""The lock of `run_line`: a Dask worker may have several threads, but exporters and `sys.stdout` allow only one."""
 
 
 def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
-    """Run one command line in this process; return its exit status, its stdout and stderr, and its seconds.
+    """Run one command line in this process; return its `status`, stdout (`out`), stderr (`err`), and `seconds`.
 
     `actor` is recorded as the author of events, in place of this machine's own claim.
     """
@@ -360,7 +360,7 @@ def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
 
 
 def serve() -> None:
-    """Run the command lines on stdin, each a JSON list of words, and print a JSON answer to each. PyTorch is imported once.
+    """Run each command line on stdin (a JSON list of words), and print its answer as JSON. PyTorch is imported once.
 
     Output of native code goes to stderr, so that stdout has only the answers.
     """

@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from onnxreg.registry.log.contents import Release
 
 MAX_ARTIFACTS, MAX_FIGURES, MAX_FACTS, MAX_REASONS = 10, 15, 7, 2
-"""The most rows of each table, and the most reasons of a verdict. Breaking and degrading facts are always shown."""
+"""The most rows of each table, and the most reasons of a verdict. But all breaking and degrading facts are shown."""
 BASES = {
     "published": "the published interval of each version",
     "samples": "the number of gold spans or items",
 }
-"""The end of the line that explains an interval, by the basis of the interval."""
+"""The last words of the line that explains the intervals, by the basis of an interval."""
 _REFERENCE = re.compile(r"(?<=[@#])|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=GH)(?=-\d)", re.IGNORECASE)
-"""The positions at which a space of no width breaks `https://host`, `www.host`, `@name`, `#1` and `GH-1`."""
+"""The positions where `escaped` inserts a space of no width: in `https://host`, `www.host`, `@name`, `#1` and `GH-1`."""
 OPEN = ("breaking", "degrading")
-"""Severities whose changes are shown unfolded; changes of other severities are folded."""
+"""The severities whose changes Markdown shows; changes of other severities are in a folded block."""
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]], Sequence[str]]
 """A table of the screen: its header, its rows, and the lines below it."""
 
 
 def lines(screen: DiffOverview) -> Iterator[str]:
-    """Yield the lines that a terminal shows, without the line that counts the folded changes."""
+    """Yield the lines of a difference for a terminal, without the line that counts the folded changes."""
     yield from (fold_line(printable(sentence), "  ") for sentence in screen.verdict)
     for header, rows, notes in tables(screen):
         below = (fold_line(printable(note), "  ") for note in notes)
@@ -41,7 +41,7 @@ def lines(screen: DiffOverview) -> Iterator[str]:
 
 
 def markdown(old: "Release", new: "Release", changes: ManifestDiff, screen: DiffOverview) -> str:
-    """The whole Markdown text, with a final newline: the screen of `reg diff`, then every change."""
+    """Return a difference as Markdown, with a final newline: the screen of `reg diff`, then every change."""
     parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", ""]
     parts += [f"**{escaped(screen.verdict[0])}**", *map(escaped, screen.verdict[1:])]
     if later := [f"- {escaped(line)}" for line in doubts_of((old, new))]:
@@ -61,19 +61,19 @@ def markdown(old: "Release", new: "Release", changes: ManifestDiff, screen: Diff
 
 
 def doubts_of(sides: "Iterable[Release]") -> Iterator[str]:
-    """Yield the verdicts of later evaluations that differ from the manifests, each with its version."""
+    """Yield a sentence for each artifact whose state differs from its manifest, because of a later evaluation."""
     return (f"{side.ref}: {line}" for side in sides for line in doubts(side))
 
 
 def tables(screen: DiffOverview) -> list[Table]:
-    """The tables of artifacts, figures and facts, each cut to fit a screen; empty if nothing changed."""
+    """Return the tables of artifacts, figures and facts, each cut to fit a screen; [] if nothing changed."""
     if screen.is_empty:
         return []
     return [_artifact_table(screen.artifacts), _figure_table(screen), _fact_table(screen.facts)]
 
 
 def folded_line(screen: DiffOverview, listing: str) -> str:
-    """`and 47 changes that follow from new weights (--full)`; "" without folded changes. `listing`: the part in brackets."""
+    """Return `and 47 changes that follow from new weights (LISTING)`; "" if no change is folded."""
     groups = {group.cause: len(group.changes) for group in screen.folded}
     total = sum(groups.values())
     causes = {cause: f"from {cause}" if cause else "without effect on an app" for cause in groups}
@@ -97,7 +97,7 @@ def escaped(text: str) -> str:
 
 
 def _artifact_table(rows: Sequence[ArtifactRow]) -> Table:
-    """The table of artifacts, changed ones first; below are the reasons of verdicts that do not certify."""
+    """Return the table of artifacts, changed artifacts first. Below it are the reasons of verdicts that do not certify."""
     ordered = sorted(rows, key=lambda row: not row.changes and (row.graph, row.weights) == ("same", "same"))
     hidden = len(ordered) - MAX_ARTIFACTS
     notes = [f"and {counted(hidden, 'artifact')} more"] if hidden > 0 else []
@@ -110,7 +110,7 @@ def _artifact_table(rows: Sequence[ArtifactRow]) -> Table:
 
 
 def _artifact(row: ArtifactRow) -> tuple[str, ...]:
-    """The cells of an artifact; path, precision, size and state show both values if the values differ."""
+    """Return the cells of an artifact. If its path, precision, size or state changed, the cell has both values."""
     sides: list[ArtifactSide] = [side for side in (row.old, row.new) if side is not None]
     sizes = [size(side.size) for side in sides]
     unit = sizes[-1][-3:]
@@ -127,7 +127,7 @@ def _artifact(row: ArtifactRow) -> tuple[str, ...]:
 
 
 def _figure_table(screen: DiffOverview) -> Table:
-    """The table of changed figures, worst first; below are the number of other figures and the meaning of the interval."""
+    """Return the table of changed figures, worst first. Below it: the number of other figures, the meaning of intervals."""
     shown = [row for row in screen.figures if row.changes][:MAX_FIGURES]
     names, counts = places(screen, shown), Counter(row.verdict for row in screen.figures)
     counts.subtract(Counter(row.verdict for row in shown))
@@ -143,7 +143,7 @@ def _figure_table(screen: DiffOverview) -> Table:
 
 
 def places(screen: DiffOverview, rows: Sequence[FigureRow]) -> dict[str, str]:
-    """A short name for the artifact of each row: the first of its precision, file name and path that is unique."""
+    """Return a short name for each row's artifact: its precision, file name or path, the first that is unique."""
     sides = {row.name: row.new or row.old for row in screen.artifacts}
     paths = {row.artifact: row.path for row in rows}
     precisions = {name: side.precision for name, side in sides.items() if side is not None and name in paths}
@@ -159,7 +159,7 @@ def _figure(row: FigureRow, artifact: str) -> tuple[str, ...]:
 
 
 def _fact_table(rows: Sequence[FactRow]) -> Table:
-    """The table of other changes, worst first; changes that are not severe are shown up to a limit."""
+    """Return the table of other changes, worst first. Notable and cosmetic changes are shown up to a limit."""
     limit = max(sum(row.severity in SEVERE for row in rows), MAX_FACTS)
     hidden: Counter[str] = Counter()
     for row in rows[limit:]:
@@ -170,7 +170,7 @@ def _fact_table(rows: Sequence[FactRow]) -> Table:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """A table in Markdown, without columns that are empty in every row."""
+    """Yield the lines of a Markdown table, without columns that are empty in every row."""
     shown = [index for index in range(len(header)) if any(row[index] for row in rows)]
     if rows:
         marks = ["---:" if header[index] in NUMBERS else "---" for index in shown]

@@ -38,15 +38,15 @@ def flag(help: str, *names: str) -> Any:
 
 
 def argument(help: str, metavar: str, complete: Complete | None = None, **more: Any) -> Any:
-    """Declare an argument; a `metavar` in brackets makes the argument optional."""
+    """Declare an argument. A `metavar` in brackets, such as `[NAME]`, makes the argument optional."""
     default = more.pop("default", None if metavar.startswith("[") else ...)
     more |= {"show_default": False, "readable": False}
     return typer.Argument(default, help=help, metavar=metavar, autocompletion=complete, **more)
 
 
 def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
-    """Complete the names of the registry's models; completion must never print an error."""
-    chosen = context.find_root().params.get("registry")  # a str in some shells
+    """Complete the names of the registry's models. Errors are ignored: completion must never print an error."""
+    chosen = context.find_root().params.get("registry")  # a text in some shells
     with suppress(RegError, OSError):
         names = Session(None if chosen is None else Path(chosen)).reader(checked=False).names()
         yield from (name for name in names if name.startswith(incomplete))
@@ -97,14 +97,14 @@ DEVICE = option(
 
 
 def one_remote(remote: str | None, option: str | None) -> str | None:
-    """The remote that the argument or the option names. Raise InputError if both name a remote."""
+    """Return the remote that the argument or the option `--remote` names. Raise InputError if both name a remote."""
     if None not in (remote, option):
         raise InputError(f"two remotes are named: {remote} and {option}", "leave --remote away")
     return remote or option
 
 
 def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) -> Iterator[tuple[str, str]]:
-    """Split each text at `=`; with `empty`, a value may be empty. Raise InputError if a text is not like `form`."""
+    """Split each text at `=` into key and value; `empty`: a value may be empty. InputError if a text is not like `form`."""
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (name and sign and (value or empty)):
@@ -113,7 +113,7 @@ def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) ->
 
 
 ANYTHING: Any = None
-"""The placeholder default of a parameter that `takes_query` replaces."""
+"""The default of a command's parameter `query`, which `takes_query` replaces by options."""
 
 
 def query(
@@ -141,7 +141,7 @@ def query(
         metavar="REF",
     ),
 ) -> "Query":
-    """Make the query of these options. Raise InputError for an unreadable option, NotFoundError for an unknown version."""
+    """Make a query from these options. Raise InputError for a malformed value, NotFoundError for an unknown version."""
     from onnxreg.schema.query.expression import parse
     from onnxreg.schema.query.resolve import Query
 
@@ -179,7 +179,7 @@ def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Dige
 
 
 def takes_query(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with the options of `query` in place of its parameter `query`."""
+    """Replace the parameter `query` of a command by the options that are parameters of the function `query`."""
     _, _, *options = inspect.signature(query).parameters.values()
 
     @wraps(command)
@@ -196,7 +196,7 @@ def takes_query(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_one_device(word: str | None) -> "Device | None":
-    """The device that an option names, if any. Raise InputError if the file does not have exactly one device."""
+    """Return the device that an option names, if any. Raise InputError if the file has not exactly one device."""
     if word is None:
         return None
     devices = read_devices(word)
@@ -206,7 +206,7 @@ def read_one_device(word: str | None) -> "Device | None":
 
 
 def read_devices(word: str) -> "list[Device]":
-    """The devices that an option names: a preset, or the devices of a file.
+    """Return the devices that an option names: a preset, or the devices in a file.
 
     Raise InputError, with file and device, if a device cannot be read; NotFoundError if the file does not exist.
     """
@@ -227,7 +227,7 @@ def read_devices(word: str) -> "list[Device]":
 
 
 def _device(value: Any, path: Path, index: str) -> "Device":
-    """A device of a file. By default its name is the file's name; `operators_file` is relative to the file's directory."""
+    """Read a device from a file's value. Its default name is the file's; `operators_file` is relative to the file."""
     from onnxreg.schema.query.device import Device
 
     with about(f"{path}{index}"):

@@ -20,7 +20,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
 ENVIRONMENT = {**VARIABLES, "NO_COLOR": "No colour, whatever its value."}
 COLUMNS = 100
 COMMON = 3
-"""If at least this number of verbs share an argument or option, the page explains it only once."""
+"""An argument or option that at least this number of verbs share is explained only once."""
 CLI_HEADING = """\
 # Command line
 
@@ -34,12 +34,12 @@ Every verb that describes its `--json` takes it; a failure is then JSON on stder
 
 
 def root() -> Any:
-    """The application with every verb."""
+    """Build the application with every verb."""
     return typer.main.get_command(build())
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield every command that does something, with its words, such as `remote add`."""
+    """Yield every command (a verb, or a verb's subcommand) with its words, such as `remote add`."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))
@@ -48,7 +48,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 
 
 def name_of(parameter: Any) -> str:
-    """The name of an argument, or of an option with the placeholder of its value: `--format TEXT`."""
+    """Return the name of an argument, or of an option with the placeholder of its value, such as `--format TEXT`."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar).strip("[].")
     names = "/".join((*parameter.opts, *parameter.secondary_opts))
@@ -56,7 +56,7 @@ def name_of(parameter: Any) -> str:
 
 
 def cli_page() -> str:
-    """The text of `docs/cli.md`."""
+    """Return the text of `docs/cli.md`."""
     verbs = dict(commands(root()))
     panels = {
         panel: [name for verb in members for name in verbs if name.partition(" ")[0] == verb]
@@ -100,7 +100,7 @@ def _section(name: str, command: Any, common: Collection[tuple[str, str]]) -> It
 
 
 def _pairs(parameters: Iterable[Any]) -> list[tuple[str, str]]:
-    """The arguments, then the options, each with its help text."""
+    """Return the names and help texts of a command's arguments, then of its options."""
     ordered = sorted(parameters, key=lambda item: item.param_type_name != "argument")
     return [(name_of(item), flowing(item.help)) for item in ordered]
 
@@ -110,12 +110,12 @@ def _list(items: Iterable[tuple[str, str]]) -> str:
 
 
 def _filled(text: str, first: str = "") -> str:
-    """A paragraph, or an item that begins with `first`, in lines of `COLUMNS`."""
+    """Fold a paragraph at `COLUMNS`; with `first`, an item of a list that begins so."""
     return filled(text, COLUMNS, " " * len(first), first)
 
 
 def _markdown(paragraph: str) -> str:
-    """Escape all markup of a text except code between backquotes, and make names of pages links."""
+    """Escape the markup in a text, except code between backquotes, and turn names of pages into links."""
     pieces = re.split(r"(`[^`]*`)", paragraph)
     escaped = "".join(
         piece.replace("|", r"\|") if piece.startswith("`") else re.sub(r"([\\*_<>|\[\]])", r"\\\1", piece)

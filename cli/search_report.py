@@ -1,4 +1,4 @@
-"""The catalogs that `ls` and `query` search, and the messages about a catalog's age and damage."""
+"""The catalog that `ls` and `query` search, and the messages about its age and damage."""
 
 import sys
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ MAX_NAMED_DAMAGES = 5
 def read_catalog(
     session: Session, reader: RegistryReader, pattern: str, artifacts: bool, max_age: int | None
 ) -> "Catalog":
-    """The catalog of a local registry, or of a remote; see `LocalCatalog.refresh` and `read_remote`."""
+    """Read the catalog of a local registry (by `LocalCatalog.refresh`) or of a remote (by `read_remote`)."""
     from onnxreg.registry.search.catalogs import LocalCatalog, read_remote
 
     with reading_steps(session) as progress:
@@ -48,7 +48,7 @@ def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dic
 
 
 def fail(damages: Sequence[str], reader: RegistryReader) -> None:
-    """Raise IntegrityError for damaged models, HostError if this machine cannot read them. Call this last."""
+    """Raise IntegrityError for damaged models, HostError if this machine cannot read them. Call this after all output."""
     if damages:
         for name in reader.names() if isinstance(innermost(reader), DirectoryRegistry) else ():
             reader.read_index(name)

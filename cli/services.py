@@ -1,6 +1,6 @@
 """Exports, proofs and deltas: functions that use both `converters` and `registry`, which do not import each other.
 
-Python programs call these functions too, not only commands, so the functions print nothing.
+Python programs call these functions too, so the functions print nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 MODEL_SUFFIXES = (".onnx", ".ort")
 MIN_DELTA_BYTES = 64 * 1024
-"""The least size of a file with deltas, in bytes; smaller files are always fetched whole."""
+"""The least size in bytes of a file for which a delta is made; smaller files are always fetched whole."""
 
 
 def publish(
@@ -52,11 +52,11 @@ def publish(
 ) -> "tuple[Release, list[LatencyTable]]":
     """Run a plan, publish its draft, and attest the measured latencies. Return the version and the latencies.
 
-    A plan is not run again if an equal plan made an existing version. The plan of a family is always run, because its
-    latency depends on the moment; so is a plan that skipped an optional step, whose tool may be installed by now.
+    If an equal plan made an existing version, the plan is not run again. Always run are: the plan of a family, to measure
+    its latency; a plan with a skipped optional step, because the step's tool may be installed by now.
 
-    Unless `cached`, every step is run, and no result is cached. With `is_preview`, nothing is published, and the version
-    that would be published is returned.
+    `cached` False: every step is run, and no result is cached. `is_preview`: nothing is published, and the version that
+    would be published is returned.
     """
     from onnxreg.converters.engine.cache import EXPORTS
     from onnxreg.converters.engine.plan import ExportPlan
@@ -85,14 +85,14 @@ def publish(
 
 
 def step_cache() -> "StepCache":
-    """The user's cache of export steps, which no other writer of a shared registry can fill."""
+    """Open the user's cache of export steps. It is outside of the registry, so that nobody else can write into it."""
     from onnxreg.converters.engine.cache import StepCache
 
     return StepCache(environment.cache_directory() / "steps")
 
 
 def cache_limit() -> int:
-    """The size limit of the cache in bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
+    """Return the size limit of the cache in bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
     from onnxreg.converters.engine.cache import MAX_CACHE_BYTES
 
     limit = environment.read("REG_CACHE_SIZE")
@@ -100,7 +100,7 @@ def cache_limit() -> int:
 
 
 class ArtifactProof(NamedTuple):
-    """The proof of one artifact. `parent` names the artifact or file that the artifact at `path` was compared with."""
+    """The proof of the artifact at `path`. `parent` names the artifact, or file, with which it was compared."""
 
     path: str
     parent: str
@@ -116,7 +116,7 @@ def prove_version(
 ) -> Iterator[ArtifactProof]:
     """Yield the proof of each artifact that has a parent in the version, or of the artifacts at `paths`.
 
-    `parent` is a file that replaces the recorded parent.
+    `parent` is a file to compare with in place of the recorded parent.
 
     Raise InputError if no artifact has a parent, or if an artifact at `paths` does not exist, has no parent or is not a
     graph; NotFoundError if the file `parent` does not exist.
@@ -141,16 +141,16 @@ def prove_version(
             else:
                 assert parent is not None, "pairs without a parent need one from outside"
                 source, digest = parent, digest_file(parent)
-                name = f"./{parent}" if parent.name == str(parent) else str(parent)  # unlike an artifact's
+                name = f"./{parent}" if parent.name == str(parent) else str(parent)  # a file's name
             yield ArtifactProof(child.path, name, prove(source, files[child.digest], (digest, child.digest)))
 
 
 def measure_version(
     reader: RegistryReader, version: "Release", paths: Collection[str] = (), progress: Progress = SILENT
 ) -> bytes:
-    """Time artifacts of a version (default of `paths`: all) beside full precision, and return the benchmark document.
+    """Time the artifacts at `paths` (default: all) and their parents in full precision; return the benchmark document.
 
-    Raise InputError if no artifact has a parent in full precision, or if an artifact at `paths` has none.
+    Raise InputError if no artifact has a parent in full precision, or if an artifact at `paths` lacks one.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
@@ -220,9 +220,9 @@ def make_deltas(
 ) -> DeltaReport:
     """Make deltas of a version in `store`; files that `registry` has are not fetched.
 
-    The deltas start from the versions `since`; by default from the previous release and the versions that channels hold.
-    A delta that is offered already is not made again. Raise NotFoundError if a version does not exist; ConflictError if
-    the store is a mirror; HostError if numpy is not installed.
+    The deltas start from the versions `since`, by default from the previous release and the versions of channels. A delta
+    that is offered already is not made again. Raise NotFoundError if a version does not exist; ConflictError if the store
+    is a mirror; HostError if numpy is not installed.
     """
     with needs("onnx", "making deltas"):
         from onnxreg.converters.delta.make import make_delta
@@ -274,7 +274,7 @@ def make_deltas(
 
 
 def _old_versions(ledger: Log, version: Version, since: Collection[Version]) -> list[Version]:
-    """The versions that deltas start from: the versions `since`, or the previous release and the versions of channels."""
+    """Return the versions from which deltas start: `since`, by default the previous release and versions of channels."""
     entries = ledger.versions
     for old in since:
         if old not in entries or entries[old].gone is not None:
@@ -292,14 +292,14 @@ def _old_versions(ledger: Log, version: Version, since: Collection[Version]) -> 
 
 
 def _files(ledger: Log, version: Version) -> "dict[str, FileEntry]":
-    """The files of a version that the store has, by path."""
+    """Return the files of a version that the store has, by path."""
     entry = ledger.versions[version]
     manifest = read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
     return {file.path: file for file in held_files(manifest, entry.held)}
 
 
 def _model_files(files: "Mapping[str, FileEntry]", find: "Finder") -> "dict[str, ModelFile]":
-    """Files, with the positions of their tensors. Small files matter, because they may locate tensors in large files."""
+    """Open files with the positions of their tensors. Small files matter: they may locate tensors in large files."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths = {file.path: find(file) for file in files.values()}

@@ -17,7 +17,7 @@ class Stopwatch:
         self._begun = time.monotonic()
 
     def amount(self, blobs: int, moved: int) -> str:
-        """`6 blobs, 45.9 MB in 12 s, 3.7 MB/s`; a transfer of less than a second is shown without a rate."""
+        """Describe a transfer: `6 blobs, 45.9 MB in 12 s, 3.7 MB/s`, without a rate if it took less than a second."""
         seconds = time.monotonic() - self._begun
         rate = f" in {duration(seconds)}, {size(round(moved / seconds))}/s" if moved and seconds >= 1 else ""
         return f"{counted(blobs, 'blob')}, {size(moved)}{rate}"
@@ -34,7 +34,7 @@ def report_transfer(
     remarks: Iterable[str] = (),
     **more: Any,
 ) -> None:
-    """Show a transfer and `remarks`; the JSON document also has `channels` (if there are `tags`) and the keys of `more`."""
+    """Show the result of a transfer, then `remarks`. The JSON document also has `channels` (with `tags`) and `more`."""
     ref, channels = f"{result.name}:{result.versions[0]}", {"channels": channels_to_json(result)}
     if result.events or result.blobs:
         moved, link = ref if len(result.versions) == 1 else result.name, "to" if verb == "pushed" else "from"
@@ -57,25 +57,25 @@ def warn_of_yanks(session: Session, result: "TransferResult") -> None:
 
 
 def arrival_lines(arrivals: "Collection[Arrival]") -> Iterator[str]:
-    """Lines about the bytes that deltas saved, and about the reasons why files arrived without deltas."""
+    """Yield lines about the bytes that deltas saved, and the reasons why files arrived without a delta."""
     if saved := sum(item.size - item.moved for item in arrivals if item.since):
         yield f"deltas saved {size(saved)} of {size(sum(item.size for item in arrivals))}"
     yield from (f"note: {reason}" for reason in sorted({item.doubt for item in arrivals if item.doubt}))
 
 
 def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:
-    """Lines about the models, versions and channels that were not transferred, with the reasons."""
+    """Yield a line, with the reason, for each model, version or channel that was not transferred."""
     return table(("SKIPPED", "TAG", "WHY"), [(item.name, item.tag, item.reason) for item in skipped])
 
 
 def to_json(result: "TransferResult", remote: str, out: Path | None = None) -> dict[str, Any]:
-    """The transfer as `{ref, remote, events, blobs, bytes, output}`, with `yanked` from `yanked_to_json` if there is any."""
+    """Return a transfer as `{ref, remote, events, blobs, bytes, output}`, and the keys of `yanked_to_json`."""
     moved = {**fields(result, "events blobs"), "bytes": result.size, "output": out}
     return {"ref": f"{result.name}:{result.versions[0]}", "remote": remote, **moved, **yanked_to_json(result)}
 
 
 def yanked_to_json(result: "TransferResult") -> dict[str, Any]:
-    """The versions that are yanked at the destination, if any, as `{yanked: [{version, of, reason}]}`."""
+    """Return the versions that are yanked at the destination as `{yanked: [{version, of, reason}]}`; {} if none is."""
     yanked = [
         {"version": key, "of": yank.version, "reason": yank.reason} for key, yank in result.yanks.items()
     ]
@@ -83,5 +83,5 @@ def yanked_to_json(result: "TransferResult") -> dict[str, Any]:
 
 
 def channels_to_json(result: "TransferResult") -> list[dict[str, Any]]:
-    """The channels that were moved, as `[{name, tag, version}]`."""
+    """Return the moved channels as `[{name, tag, version}]`."""
     return [{"name": result.name, "tag": tag.tag, "version": tag.version} for tag in result.channels]

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.parts import Check
 
 MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
-"""Most figures of all artifacts, labels (lowest recall first) of each artifact, and names in a line."""
+"""The most figures on a screen, labels of an artifact (those with the lowest recall), and names in a line."""
 
 
 def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedProof]:
-    """The recorded proofs of a version by the artifact's path. If no artifact has a parent, nothing is read for this."""
+    """Return the recorded proofs of a version, by the artifact's path. Nothing is read if no artifact has a parent."""
     if not any(artifact.parent for artifact in version.manifest.artifacts):
         return {}
     from onnxreg.registry.trust.known_heads import load_trust
@@ -48,9 +48,9 @@ def blocks(*parts: Iterable[str]) -> Iterator[str]:
 def screen(
     version: Release, remote: str | None, is_full: bool
 ) -> tuple[Sequence[Iterable[str]], Sequence[Iterable[str]]]:
-    """The blocks about the version's facts, shipping verdicts, figures, needs and commands to get its files.
+    """Return the blocks of lines for `reg show`: facts, artifacts, verdicts, figures, needs, commands to get the files.
 
-    `remote` is the remote that was read, if any. `is_full` adds the recipe, remarks, every check and every file.
+    The second list is for `--full` (`is_full`): recipe, remarks, checks, files. `remote` is the remote that was read.
     """
     manifest = version.manifest
     partial = None if version.held is None else f"partial: reg pull {version.ref} fetches the rest"
@@ -84,8 +84,8 @@ def report_published(
 ) -> None:
     """Show the result of `export`, `add` or `import`, and `remarks`; the JSON document adds `more`.
 
-    `measured` holds blocks about what an export measured, `last` the lines to show at the end. With `is_preview`, say that
-    nothing was published.
+    `measured` has blocks of lines about an export's measurements, `last` the lines to show at the end. `is_preview`: say
+    that nothing was published.
     """
     facts = [_artifacts(release), doubts(release), _remarks(release), *measured]
     existing = printable("" if release.new else _existing(release))
@@ -117,7 +117,7 @@ def _document(release: Release, out: Path | None) -> dict[str, Any]:
 
 
 def _existing(release: Release) -> str:
-    """The words about a version that existed already: yanked, or older than another version."""
+    """Return a sentence about a version that existed already: that it is yanked, the newest, or an older version."""
     if release.yank is not None:
         return release.yank.words
     if release.newer is None:
@@ -126,12 +126,12 @@ def _existing(release: Release) -> str:
 
 
 def doubts(version: Release) -> Iterator[str]:
-    """Yield the verdicts of later evaluations that differ from the manifest."""
+    """Yield a sentence for each artifact whose state differs from the manifest, because of a later evaluation."""
     return (printable(state.remark) for state in version.states if state.remark)
 
 
 def benchmark(document: BenchmarkDocument) -> Iterator[str]:
-    """The machine of a benchmark, and one row for each batch size of each artifact or candidate."""
+    """Yield lines about a benchmark: its machine, and a table of the figures of each artifact and candidate."""
     machine = f"{document.cpu} ({document.isa}), {counted(document.threads, 'thread')}"
     yield printable(f"{machine}, {document.runtime}, {document.runs} runs")
     timed = [(item.path, item.checks) for item in document.artifacts]
@@ -145,7 +145,7 @@ def benchmark(document: BenchmarkDocument) -> Iterator[str]:
 
 
 def _keyed(rows: Mapping[str, str | None]) -> Iterator[str]:
-    """Lines of `key  value`, folded at 80 columns; keys without a value are left out."""
+    """Yield a line `key  value` for each key with a value, folded at 80 columns."""
     for key, value in rows.items():
         if value:
             yield filled(printable(value), 80, " " * 9, f"{key:<9}")
@@ -157,7 +157,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _facts(manifest: Manifest) -> Iterator[str]:
-    """The facts of the version as a whole."""
+    """Yield lines about the whole version: description, task, family, members, license, source, labels."""
     labels = manifest.labels or ()
     return _keyed(
         {
@@ -173,7 +173,7 @@ def _facts(manifest: Manifest) -> Iterator[str]:
 
 
 def _members(manifest: Manifest) -> str | None:
-    """The members of a family, such as `1 backbone, 320 head, 1 ood`, or the names of a pipeline's stages."""
+    """List the members of a family, such as `1 backbone, 320 head, 1 ood`, or the names of a pipeline's stages."""
     if manifest.model_family is None:
         return None
     if stages := manifest.model_family.stages:
@@ -183,7 +183,7 @@ def _members(manifest: Manifest) -> str | None:
 
 
 def _source(source: Source, name: str) -> str:
-    """The source's hub id, or its name in another registry; files from somebody's machine have no name."""
+    """Return the source's id, such as a hub id, with its revision; for local files, their digest."""
     if source.id == name and source.revision is None:
         return f"local files, digest {source.digest.short}..." if source.digest else "local files"
     return f"{source.id}@{source.revision}" if source.revision else source.id
@@ -194,9 +194,9 @@ def _states(version: Release) -> dict[str, str]:
 
 
 def _artifacts(version: Release) -> Iterator[str]:
-    """A row for each artifact, in the manifest's order; similar heads of a family share one row at the end.
+    """Yield the table of artifacts, in the manifest's order; similar heads of a family share one row at the end.
 
-    If the registry lacks some artifacts, a column marks them.
+    If the registry lacks some artifacts, the column HELD marks them.
     """
     states, heads, stages = _states(version), version.manifest.heads, version.manifest.stages
     latencies = {item.path: item.latency for item in version.states}
@@ -226,11 +226,11 @@ SHIPPING = {
     "reference": ("base", "reference, in full precision"),
     "unknown": ("unknown", "not judged"),
 }
-"""State of artifacts -> the key and the words of their line."""
+"""For each state of artifacts, the key and the words of the line that lists these artifacts."""
 
 
 def _shipping(version: Release) -> Iterator[str]:
-    """Lines about the artifacts that may ship as certified, then about the others, with reasons of refusals and doubts."""
+    """Yield a line for each state (`SHIPPING`) with its artifacts, certified first; then the reasons of the verdicts."""
     paths: dict[str, list[str]] = {}
     heads: Counter[str] = Counter()
     states, of_heads = _states(version), version.manifest.heads
@@ -259,7 +259,7 @@ def _shipping(version: Release) -> Iterator[str]:
 
 
 def _verdict(item: Artifact, state: str) -> Iterator[str]:
-    """The manifest's verdict with its reasons, marked as the manifest's if a later evaluation refused the artifact."""
+    """Yield the manifest's verdict on an artifact and its reasons. `state`: the artifact's state after later evaluations."""
     claim = item.certification
     if claim.reasons != UNJUDGED and (claim.rule or claim.reasons):
         by = f" by {printable(claim.rule)}" if claim.rule else ""
@@ -269,7 +269,7 @@ def _verdict(item: Artifact, state: str) -> Iterator[str]:
 
 
 def _figures(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """The figures of each artifact on its suite. Of the recalls by label, a few are shown: failing ones, then the lowest."""
+    """Yield the table of figures on the suite. Of an artifact's recalls, failing and the lowest recalls are shown."""
     rows = [(item.path, check) for item in manifest.artifacts for check in _of_suite(item)]
     shown = sorted(rows, key=lambda row: row[1].verdict != "fail")[:MAX_FIGURES]
     yield from table(
@@ -293,9 +293,9 @@ def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
 
 
 def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """Inputs, outputs, opset and operators of the artifacts that an app loads first; equal values are printed once.
+    """Yield inputs, outputs, opset and operators of the artifacts that an app loads first; equal values are printed once.
 
-    If their inputs or outputs differ, a table has a line for each kind of graph, unless `is_full`.
+    If inputs or outputs differ between artifacts, yield a table with a line for each kind of graph, unless `is_full`.
     """
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:
@@ -327,7 +327,7 @@ def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
 
 
 def _contract(artifact: Artifact) -> tuple[object, ...]:
-    """The row of a graph: its path, the first input and output with the number of the others, opset and operators."""
+    """Return a graph's row: path, first input and output (`and 2 more`), opset, number of operators."""
     sides = (
         f"{side[0].name}{f' and {len(side) - 1} more' if side[1:] else ''}" if side else None
         for side in (artifact.metadata.inputs, artifact.metadata.outputs)
@@ -336,7 +336,7 @@ def _contract(artifact: Artifact) -> tuple[object, ...]:
 
 
 def _opsets(artifact: Artifact) -> str:
-    """The opsets of the domains of an artifact's operators."""
+    """Return the opset of each domain that an artifact's operators use: `ai.onnx 14, com.microsoft 1`."""
     used = {operator.domain for operator in artifact.operators} | {"ai.onnx"}
     opsets = {domain: number for domain, number in artifact.opset_imports.items() if domain in used}
     if not opsets and artifact.metadata.opset is not None:
@@ -345,7 +345,7 @@ def _opsets(artifact: Artifact) -> str:
 
 
 def _kv_cache(artifact: Artifact) -> str | None:
-    """The memory of a decoder's keys and values: `32 KiB a token, at most 131072 tokens (4 GiB)`."""
+    """Describe the memory of a decoder's keys and values: `32 KiB a token, at most 131072 tokens (4 GiB)`."""
     cache = artifact.kv_cache
     if cache is None:
         return None
@@ -354,7 +354,7 @@ def _kv_cache(artifact: Artifact) -> str | None:
 
 
 def _operator_names(artifact: Artifact) -> list[str]:
-    """The names of an artifact's operators; first the operators of other domains than ai.onnx, with their domain."""
+    """Return the names of an artifact's operators. Operators of other domains than ai.onnx come first, with their domain."""
     names = {
         operator.name if operator.domain == "ai.onnx" else f"{operator.domain}:{operator.name}"
         for operator in artifact.operators
@@ -367,7 +367,7 @@ def _operators(names: Sequence[str]) -> str | None:
 
 
 def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:
-    """Commands that choose one file of the version, fetch its files, or show more; never folded, so that they can be copied."""
+    """Yield commands that choose a file, fetch the version, or show more. They are never folded: people copy them."""
     argument = quote(remote) if remote else ""
     option = f" --remote {argument}" if argument else ""
     member = " --member MEMBER" if version.manifest.stages else ""
@@ -378,7 +378,7 @@ def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:
 
 
 def _remarks(version: Release) -> Iterator[str]:
-    """Notes for people who rely on a version: verdicts with reasons, warnings, skipped steps."""
+    """Yield notes for people who rely on a version: verdicts with reasons, warnings, skipped steps."""
     from onnxreg.schema.query.runtimes import NEWEST
 
     manifest, states = version.manifest, _states(version)
@@ -398,7 +398,7 @@ def _remarks(version: Release) -> Iterator[str]:
 
 
 def _checks(manifest: Manifest) -> Iterator[str]:
-    """Every measured claim with its artifact. Heads of a family are counted, and only doubtful heads are listed."""
+    """Yield the table of all checks. Checks of a family's heads are counted; only failed or unknown checks are listed."""
     heads = manifest.heads
     pairs = [(item.path, check) for item in manifest.artifacts for check in item.checks]
     rows = [
@@ -412,21 +412,21 @@ def _checks(manifest: Manifest) -> Iterator[str]:
 
 
 def _recorded(version: Release, key: str) -> Mapping[str, Any]:
-    """The parameter `key` of the recipe; an empty document if the parameter is missing or not a document."""
+    """Return the parameter `key` of the recipe, a mapping; {} if it is missing or not a mapping."""
     recipe = version.manifest.recipe
     value = recipe.parameters.get(key) if recipe else None
     return value if isinstance(value, Mapping) else {}
 
 
 def _translation(version: Release) -> Iterator[str]:
-    """The fields of another tool's document and their translations, if the recipe was made from such a document."""
+    """Yield the table of the translated fields, if the recipe was made from another tool's document."""
     fields = _recorded(version, "recipe").get("translation", ())
     rows = [(field["field"], json.dumps(field["value"]), field["became"]) for field in fields]
     return table(("FIELD", "VALUE", "BECAME"), rows)
 
 
 def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
-    """The candidates of the search that made the version, if any, with their figures on the suite of the search."""
+    """Yield lines about the search that made the version, if any: its candidates with their figures, and the winner."""
     record = _recorded(version, "search")
     if not record:
         return
@@ -465,12 +465,12 @@ def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
 
 
 def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> str:
-    """A loss with its 95 % interval."""
+    """Format a loss with its 95 % interval: `recall.loss 0.01 (0 to 0.02)`."""
     return f"{metric} {number(loss)}" + (f" ({' to '.join(map(number, interval))})" if interval else "")
 
 
 def _next_steps(version: Release) -> Iterator[str]:
-    """The next command: push what is certified, or make a file to replace one that is not."""
+    """Yield the next command for a judged version: a push or, for artifacts that are not certified, a search."""
     states = _states(version)
     rules = {item.path: item.certification.rule for item in version.manifest.artifacts}
     judged = [path for path, state in states.items() if rules.get(path) or state == "refused"]

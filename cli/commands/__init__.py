@@ -1,6 +1,6 @@
-"""The verbs, one module for each subject. A verb parses its arguments, makes one library call and shows the result.
+"""The verbs, in one module for each subject. A verb parses its arguments, makes one library call and shows the result.
 
-Each verb is a function that typer reads: its docstring is the help text, so run `make generate` after a change.
+Each verb is a function whose docstring is its help text: run `make generate` after a change.
 `EXAMPLES` has the examples of all verbs of a module. `app.GROUPS` names the module of each verb. A verb ends with
 `Session.show`, which prints a document for programs, or lines for people. Code that several verbs share is in
 `options` (arguments), `output` and the reports (output) and `services` (calls that join converters and registry).

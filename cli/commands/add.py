@@ -33,7 +33,7 @@ EXAMPLES = (
 
 
 def _task(text: str) -> str:
-    """The name of a task, given by name or alias. Raise InputError if the text cannot be a name."""
+    """Return the name of a task that is given by name or alias. Raise InputError if the text cannot be a name."""
     from onnxreg.converters.tasks.task_catalog import ALIASES
 
     if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", text) is None:
@@ -105,7 +105,7 @@ def add(
 
 
 def _members(texts: list[str] | None) -> dict[Path, str]:
-    """The member's name of each file. Raise InputError if a text is not NAME=FILE, or a file has two names."""
+    """Return the name of the member in each file. InputError if a text is not NAME=FILE, or a file has two names."""
     if not texts:
         return {}
     from onnxreg.schema.manifest.family import check_member
@@ -171,7 +171,7 @@ def import_(
 
 
 def _prove(session: Session, registry: "Registry", published: "Release") -> list[dict[str, Any]]:
-    """Prove each artifact of a new version that has a parent in the version. A failure is only a warning: no proofs."""
+    """Prove each artifact of a new version that has a parent in it. If this fails, warn and return no proofs."""
     if not any(artifact.parent for artifact in published.manifest.artifacts):
         return []
     from onnxreg.cli.services import prove_version

@@ -20,7 +20,7 @@ EXAMPLES = (
     "reg builtin schemas manifest-v2 > manifest-v2.json",
 )
 TYPES = {"boolean": "true | false", "string": "text", "object": "keys and values"}
-"""Words for the types of JSON Schema; other types keep their names."""
+"""The words that are shown for types of JSON Schema; other types keep their names."""
 BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 
@@ -73,7 +73,7 @@ def builtin_profiles(
 
 
 def _choices(task: str, passes: list[str]) -> Iterator[str]:
-    """Lines about the options of a task and the parameters of these passes."""
+    """Yield lines about the options of a task and the parameters of these passes."""
     from onnxreg.converters.passes import pass_catalog
     from onnxreg.converters.tasks.task_catalog import find
 
@@ -85,7 +85,7 @@ def _choices(task: str, passes: list[str]) -> Iterator[str]:
 
 
 def _parameters(schema: Mapping[str, Any], name: str) -> Iterator[str]:
-    """A table of a JSON Schema's fields with type and default; `name` is the header of the column of fields."""
+    """Yield a table of a JSON Schema's fields with type and default. `name` is the header of the first column."""
     fields, required = schema.get("properties", {}), schema.get("required", ())
     if not fields:
         yield f"no {name.lower()}s"
@@ -97,7 +97,7 @@ def _parameters(schema: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def kind(field: Mapping[str, Any]) -> str:
-    """The type of a field in words: `integer >= 1`, `"arm" | "amd64"`, `list of text`."""
+    """Describe the type of a field: `integer >= 1`, `"arm" | "amd64"`, `list of text`."""
     if "anyOf" in field:
         return " | ".join(kind(choice) for choice in field["anyOf"] if choice.get("type") != "null")
     if choices := field.get("enum", [field["const"]] if "const" in field else None):
@@ -113,7 +113,7 @@ def kind(field: Mapping[str, Any]) -> str:
 
 
 def _value(value: object) -> str:
-    """A value as a recipe writes it, with quotes only if YAML needs them; null gives ""."""
+    """Format a value as in a recipe, with quotes only if YAML needs them; null gives ""."""
     if isinstance(value, str) and value.isidentifier():
         return value
     text = "" if value is None else json.dumps(value)

@@ -1,4 +1,4 @@
-"""`reg config`: the used directories, author and variables, each with the option or variable that sets it."""
+"""`reg config`: directories, author and variables of `reg`, each with the option or variable that sets it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -44,7 +44,7 @@ def command(session: Session) -> None:
 
 
 def _places(session: Session) -> Iterator[dict[str, Any]]:
-    """The files and directories that `reg` uses, each with the option, variable or default that sets the path."""
+    """Yield the files and directories that `reg` uses, each with the option, variable or default that sets its path."""
     for name, path, variable in (
         ("registry", session.root, "REG_HOME"),
         ("cache", environment.cache_directory(), "REG_STATE"),
@@ -60,7 +60,7 @@ def _places(session: Session) -> Iterator[dict[str, Any]]:
 
 
 def _is_secret(name: str) -> bool:
-    """True if a variable holds a token, a passphrase or a signing key, and not only the name of one of the user's keys."""
+    """True if the value of a variable is secret: a token, a passphrase or a signing key (but not a key's name)."""
     if name == "REG_SIGNING_KEY":
         from onnxreg.registry.signing import Keystore
 

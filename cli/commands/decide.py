@@ -1,4 +1,4 @@
-"""`reg tag`, `untag`, `pin`, `yank`, `drop`, `sign`: decisions about versions, each one event of the log."""
+"""`reg tag`, `untag`, `pin`, `yank`, `drop`, `sign`: decisions about versions. Each decision is an event of the log."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,7 +147,7 @@ def sign(
 
 
 def write_bundle(path: Path, published: "Release", key: "PrivateKey") -> None:
-    """Write the bundle by which model_signing verifies a pulled version. Raise InputError unless the key is ECDSA P-256."""
+    """Write a bundle with which model_signing verifies a pulled version. Raise InputError unless the key is ECDSA P-256."""
     from onnxreg.registry.log.contents import held_files
     from onnxreg.schema.manifest.vocabulary import FILENAME
     from onnxreg.schema.signing.dsse import make_bundle
@@ -157,7 +157,7 @@ def write_bundle(path: Path, published: "Release", key: "PrivateKey") -> None:
 
 
 def _states(result: "DecisionResult", word: str, undo: bool) -> tuple[str, str]:
-    """The sentence for a decision that was logged, and the sentence for a decision that changed nothing."""
+    """Return two sentences about a decision: if it was logged, and if it changed nothing. `word`: such as `yanked`."""
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     return f"{result.target.ref} {news} {word}", f"{result.target.ref} {status_quo} {word}"
 
@@ -170,7 +170,7 @@ def _report(
     store: "RegistryStore | None",
     reason: str | None,
 ) -> None:
-    """Print the news of a logged decision; else print that there was nothing to do, and that a reason is lost."""
+    """Print `news` if a decision was logged; else `status_quo`, and that neither the decision nor a reason is logged."""
     if result.is_logged:
         session.say(f"{news}{session.place(store)}")
     else:

@@ -25,7 +25,7 @@ EXAMPLES = (
     "reg diff acme/pii-small:stable acme/pii-small --from origin --fail-on breaking,degrading --markdown",
 )
 NAMED = 3
-"""The most kinds of changes that the message of `--fail-on` names; all changes are printed above the message."""
+"""The most kinds of changes in the message of `--fail-on`; all changes are printed above the message."""
 
 
 def command(
@@ -57,7 +57,7 @@ def command(
             raise InputError(f"no severity is called {word!r}", f"--fail-on takes {', '.join(SEVERITIES)}")
     if session.as_json and as_markdown:
         raise InputError("stdout takes one of --json and --markdown", "leave one out")
-    if html is not None:  # before the comparison, if the page could not be made or written afterwards
+    if html is not None:  # fail before the comparison if the page cannot be written
         with needs("serve", "reg diff --html"):
             from onnxreg.registry.server.pages.rendering import report
         check_outfile(html)
@@ -99,12 +99,12 @@ def command(
 
 
 def _overruled(side: "Release") -> dict[str, str]:
-    """The states of artifacts, by path, that differ from the states in the manifest."""
+    """Return the states of artifacts, by path, that differ from the states in the manifest."""
     return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
 
 
 def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
-    """A line for each artifact whose recorded verdict changed."""
+    """Return a line for each artifact whose verdict in a recorded proof changed. Arguments: verdicts by path."""
     absent = "not on record"
     return [
         f"proof: {path}: {old.get(path, absent)} -> {new.get(path, absent)}"
@@ -114,7 +114,7 @@ def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
 
 
 def _rest(changes: ManifestDiff, screen: DiffOverview, full: bool) -> Iterator[str]:
-    """The number of changes that the screen folds; with `full`, every change, worst first."""
+    """Yield the number of changes that the screen folds; `full`: every change, worst first."""
     if not full:
         if folded := diff_report.folded_line(screen, "--full"):
             yield from ("", fold_line(folded, "  "))

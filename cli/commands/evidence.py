@@ -59,7 +59,7 @@ def attest(
     from onnxreg.registry.trust.signatures import attest as attest_evaluation
 
     data, value = read_given(report), None
-    with suppress(InputError):  # the reader of evaluations says what is wrong
+    with suppress(InputError):  # reading it as an evaluation gives the error
         value = canonical.decode(data)
     if isinstance(value, dict) and value.get("format") == "onnxreg-benchmark":
         if key is not None:
@@ -263,9 +263,9 @@ def certificates(
 
 
 def _certificates(reader: "RegistryReader", published: "Release") -> Certificates:
-    """Each certificate of a version with its artifact.
+    """Read the certificates of a version, each with its artifact.
 
-    Raise NotFoundError if there are no certificates; IntegrityError if a certificate contradicts the manifest.
+    Raise NotFoundError if there is no certificate; IntegrityError if a certificate contradicts the manifest.
     """
     from onnxreg.registry.log.log import read_blob
     from onnxreg.schema.gates.statements import EvaluationDocument
@@ -292,7 +292,7 @@ def _certificates(reader: "RegistryReader", published: "Release") -> Certificate
 
 
 def _labels(path: str, document: "EvaluationDocument") -> Iterator[str]:
-    """Lines about the mapped labels of the suite, and about the labels that the verdict leaves out."""
+    """Yield lines about the suite's labels that were mapped, and the labels that the verdict leaves out."""
     lines = []
     for metric in document.metrics:
         settings = metric.settings

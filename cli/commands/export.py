@@ -151,7 +151,7 @@ def command(
     )
     new_version = None if version is None else Version.parse(version)
     if push is not None:
-        session.remotes().url_of(push)  # an impossible remote fails before an export that may take an hour
+        session.remotes().url_of(push)  # fail before the export, which may take an hour
     target = output and session.check_target(output)
     with needs("onnx" if task == "onnx" else "export", "reg export"):
         requests.prepare_process()
@@ -186,7 +186,7 @@ def command(
 
 
 def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tuple[TransferResult, str]":
-    """Push the published version; return the URL too. The message of an error adds that the version is published."""
+    """Push the published version; return the result and the remote's URL. Errors add that the version is published here."""
     try:
         with resumable(), session.progress(f"pushing {ref}") as progress:
             return registry.push(ref, remote, progress), registry.remotes.url_of(remote)
@@ -197,7 +197,7 @@ def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tup
 
 
 def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
-    """Raise InputError, naming the option, if another option is set too."""
+    """Raise InputError if one of the `others` (values of options by name) is set beside `option`."""
     for key, value in others.items():
         if value is not None:
             other = "SOURCE" if key == "source" else requests.flag(key)
@@ -205,7 +205,7 @@ def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
 
 
 def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
-    """Lines about latency: of each file as a multiple of its parent's, or of each batch through the graphs of a family."""
+    """Yield tables of latency: of each file beside its parent's, or of each batch through the graphs of a family."""
     for one in tables:
         threads = counted(one.benchmark.threads, "thread")
         for item in one.latencies:
@@ -226,7 +226,7 @@ def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
 
 
 def _slower(release: "Release", tables: "Sequence[LatencyTable]") -> Iterator[str]:
-    """A warning, with the saved bytes, for each file that is slower than its parent; a note for each that may be slower."""
+    """Yield a warning, with the saved bytes, for each file slower than its parent; a note if it only may be slower."""
     sizes = {item.path: item.own_size for item in release.manifest.artifacts}
     timed = [item for one in tables for item in one.latencies]
     ratios = sorted((item.ratio, item.paths[0], item.parent) for item in timed if item.ratio is not None)

@@ -1,4 +1,4 @@
-"""`reg verify`, `doctor`: damage, signatures, and the surroundings of a registry."""
+"""`reg verify`, `doctor`: damage and signatures of a registry; the state of its files and remotes."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -106,12 +106,12 @@ def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
 
 
 def _known(report: "VerifyReport") -> "list[Damage]":
-    """The parts that are known to be damaged, without the parts that could not be read."""
+    """Return the damage of a report, without parts that could not be read."""
     return [damage for damage in report.damages if damage.kind != "unreadable"]
 
 
 def lines(report: "VerifyReport", store: "RegistryReader", repairs: "Iterable[Damage]" = ()) -> Iterator[str]:
-    """Lines about repairs, damage, channels that do not resolve, and the amount that was read."""
+    """Yield lines about repairs, damage, channels that do not resolve, and the number of bytes read."""
 
     def detail(damage: "Damage") -> str:
         reset = f"reg trust reset {store.registry_id} {damage.name}"

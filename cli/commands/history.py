@@ -1,4 +1,4 @@
-"""`reg log`, `history`: the events of a model, and the development of its versions."""
+"""`reg log`, `history`: the events of a model, and how its figures changed from version to version."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -69,7 +69,7 @@ def log(
 
 
 def _about(event: Any, versions: Mapping[Digest, str], words: list[str]) -> list[str]:
-    """The words of the column WHAT. An attestation is shown with the version that has its manifest."""
+    """Return the words of the column WHAT. `versions` names the version of a manifest, to show what an attestation is about."""
     if isinstance(event, Attest | Timing):
         return [versions.get(event.manifest, event.manifest.short), *words]
     if isinstance(event, PolicyEvent):

@@ -1,4 +1,4 @@
-"""`reg ls`: the models of a registry, the models that have a kind of artifact, or the versions of one model."""
+"""`reg ls`: the models of a registry, the models with a kind of artifact, or the versions of one model."""
 
 from collections.abc import Collection
 from itertools import groupby
@@ -92,7 +92,7 @@ def _none(reader: RegistryReader) -> str:
 def _matches(
     catalog: "Catalog", pattern: str, formats: Collection[str], precision: str | None, certified: bool
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The matching artifacts of the newest release of each model that has any, as documents and as a table."""
+    """Return, as documents and as a table, the matching artifacts of each model's newest release with such artifacts."""
     fitting = (
         artifact
         for artifact in catalog.query(None, pattern)

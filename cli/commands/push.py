@@ -125,7 +125,7 @@ def _push_to_oci(session: Session, ref: str, url: str) -> None:
 def _offer_deltas(
     session: Session, registry: "Registry", sent: "Sequence[TransferResult]", remote: str | None
 ) -> None:
-    """Make the deltas of pushed versions in the remote. The message of an error adds that the versions are published."""
+    """Make deltas of the pushed versions in the remote. Errors add that the versions are published."""
     from onnxreg.cli.services import make_deltas
 
     for ref in [Ref(model.name, str(version)) for model in sent for version in model.versions]:

@@ -96,7 +96,7 @@ def _lines(resolution: Resolution, explain: bool) -> Iterator[str]:
 
 
 def _explain(rejected: Sequence[Rejection], chosen: Version | None = None) -> Iterator[str]:
-    """A table of the rejections; a version is shown only if it is not the chosen version."""
+    """Yield a table of the rejections. The version is shown only for other versions than the `chosen` version."""
     rows = [
         ("" if item.version == chosen else item.version, item.artifact or "", item.code, item.detail)
         for item in rejected

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device
 
     Answer = tuple[dict[str, Any], Iterable[str]]
-    """The document of an answer, and its lines."""
+    """An answer of a model: its JSON document, and its lines for people."""
 
 EXAMPLES = (
     "reg run acme/pii-small --self-test",
@@ -43,12 +43,12 @@ MAX_VALUES, MAX_CLASSES, MAX_TEXT = 6, 10, 40
 """The most values of a vector, classes of a text, and characters of a text that are shown to people."""
 TEXT, IMAGE, AUDIO = "--text", "--image", "--audio"
 NOUNS = {TEXT: "text", IMAGE: "image", AUDIO: "sound"}
-"""The words for the kinds of input that people give, by option."""
+"""The words for the kinds of input in messages, by option."""
 CUT = "the text is longer than the model takes: its end was not read"
 MAX_NEW_TOKENS = 32
 """The default of `--max-tokens`, the most tokens that text generation adds."""
 ENCODER, DECODERS = "encoder", (("decoder_merged",), ("decoder", "decoder_with_past"))
-"""Names of members of an encoder-decoder: the encoder, and sets of decoders; the first set that exists generates."""
+"""The members of an encoder-decoder: the encoder, and alternative sets of decoders, of which the first complete set is used."""
 
 
 @takes_query
@@ -137,7 +137,7 @@ def command(
 def _resolve(
     reader: "RegistryReader", ref: Ref, query: Query, device: "Device | None", is_whole: bool
 ) -> list[Resolution]:
-    """The artifact that answers, in a list. With `is_whole`, an encoder-decoder gives its encoder and each decoder."""
+    """Resolve the ref to a list of one artifact. `is_whole`: for an encoder-decoder, list the encoder and each decoder."""
     try:
         return [resolve(reader, ref, query, device)]
     except NoAnswerError as nothing:
@@ -151,7 +151,7 @@ def _resolve(
 
 
 def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
-    """The option for the input that a graph takes; `--input` if the version does not say how to make numbers of a file."""
+    """Return the option for the input of a graph, such as `--image`; `--input` if the version cannot preprocess files."""
     inputs = artifact.metadata.inputs
     axes = len(inputs[0].shape) if len(inputs) == 1 else 0
     names = {item.name for item in inputs}
@@ -163,9 +163,9 @@ def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
 
 
 def _check_takes(files: "UnpackedArtifact", kind: str) -> None:
-    """Raise InputError, naming the right option or member, unless the graph takes this kind of input."""
+    """Raise InputError, with the right option or member, unless the graph takes this kind of input."""
     manifest, takes = files.manifest, _takes(files.manifest, files.artifact)
-    if takes == kind or (kind == TEXT and not files.artifact.metadata.inputs):  # which may not be recorded
+    if takes == kind or (kind == TEXT and not files.artifact.metadata.inputs):  # it may be unknown
         return
     message, hint = f"{manifest.name} takes no {NOUNS[kind]}", f"it takes {NOUNS.get(takes)}s: {takes}"
     if takes not in NOUNS:
@@ -178,7 +178,7 @@ def _check_takes(files: "UnpackedArtifact", kind: str) -> None:
 
 
 def _numbers(files: "UnpackedArtifact", file: Path) -> "Feed":
-    """Read an image or a sound into the numbers that the graph takes."""
+    """Read an image or a sound, and preprocess it into the input tensors of the graph."""
     from onnxreg.converters.tasks.processed import read_image, read_sound
 
     image, sound = files.manifest.preprocessing, files.manifest.audio_preprocessing
@@ -255,20 +255,20 @@ def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
 
 
 def _look(files: "UnpackedArtifact", file: Path) -> "Answer":
-    """The answer of a graph to an image or a sound."""
+    """Run the graph on an image or a sound, and return the answer."""
     from onnxreg.converters.evaluation.answers import run_numbers
     from onnxreg.converters.runtime.golden import Runnable
 
     manifest, words = files.manifest, _read_object(_companions(files).get("vocab.json"))
     outputs = Runnable(files.main).run(_numbers(files, file))
-    if manifest.labels or manifest.task == "image-classification":  # a module may name its classes otherwise
+    if manifest.labels or manifest.task == "image-classification":  # the name may differ
         outputs = {"logits": next(iter(outputs.values())), **outputs}
     answer = run_numbers(outputs, manifest.labels or (), _config(files), files.artifact.path, words)
     return answer, _lines(answer)
 
 
 def _read(files: "UnpackedArtifact", texts: list[str], context: str | None, max_tokens: int) -> "Answer":
-    """The answer of a graph to texts."""
+    """Run the graph on texts, and return the answer."""
     from onnxreg.converters.evaluation.answers import run_texts
 
     answer = run_texts(_text_model(files), texts, context, max_tokens, files.manifest.task)
@@ -276,7 +276,7 @@ def _read(files: "UnpackedArtifact", texts: list[str], context: str | None, max_
 
 
 def _text_model(files: "UnpackedArtifact") -> "TextModel":
-    """The artifact with the tokenizer, labels and config of its version. Raise InputError without a tokenizer."""
+    """Load an artifact with the tokenizer, labels and config of its version. Raise InputError without a tokenizer."""
     from onnxreg.converters.evaluation.answers import TextModel, refuse
     from onnxreg.converters.evaluation.tokens import TextTokenizer
 
@@ -289,19 +289,19 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
 
 
 def _companions(files: "UnpackedArtifact") -> dict[str, Path]:
-    """The companions of the artifact by name."""
+    """Return the companion files of the artifact by name."""
     companions = (*reversed(files.manifest.files), *files.artifact.files)
     return {Path(file.path).name: files.root / file.path for file in companions}
 
 
 def _config(files: "UnpackedArtifact") -> dict[str, Any]:
-    """The checkpoint's config.json; empty if the version has none."""
+    """Read the checkpoint's config.json; {} if the version has no such file."""
     path = files.manifest.config_path
     return _read_object(files.root / path if path else _companions(files).get("config.json"))
 
 
 def _read_object(file: Path | None) -> dict[str, Any]:
-    """The JSON object in a companion; empty if there is none."""
+    """Read the JSON object in a file; {} without a file."""
     from onnxreg.converters.source.source_files import read_object
 
     return {} if file is None else read_object(file)
@@ -314,12 +314,12 @@ KEYS = {
     "objects": ("label", "score", "box"),
     "segments": ("label", "share"),
 }
-"""The keys of the items, for each kind of answer that is shown as a table."""
+"""The columns of each kind of answer that is shown as a table: the keys of its items."""
 NOTHING = {"spans": "no labelled spans", "answer": "the context has no answer", "objects": "no objects"}
 
 
 def _lines(answer: dict[str, Any], text: str = "") -> Iterator[str]:
-    """The lines that show an answer of `run_texts` to `text`, or of `run_numbers`, to people."""
+    """Yield the lines for people of an answer by `run_texts` (to `text`) or by `run_numbers`."""
     if kind := next((kind for kind in KEYS if kind in answer), None):
         items = [answer[kind]] if isinstance(answer[kind], dict) else answer[kind] or []
         rows = [[_cell(item[key]) for key in KEYS[kind]] for item in items]
@@ -346,7 +346,7 @@ def _lines(answer: dict[str, Any], text: str = "") -> Iterator[str]:
 
 
 def _vector_lines(answer: dict[str, Any]) -> Iterator[str]:
-    """Lines about the vectors of texts: each token of a single text, or the similarities of several texts."""
+    """Yield lines about the vectors of texts: the tokens of a single text, or the similarities of several texts."""
     items, cosines = answer["embeddings"], answer["similarity"]
     rows = [(shorten(item["text"], MAX_TEXT), len(item["vector"]), _cell(item["vector"])) for item in items]
     yield from table(("TEXT", "SIZE", "FIRST VALUES"), rows)
@@ -366,7 +366,7 @@ def _vector_lines(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _cell(value: Any) -> str:
-    """A value in a form for people; only the first numbers of an array are shown."""
+    """Format a value for people; of an array, only the first numbers are shown."""
     if isinstance(value, list):
         numbers = [f"{item:.4g}" if isinstance(item, float) else str(item) for item in value[:MAX_VALUES]]
         return " ".join([*numbers, "..."] if len(value) > MAX_VALUES else numbers)

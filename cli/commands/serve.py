@@ -59,7 +59,7 @@ def command(
 
 
 def _token(file: Path | None) -> str | None:
-    """The token from the file, else from the environment. Raise InputError if the text cannot be a token."""
+    """Return the token in the file, else in the environment. Raise InputError if the text cannot be a token."""
     if file is None:
         token = environment.read(VARIABLE)
         where = VARIABLE
@@ -72,7 +72,7 @@ def _token(file: Path | None) -> str | None:
 
 
 def trial_folder(folder: Path | None) -> Path | None:
-    """The folder with the script for trying models, if given. Raise NotFoundError for a folder without the script."""
+    """Check the folder with the script that tries models, if given. Raise NotFoundError if the script is missing."""
     if folder is not None and not (folder / "try.js").is_file():
         hint = "in examples/web-client: npm install --no-package-lock && node build.mjs try; then --try build/try"
         raise NotFoundError(f"{folder} has no try.js", hint)
@@ -80,7 +80,7 @@ def trial_folder(folder: Path | None) -> Path | None:
 
 
 def public_url(url: str | None) -> str | None:
-    """The URL for clients, without a slash at the end. Raise InputError unless it is http(s), without credentials."""
+    """Return the URL for clients without a slash at the end. Raise InputError unless it is http(s), without credentials."""
     if url is not None and "@" in url.partition("//")[2].partition("/")[0]:
         raise InputError("the URL holds credentials, which every answer would show", "leave them out")
     if url is not None and not url.startswith(("http://", "https://")):

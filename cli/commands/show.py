@@ -64,7 +64,7 @@ def command(
 
 
 def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:
-    """The version of each channel of the model: since when, by whom, why, signed by whom, and if it resolves."""
+    """Yield a table of channels: the version, since when, by whom, why, signed by whom, and if the channel resolves."""
     from onnxreg.registry.log.log import load
     from onnxreg.registry.production import in_production
     from onnxreg.registry.trust.known_heads import load_trust
@@ -88,7 +88,7 @@ def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]
 
 
 def _proofs(published: "Release", reader: "RegistryReader") -> Iterator[str]:
-    """The recorded proofs of a version, one line each."""
+    """Yield a line for each recorded proof of a version."""
     paths = {artifact.digest: artifact.path for artifact in published.manifest.artifacts}
     for path, proof in versions.proofs(reader, published).items():
         source = paths.get(proof.report.parent, proof.report.parent.short)
