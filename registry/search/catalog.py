@@ -32,11 +32,11 @@ from onnxreg.schema.core.ref import Version, check_tag
 from onnxreg.schema.log.state import (
     Channel,
     Checkpoint,
+    Gone,
     State,
     VersionEntry,
     VersionSummary,
     effective_state,
-    newest_of,
     summarize,
 )
 from onnxreg.schema.query.expression import Expression, spend
@@ -316,11 +316,13 @@ class _Summary(msgspec.Struct, gc=False):
     license: str | None = None
 
 
-class _Entry(VersionEntry, frozen=True, gc=False):
-    """The entry of a version. Its digests are checked later, when the artifacts are read."""
+class _Entry(msgspec.Struct, gc=False):
+    """The entry of a version, without what is only read with the artifacts."""
 
-    manifest: str  # type: ignore[assignment]
-    yanks: tuple[str, ...] = ()  # type: ignore[assignment]
+    seq: Count
+    yanks: tuple[str, ...] = ()
+    gone: Gone | None = None
+    held: tuple[str, ...] | None = None
 
 
 class _State(msgspec.Struct, gc=False):
@@ -374,10 +376,11 @@ def _read_line(reader: RegistryReader, name: str, token: str, index: IndexFile |
     if state.checkpoint is not None:
         tables = decode_json(read_blob(reader, state.checkpoint), _State, "its checkpoint")
         entries = tables.versions | entries
-    parsed = {Version.parse(version): entry for version, entry in state.versions.items()}
-    newest = next((version for version in newest_of(parsed, 1) if not version.is_prerelease), None)
+    usable = [Version.parse(key) for key, item in state.versions.items() if not (item.yanks or item.gone)]
+    releases = [version for version in usable if not version.pre]
+    newest = max(releases, key=lambda version: (version.precedence, entries[version].seq), default=None)
     channels = {check_tag(tag): str(channel.version) for tag, channel in sorted(state.channels.items())}
-    count = sum([not entry.dropped for entry in entries.values()])
+    count = sum([entry.gone is None or entry.gone.how != "dropped" for entry in entries.values()])
     line = ModelLine(name, token, newest and str(newest), count, channels, str(state.head))
     if newest is not None and (raw := state.summaries.get(newest)) is not None:
         summary = decode_json(bytes(raw), _Summary, f"the summary of {newest}")
@@ -421,10 +424,9 @@ def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> lis
         verdicts, status = state.verdicts(entry), of_version(state, version, entry)
         timed = state.speeds.get(entry.manifest, {})
         for row in rows:
-            digest = Digest.parse(row["digest"])
-            word = effective_state(row["state"], verdicts.get(digest))
+            word = effective_state(row["state"], verdicts.get(row["digest"]))
             fields = {**row, **status, "state": word, "certified": word == "certified", "name": ""}
-            fields["latency"] = max((speed.ratio for speed in timed.get(digest, ())), default=None)
+            fields["latency"] = max((speed.ratio for speed in timed.get(row["digest"], ())), default=None)
             fields["held"] = entry.held is None or row["path"] in entry.held
             encoded = msgspec.json.encode(Artifact(**fields))
             size += len(encoded)
@@ -446,11 +448,8 @@ def find_models(
     models = catalog.readable()
     if parts:
         _fill(catalog, reader, models)
-    fitting = []
-    for model in models:
-        spend(1 + len(parts))
-        if all(part in (model.words or model.name) for part in parts):
-            fitting.append(model)
+    spend(len(models) * (1 + len(parts)))
+    fitting = [model for model in models if all(part in (model.words or model.name) for part in parts)]
     shown = [model for model in fitting if model.name > after][:limit]
     _fill(catalog, reader, shown)
     return shown, len(fitting)
@@ -508,6 +507,5 @@ def versions_json(log: Log) -> dict[str, Any]:
 def total_size(summary: VersionSummary | _Summary, paths: Collection[str] | None) -> int:
     """Return the size in bytes of the version's files that these artifacts need; equal files count once."""
     artifacts = [item for item in summary.artifacts if paths is None or item.path in paths]
-    sizes = {item.digest: item.size for item in artifacts}
-    sizes |= {entry.digest: entry.size for item in artifacts for entry in item.files}
-    return sum((sizes | {entry.digest: entry.size for entry in summary.files}).values())
+    files = chain(artifacts, summary.files, *(item.files for item in artifacts))
+    return sum({file.digest: file.size for file in files}.values())

@@ -253,8 +253,8 @@ class DirectoryStore(ObjectStore):
         self.url = url or path_text(root)
 
     def open_file(self, key: str) -> BinaryIO:
-        """Open a regular file of the tree. A server's store also refuses links. FileNotFoundError if it is absent."""
-        return open_regular(f"{self.root}/{key}")  # a path takes longer to make than to open
+        """Open a regular file, unbuffered. A server's store also refuses links. FileNotFoundError if the file is absent."""
+        return open_regular(f"{self.root}/{key}", 0)  # a path takes longer to make than to open
 
     def read(self, key: str) -> bytes | None:
         """Return a small file; None if it is absent."""

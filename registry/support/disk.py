@@ -263,12 +263,12 @@ def is_regular(path: Path) -> bool:
         return False
 
 
-def open_regular(path: Path | str) -> BinaryIO:
+def open_regular(path: Path | str, buffering: int = -1) -> BinaryIO:
     """Open a regular file. Raise IntegrityError for a FIFO, device or symlink."""
     try:
         descriptor = os.open(path, SAFE_FLAGS)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return os.fdopen(descriptor, "rb")
+            return os.fdopen(descriptor, "rb", buffering)
         os.close(descriptor)
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO):
@@ -284,9 +284,9 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 def read_all(file: BinaryIO, name: str, limit: int) -> bytes:
     """Read a whole open file. Raise IntegrityError if the file has more than `limit` bytes."""
-    if os.fstat(file.fileno()).st_size > limit:
+    if (size := os.fstat(file.fileno()).st_size) > limit:
         raise IntegrityError(f"{name} is larger than {limit} bytes")
-    return file.read()  # with a size, Python would take memory for all of it
+    return file.read(size)
 
 
 def check_outfile(target: Path) -> None:
