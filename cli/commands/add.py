@@ -157,8 +157,8 @@ def import_(
 
     progress = not (session.quiet or session.as_json) and sys.stderr.isatty()
     registry = session.open(create=None)
-    with registry.workspace() as links, registry.workspace() as workspace:
-        draft, differences = adopt_source(source, links, workspace, name=name, progress=progress)
+    with registry.workspace() as workspace:
+        draft, differences = adopt_source(source, workspace, name=name, progress=progress)
         published = registry.add(draft, new_version)
     for warning in draft.warnings:
         session.warn(f"warning: {warning}")

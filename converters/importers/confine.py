@@ -12,7 +12,6 @@ a socket, receives one request, and answers with JSON; nothing that it sends is 
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -26,7 +25,6 @@ from pathlib import Path, PurePath
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
-from onnxreg.converters.source.source_files import below
 from onnxreg.schema.core.errors import HostError, InputError, RegError, hub_library, missing_extra
 
 if TYPE_CHECKING:
@@ -113,54 +111,45 @@ class Child:
         """Yield messages of the child until it ends. Raises InputError if the child took too much memory or time."""
         Thread(target=self._watch, daemon=True).start()
         with suppress(EOFError, OSError):  # also in the middle of a message
-            while not self._check():
+            while True:
                 yield json.loads(self._channel.recv_bytes(MESSAGE_BYTES))
         if self._excess:
             raise InputError(self._about(f"reading it takes more than {self._excess}"), READER_HINT)
 
     def _watch(self) -> None:
-        """Check the child while the parent waits for the rest of a message."""
-        while self._process.poll() is None and not self._check():
+        """Kill the child if it takes too much memory or time; `_excess` is the limit, empty before."""
+        while self._process.poll() is None:
+            limit = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
+            if resident(self._process.pid) > limit:
+                self._excess = f"{limit / 2**30:.1f} GiB of memory"
+            elif time.monotonic() > self._deadline:
+                self._excess = f"{BASE_SECONDS + self._size / BYTES_PER_SECOND:.0f} seconds"
+            if self._excess:
+                self._process.kill()
             time.sleep(POLL_SECONDS)
-
-    def _check(self) -> str:
-        """Kill the child if it takes too much memory or time, and return how much; empty if it does not."""
-        limit = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
-        if resident(self._process.pid) > limit:
-            self._excess = f"{limit / 2**30:.1f} GiB of memory"
-        elif time.monotonic() > self._deadline:
-            self._excess = f"{BASE_SECONDS + self._size / BYTES_PER_SECOND:.0f} seconds"
-        if self._excess:
-            self._process.kill()
-        return self._excess
 
     def _about(self, message: str) -> str:
         """Put the name of the file that was being read before a message, unless the message has the name."""
         return message if not self._reading or self._reading in message else f"{self._reading}: {message}"
 
 
-def adopt_source(
-    source: str, links: Path, workspace: Path, *, name: str, progress: bool = False
-) -> "Adopted":
+def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = False) -> "Adopted":
     """Adopt a directory, or a repository on the Hub, in a separate process; for errors see `Child.adopt`.
 
     External data with unusual names is downloaded once a graph names the files.
 
     Args:
         source: a directory, or a URL as `fetch_repository` takes it.
-        links: an empty directory, for hard links into the Hub's cache.
         workspace: an empty directory, as for `adopt_directory`.
     """
     from onnxreg.converters.onnx.onnx_graph import MissingDataError
-    from onnxreg.converters.source.location import Location, is_snapshot
+    from onnxreg.converters.source.location import Location
 
     is_url, further = source.startswith(SCHEME), set[str]()
     location = fetch_repository(source, progress) if is_url else Location(Path(source))
     while True:
         directory = location.directory
         with Child() as child:
-            if is_snapshot(directory):
-                directory = resolve_links(directory, links / str(len(further)))
             try:
                 draft, differences = child.adopt(directory=directory, workspace=workspace, name=name)
                 break
@@ -201,25 +190,6 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
         message = f"{url} is a registry, not a model's repository"
         raise InputError(message, f"pull from it: reg pull NAME {url}")
     return Location(directory, match["id"], directory.name)
-
-
-def resolve_links(snapshot: Path, target: Path) -> Path:
-    """Put the files of a snapshot into an empty directory: as hard links if possible, else as copies.
-
-    ONNX Runtime refuses a graph whose external data is a link. Raises InputError for a link that leads out of the cache.
-    """
-    from onnxreg.converters.source.location import check_inside
-
-    for link in below(snapshot):
-        if link.is_file():
-            check_inside(snapshot, link)
-            file = target / link.relative_to(snapshot)
-            file.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                file.hardlink_to(link.resolve())
-            except OSError:
-                shutil.copyfile(link, file)
-    return target
 
 
 def resident(pid: int) -> int:
