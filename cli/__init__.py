@@ -1,9 +1,9 @@
 """The `reg` command. A verb parses its arguments, makes one library call, and prints the result.
 
 `app` lists the verbs by task and imports only the module of the called verb. `options` has the shared arguments,
-`services` the calls that join converters and registry, `errors` the exit statuses. A `Session` (`context`) has the
-registry and the settings of one command, and prints its result: `output` has tables and JSON, and `versions`,
-`diff_report`, `search_report` and `transfer_report` have texts that several verbs print.
+`services` the calls that join converters and registry. A `Session` (`context`) has the registry and the settings of one
+command, and prints its result: `output` has tables, JSON, progress and errors with their exit statuses; `versions`,
+`diff_report` and `search_report` have texts that several verbs print.
 
 Start with `app.py`, then `commands/show.py` (a short verb) and `commands/push.py`.
 Must not be imported by: any other package.

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import EXIT_STATUS, InterruptError, needs
-from onnxreg.cli.output import counted, duration, fields, printable, table
+from onnxreg.cli.output import EXIT_STATUS, InterruptError, counted, duration, fields, needs, printable, table
 from onnxreg.converters.engine.plan import read_document
 from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag
 from onnxreg.converters.source.toolchain import free_memory

@@ -142,12 +142,12 @@ class Session:
 
     def progress(self, label: str) -> "AbstractContextManager[Progress]":
         """Show the progress of a transfer on stderr; nothing if stderr is not a terminal."""
-        from onnxreg.cli.progress import files
+        from onnxreg.cli.output import files
 
         return files(label, silent=self.quiet or self.as_json)
 
     def steps(self) -> "AbstractContextManager[Progress]":
         """Show the steps of long work on stderr."""
-        from onnxreg.cli.progress import steps
+        from onnxreg.cli.output import steps
 
         return steps(silent=self.quiet or self.as_json)

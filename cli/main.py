@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
     except (RegError, KeyboardInterrupt) as error:
-        from onnxreg.cli.errors import EXIT_STATUS, report
+        from onnxreg.cli.output import EXIT_STATUS, report
 
         if COMPLETES in os.environ:
             quick_exit(EXIT_STATUS["interrupted"])
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             quick_exit(status)
         return status
     except OSError as error:
-        from onnxreg.cli.errors import of_system, report
+        from onnxreg.cli.output import of_system, report
 
         return report(of_system(error), is_json="--json" in words)
 

@@ -12,7 +12,7 @@ import typer
 
 from onnxreg.cli.context import Session
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError, about
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.core.ref import Ref

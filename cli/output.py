@@ -1,17 +1,30 @@
-"""The output of commands: JSON, aligned columns, sizes. Imports nothing heavy, because every verb needs it."""
+"""The output of commands: JSON, aligned columns, errors with their exit statuses, and progress.
+
+Progress is drawn by rich on a terminal; without a terminal there is nothing, or a line for each step. This module imports
+nothing heavy, because every verb needs it.
+"""
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import TextWrapper, wrap
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from onnxreg.schema.core import units
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
+from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
+from onnxreg.schema.core.progress import SILENT, Advance, Progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
 
 size, counted = units.format_size, units.counted
 
@@ -146,3 +159,226 @@ def duration(seconds: float) -> str:
         return f"{total // 60} min {total % 60:02} s"
     hours = f"{total // 3600} h {total % 3600 // 60:02} min"
     return hours if total < 2 * 86400 else f"{total // 86400} days"
+
+
+INTERRUPT_AGAIN_SECONDS = 1.5
+
+EXIT_STATUS = {
+    "input": 2,
+    "not-found": 3,
+    "integrity": 4,
+    "conflict": 5,
+    "remote": 6,
+    "conversion": 7,
+    "gate": 8,
+    "environment": 9,
+    "interrupted": 130,
+}
+"""The exit status of every family of `schema.errors`. 0 is success, 1 a bug, which shows its traceback."""
+
+
+class InterruptError(RegError, family="interrupted"):
+    """The user pressed Ctrl-C."""
+
+
+def report(error: RegError | KeyboardInterrupt, is_json: bool = False) -> int:
+    """Print an error on stderr, with `is_json` as `{"error": {...}}` on one line; return the exit status."""
+    if isinstance(error, KeyboardInterrupt):
+        error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
+    if is_json:
+        print(json.dumps({"error": fields(error, "family message hint")}), file=sys.stderr)
+    else:
+        lines = [_line("error", error.message)]
+        lines += [f"  {printable(line)}" for line in error.drawing]
+        lines += [_line("hint", error.hint)] if error.hint else []
+        print("\n".join(lines), file=sys.stderr)
+    return EXIT_STATUS[error.family]
+
+
+def _line(label: str, text: str) -> str:
+    line = fold_line(f"{label}: {printable(text)}", " " * (len(label) + 2), sys.stderr)
+    return f"{paint(label, sys.stderr)}{line.removeprefix(label)}"
+
+
+def of_system(error: OSError) -> RegError:
+    """Convert an OSError. A directory in place of a file becomes an InputError."""
+    if isinstance(error, IsADirectoryError) and error.filename:
+        return InputError(f"{error.filename} is a directory", "name a file")
+    prefix = f"{error.filename}: " if error.filename else "the output cannot be written: "
+    hint = "check the path, its permissions and the space on its disk"
+    return HostError(f"{prefix}{error.strerror or error}", hint)
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """After Ctrl-C, raise InterruptError with the hint that the same command continues with the blobs that arrived.
+
+    While a library waits for its own threads, raise Ctrl-C again every few seconds.
+    """
+    again: list[threading.Timer] = []
+
+    def interrupt(*_: object) -> None:
+        again.append(threading.Timer(INTERRUPT_AGAIN_SECONDS, os.kill, (os.getpid(), signal.SIGINT)))
+        again[-1].daemon = True
+        again[-1].start()
+        raise KeyboardInterrupt
+
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, interrupt) if is_main else None
+    try:
+        yield
+    except KeyboardInterrupt:
+        hint = "run the same command again: what arrived whole is not moved again"
+        raise InterruptError("interrupted", hint) from None
+    finally:
+        for timer in again:
+            timer.cancel()
+        if is_main:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def prefix_outcome(outcome: str) -> Iterator[None]:
+    """Put a note about the finished work before the message of an error in the body."""
+    try:
+        yield
+    except RegError as error:
+        error.message = f"{outcome}, but {error.message}"
+        raise
+    except KeyboardInterrupt:
+        raise InterruptError(f"{outcome}, then interrupted", "run the same command again to go on") from None
+
+
+@contextmanager
+def needs(extra: str, purpose: str) -> Iterator[None]:
+    """Turn the ImportError of a missing library into a HostError that names the extra to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if module in ("", "onnxreg"):
+            raise
+        raise missing_extra(module, extra, purpose) from error
+
+
+BESIDE = 46
+"""The width in characters of a transfer's figures and a short bar."""
+CONTROL_C = "^C "
+"""The text that a terminal adds to the last line at Ctrl-C. Room is kept for the text, so that it fits on the line."""
+
+
+class Drawn(Progress):
+    """Progress that draws one line: a label of at most `room` characters, and the bytes of all transferred files."""
+
+    def __init__(self, bar: "Bar", label: str, room: int) -> None:
+        self._bar, self._room, self._planned = bar, room, 0
+        self._task = bar.add_task(self._fit(label), total=None)
+
+    def plan(self, files: int, size: int) -> None:
+        self._planned += size
+        self._bar.update(self._task, total=self._planned)
+
+    def step(self, label: str) -> None:
+        self._bar.update(self._task, description=self._fit(label))
+
+    @contextmanager
+    def file(self, path: str, size: int | None) -> Iterator[Advance]:
+        yield lambda count: self._bar.advance(self._task, count)
+
+    def _fit(self, label: str) -> str:
+        """Shorten a long label to its end, because paths differ at their ends."""
+        text = printable(label)
+        return text if len(text) <= self._room else f"…{text[1 - self._room :]}"
+
+
+class Steps(Progress):
+    """Progress that, before each step, calls `check`, which may raise, and then `draw` with the label of the step."""
+
+    def __init__(self, draw: Callable[[str], object], check: Callable[[], None]) -> None:
+        self._draw, self._check = draw, check
+
+    def step(self, label: str) -> None:
+        self._check()
+        self._draw(label)
+
+
+@contextmanager
+def files(label: str, silent: bool) -> Iterator[Progress]:
+    """Draw the bytes that were transferred, and the total; nothing if stderr is not a terminal."""
+    if silent or not sys.stderr.isatty():
+        yield SILENT
+        return
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True)
+    line, drawn = transfer(label, console.width)
+    with Live(line, console=console, transient=True, refresh_per_second=10):
+        yield drawn
+
+
+def transfer(label: str, width: int) -> tuple[Any, Progress]:
+    """The line of a transfer, which rich draws, and the progress that updates the line."""
+    from rich import progress
+    from rich.constrain import Constrain
+    from rich.table import Column
+
+    bar = progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(None),
+        progress.DownloadColumn(table_column=Column(no_wrap=True)),
+        progress.TransferSpeedColumn(table_column=Column(no_wrap=True)),
+        progress.TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True)),
+        expand=True,
+    )
+    return Constrain(bar, width - len(CONTROL_C)), Drawn(bar, label, max(width - BESIDE, 8))
+
+
+@contextmanager
+def steps(silent: bool) -> Iterator[Progress]:
+    """Draw the current step with a spinner and the time; a line for each step if stderr is not a terminal.
+
+    After Ctrl-C, the next step or the end of the work raises KeyboardInterrupt again, even if the work swallowed the first.
+    """
+    if silent or not sys.stderr.isatty():
+        with interruptible() as check:
+            yield Steps(lambda label: silent or print(f"{label} ...", file=sys.stderr, flush=True), check)
+        return
+    from rich import progress
+    from rich.console import Console
+
+    text = progress.TextColumn("{task.description}", markup=False)
+    columns = (progress.SpinnerColumn(), text, progress.TimeElapsedColumn())
+    bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=None)
+    with bar, interruptible() as check:
+        yield Steps(lambda label: bar.update(task, description=printable(label)), check)
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Run other people's code interruptibly. Yield a check that raises KeyboardInterrupt if Ctrl-C was pressed.
+
+    An exception in a finalizer, a callback or below a bare `except` would be lost. So the handler records the press,
+    and the check and the end of the work raise KeyboardInterrupt. A handler that is not Python's own is not replaced.
+    """
+    pressed = threading.Event()
+
+    def press(*_: object) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+
+    is_main = threading.current_thread() is threading.main_thread()
+    owns_handler = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if owns_handler:
+        signal.signal(signal.SIGINT, press)
+    try:
+        yield check
+    finally:
+        if owns_handler:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    check()

@@ -11,8 +11,7 @@ from typing import Any
 import typer
 
 from onnxreg.cli.app import GROUPS, build, flowing
-from onnxreg.cli.errors import EXIT_STATUS, InterruptError
-from onnxreg.cli.output import filled
+from onnxreg.cli.output import EXIT_STATUS, InterruptError, filled
 from onnxreg.registry.support.environment import VARIABLES
 from onnxreg.schema.core.errors import RegError
 

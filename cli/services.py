@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from onnxreg.cli.errors import needs
+from onnxreg.cli.output import needs
 from onnxreg.registry.log.commit import read_condemned
 from onnxreg.registry.log.contents import held_files
 from onnxreg.registry.log.decisions import publish_deltas
@@ -17,7 +17,7 @@ from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.registry.support import environment
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version

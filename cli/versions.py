@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.log.contents import Release
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.gates.statements import BenchmarkDocument, RecordedProof
-    from onnxreg.schema.manifest.manifest import Artifact, Manifest, Source
-    from onnxreg.schema.manifest.parts import Check
+    from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest, Source
 
 MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
 """The most figures on a screen, labels of an artifact (those with the lowest recall), and names in a line."""

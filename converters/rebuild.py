@@ -23,14 +23,12 @@ from onnxreg.converters.source.source_files import below, digest_file
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code import Consent
 from onnxreg.schema.compare import json_changes
-from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest, convert
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, about
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
-from onnxreg.schema.manifest.manifest import Manifest, Source
-from onnxreg.schema.manifest.parts import Code
+from onnxreg.schema.manifest.manifest import Code, Manifest, Source
 
 RECIPE, SUITE = "recipe", "the evaluation suite"
 """The profile recorded for a recipe without a profile, and the name of the suite's file in messages."""

@@ -43,8 +43,7 @@ from onnxreg.registry.store.streams import Content, Readable, copy_verified
 from onnxreg.registry.support.disk import Disk, host_errors, path_text
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_ARCHIVE_FILES, MAX_ARCHIVE_MODELS, MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest, convert
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, RegError, about
 from onnxreg.schema.core.files import check_given
 from onnxreg.schema.core.progress import SILENT, Progress

@@ -18,7 +18,7 @@ from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryS
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.trust import signatures
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
     ConflictError,

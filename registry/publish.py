@@ -16,7 +16,7 @@ from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.files import FileState
 from onnxreg.schema.core.ref import Version, check_name

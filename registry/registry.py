@@ -36,7 +36,7 @@ from onnxreg.registry.transfer.exchange import (
     selected_paths,
 )
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, checked_reader
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version, check_name

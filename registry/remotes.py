@@ -34,8 +34,7 @@ from onnxreg.registry.support.disk import host_errors, path_text, read_bounded, 
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.canonical import Record
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest, Record
 from onnxreg.schema.core.errors import (
     ConflictError,
     HostError,

@@ -15,7 +15,7 @@ from onnxreg.registry.log.log import LocatedVersion, Log, consult, read_blob, re
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.trust.known_heads import KnownHeads, trust_if_any
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, IntegrityError, NotFoundError, about
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.log.state import ArtifactSummary, FileSummary, Rollout

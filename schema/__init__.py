@@ -7,6 +7,6 @@ Packages, lowest first: `core` (values, errors, JSON), `manifest` (one version),
 (events and the state line), `query` (the artifact that fits a device), `gates` (the demands of a channel), `inputs`
 (documents that people write), `compare` (differences) and `formats` (documents of other tools).
 
-Start with `core/digest.py`, `manifest/manifest.py` and `log/state.py`.
+Start with `core/canonical.py`, `manifest/manifest.py` and `log/state.py`.
 Must not import: any other package of onnxreg.
 """

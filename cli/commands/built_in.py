@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import needs
 from onnxreg.cli.options import argument
-from onnxreg.cli.output import fields, table, write_bytes
+from onnxreg.cli.output import fields, needs, table, write_bytes
 from onnxreg.schema.query.device import presets
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT
 

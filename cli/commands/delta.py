@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import REF, REMOTE, option
 from onnxreg.cli.output import size, table
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.ref import Ref, Version
 
 if TYPE_CHECKING:

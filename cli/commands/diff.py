@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli import diff_report, versions
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import needs
 from onnxreg.cli.options import REMOTE, argument, complete_name, flag, option
-from onnxreg.cli.output import counted, fold_line, paint, printable, write_bytes, write_file
+from onnxreg.cli.output import counted, fold_line, needs, paint, printable, write_bytes, write_file
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.compare.severity import SEVERITIES

@@ -8,7 +8,7 @@ from pathlib import Path
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import REF, REMOTE, flag, option
 from onnxreg.cli.output import write_file, write_json
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 

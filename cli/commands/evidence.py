@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import needs
 from onnxreg.cli.options import REASON, REF, REMOTE, flag, option
-from onnxreg.cli.output import counted, fields, number, printable, table, write_file
+from onnxreg.cli.output import counted, fields, needs, number, printable, table, write_file
 from onnxreg.cli.versions import benchmark, blocks, doubts
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES

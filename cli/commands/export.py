@@ -6,8 +6,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from onnxreg.cli.commands.transfer import Stopwatch, report_transfer, to_json
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import needs, prefix_outcome, resumable
 from onnxreg.cli.options import (
     ALLOW_CODE,
     DESCRIPTION,
@@ -19,9 +19,8 @@ from onnxreg.cli.options import (
     option,
     pairs,
 )
-from onnxreg.cli.output import counted, size, table
+from onnxreg.cli.output import counted, needs, prefix_outcome, resumable, size, table
 from onnxreg.cli.services import publish
-from onnxreg.cli.transfer_report import Stopwatch, report_transfer, to_json
 from onnxreg.cli.versions import report_published, searched
 from onnxreg.converters import request as requests
 from onnxreg.schema.core.errors import InputError, RegError

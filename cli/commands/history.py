@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import MAX_AGE, NAME, OFFLINE, PRECISION, REMOTE, option
 from onnxreg.cli.output import counted, number, printable, size, standing, table
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish, Timing
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import needs
 from onnxreg.cli.options import ALLOW_CODE, REF, flag, option, pairs
-from onnxreg.cli.output import counted, shortened, table
+from onnxreg.cli.output import counted, needs, shortened, table
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from pathlib import Path
 import typer
 
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import needs
 from onnxreg.cli.options import flag, option
+from onnxreg.cli.output import needs
 from onnxreg.registry.support import environment
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.files import read_given

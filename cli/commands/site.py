@@ -4,9 +4,8 @@ from pathlib import Path
 
 from onnxreg.cli.commands.serve import public_url, trial_folder
 from onnxreg.cli.context import Session
-from onnxreg.cli.errors import needs
 from onnxreg.cli.options import argument, option
-from onnxreg.cli.output import counted
+from onnxreg.cli.output import counted, needs
 
 EXAMPLES = (
     "reg site ./public",

@@ -23,7 +23,7 @@ from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.tasks.task import Part
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import LEAST, RecipeCheck
-from onnxreg.schema.manifest.parts import Step
+from onnxreg.schema.manifest.manifest import Step
 
 Outputs = Sequence[Mapping[str, Any]]
 """Arrays by output name, one mapping for each run."""

@@ -22,7 +22,7 @@ from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.files import read_given, read_yaml
 from onnxreg.schema.core.ref import check_distinct, check_name
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, RecipeOutput, RecipeStep
-from onnxreg.schema.manifest.parts import Step
+from onnxreg.schema.manifest.manifest import Step
 
 if TYPE_CHECKING:
     from onnxreg.converters.evaluation.evaluate import EvaluationPlan

@@ -40,7 +40,7 @@ from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import RecipeOutput
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.family import pipeline_of
-from onnxreg.schema.manifest.parts import Recipe, Step
+from onnxreg.schema.manifest.manifest import Recipe, Step
 
 SCRATCH_DIRECTORY, NOTE_FILE = ".steps", "made.json"
 """The working directory inside the workspace, and the name of the cached file with a step's record."""

@@ -39,7 +39,7 @@ from onnxreg.converters.source.toolchain import instruction_set, package_version
 from onnxreg.converters.tasks.generation import GENERATORS
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument, MetricRecord

@@ -28,11 +28,10 @@ from onnxreg.converters.tasks.generation import ENCODER, TOKENS
 from onnxreg.converters.tasks.processed import read_sound
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest, convert
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
-from onnxreg.schema.manifest.parts import AudioPreprocessing
+from onnxreg.schema.manifest.manifest import AudioPreprocessing
 
 Run = Callable[[Feed], Mapping[str, Any]]
 """Function from numpy arrays by input name to arrays by output name; several threads may call it at once."""

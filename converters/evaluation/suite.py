@@ -20,8 +20,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest, convert
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest

@@ -48,7 +48,7 @@ from onnxreg.converters.tasks import code
 from onnxreg.converters.tasks.code import NO_CONSENT, Consent, Factory
 from onnxreg.converters.tasks.task import ExportSubject, Part
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest, directory_digest
+from onnxreg.schema.core.canonical import Digest, directory_digest
 from onnxreg.schema.core.errors import (
     ConversionError,
     GateError,
@@ -64,8 +64,7 @@ from onnxreg.schema.inputs.family_file import FACTORY_KEYS, FamilyFile
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 from onnxreg.schema.manifest.family import ModelFamily, Role, classes_digest
-from onnxreg.schema.manifest.manifest import Source
-from onnxreg.schema.manifest.parts import Preprocessing, Recipe, Step
+from onnxreg.schema.manifest.manifest import Preprocessing, Recipe, Source, Step
 
 DOCUMENT = "family"
 """The key in a recipe's parameters that holds the family document."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.converters.runtime.golden import check_finite
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.inputs.family_file import HeadsSpec
 

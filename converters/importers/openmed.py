@@ -23,13 +23,12 @@ from onnxreg.converters.importers.survey import (
 )
 from onnxreg.converters.onnx.facts import GraphFacts, read_weights
 from onnxreg.converters.source.source_files import read_json, role_of, scrub
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_path
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, Verdict
-from onnxreg.schema.manifest.manifest import read_manifest
+from onnxreg.schema.manifest.manifest import TensorSpec, read_manifest
 from onnxreg.schema.manifest.manifest_v1 import ArtifactV1, ManifestV1
-from onnxreg.schema.manifest.parts import TensorSpec
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 NO_EVIDENCE = (

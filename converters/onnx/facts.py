@@ -36,10 +36,10 @@ from onnxreg.converters.onnx.tensors import (
 )
 from onnxreg.converters.source.source_files import CONFIG, GENAI_CONFIG, read_json
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import about
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
-from onnxreg.schema.manifest.parts import Operator, SemanticDigest, TensorSpec, WeightCount
+from onnxreg.schema.manifest.manifest import Operator, SemanticDigest, TensorSpec, WeightCount
 from onnxreg.schema.query import runtimes
 
 if TYPE_CHECKING:

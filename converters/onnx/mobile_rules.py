@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from onnxreg.converters.onnx.facts import GraphFacts
 from onnxreg.schema.core.errors import ConversionError
-from onnxreg.schema.manifest.parts import Dim, TensorSpec
+from onnxreg.schema.manifest.manifest import Dim, TensorSpec
 
 OPSET = 18
 REQUIRED = ("input_ids", "attention_mask")

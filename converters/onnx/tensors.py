@@ -6,12 +6,13 @@ use numpy's names, operator configs the C++ names of ONNX Runtime. Bytes are lit
 """
 
 import hashlib
+from collections.abc import Collection
 from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -144,10 +145,10 @@ def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
     return mapped
 
 
-def without_weights(model: Any) -> Any:
+def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
     """Copy a model (`onnx.ModelProto`), with graph inputs of the same types in place of large initializers.
 
-    No large weight is copied, so the copy takes milliseconds at any model size.
+    Initializers named in `keep` stay. No other large weight is copied, so the copy takes milliseconds at any model size.
     """
     import onnx
 
@@ -156,7 +157,7 @@ def without_weights(model: Any) -> Any:
     copy_but(model.graph, light.graph, "initializer")
     inputs = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
-        if prod(tensor.dims) <= MAX_SMALL_ELEMENTS:
+        if prod(tensor.dims) <= MAX_SMALL_ELEMENTS or tensor.name in keep:
             light.graph.initializer.add().CopyFrom(tensor)
         elif tensor.name not in inputs:
             value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)

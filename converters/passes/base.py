@@ -18,7 +18,7 @@ from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.schema.core.document import invalid
 from onnxreg.schema.core.errors import ConversionError, InputError, why
-from onnxreg.schema.manifest.parts import Step
+from onnxreg.schema.manifest.manifest import Step
 
 In = TypeVar("In")
 Out = TypeVar("Out")

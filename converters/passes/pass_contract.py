@@ -23,7 +23,7 @@ from onnxreg.converters.passes import base, models, samples
 from onnxreg.converters.passes.base import GraphPass
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.schema.core.errors import InputError, RegError
-from onnxreg.schema.manifest.parts import Step
+from onnxreg.schema.manifest.manifest import Step
 
 
 class PassContract:

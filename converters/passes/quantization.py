@@ -8,6 +8,7 @@ coded by ONNX Runtime's formulas (`compute_scale_zp` and `quantize_nparray`), to
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from copy import deepcopy
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -659,10 +660,15 @@ class SmoothQuant(GraphPass):
     def _peaks(self, subject: Any, names: list[str]) -> dict[str, Any]:
         """Return the largest magnitude in each channel of the values with these names."""
         import numpy as np
+        import onnx
 
+        tapped = deepcopy(subject)
+        del tapped.graph.output[:]
+        tapped.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         feeds = self.data or samples.draw(subject, sizes=({"batch": DRAWN_ROWS},) * 2)
         peaks = dict[str, Any]()
-        for name, values in samples.inner_values(subject, names, feeds, self.id):
-            own = np.abs(values.reshape(-1, values.shape[-1])).max(axis=0, initial=0)
-            peaks[name] = np.maximum(peaks.get(name, 0), own)
+        for run in samples.all_outputs(tapped, feeds, self.id):
+            for name, values in run.items():
+                own = np.abs(values.reshape(-1, values.shape[-1])).max(axis=0, initial=0)
+                peaks[name] = np.maximum(peaks.get(name, 0), own)
         return peaks

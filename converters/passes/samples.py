@@ -5,8 +5,7 @@ the outputs of a pass's result are compared with the outputs of its input.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from onnxreg.converters.passes.models import has_size
 from onnxreg.converters.runtime.golden import read_rows
 from onnxreg.converters.runtime.sessions import BFLOAT16_NUMBER, numpy_type, run_session, with_reason
 from onnxreg.converters.source.source_files import row_files
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 Feed = Mapping[str, Any]
@@ -162,22 +161,6 @@ def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str,
     """Return the outputs of a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
     session = models.session(graph, label)
     return [outputs(session, feed, label) for feed in feeds]
-
-
-def inner_values(
-    graph: Any, names: Sequence[str], feeds: Sequence[Feed], label: str
-) -> Iterator[tuple[str, Any]]:
-    """Yield name and array of values inside a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
-    import onnx
-
-    own = deepcopy([*graph.graph.output])
-    del graph.graph.output[:]
-    graph.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    session = models.session(graph, label)
-    del graph.graph.output[:]
-    graph.graph.output.extend(own)
-    for feed in feeds:
-        yield from outputs(session, feed, label).items()
 
 
 def compare(

@@ -14,7 +14,7 @@ from onnxreg.converters.prove.formula import INPUT, Formula, Operand, StoredValu
 from onnxreg.converters.prove.operators import RANDOM
 from onnxreg.converters.prove.read_formulas import FormulaGraph, read_formulas
 from onnxreg.converters.prove.shapes import REFUSED, Shapes
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount
 
 MAX_FOLDED = 2_000

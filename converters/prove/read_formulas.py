@@ -18,7 +18,7 @@ from onnxreg.converters.prove import operators, quantization  # noqa: F401  whic
 from onnxreg.converters.prove.formula import INPUT, Formula, Operand, UnprovableError, number, stored
 from onnxreg.converters.prove.rewrites import Rewriter
 from onnxreg.converters.prove.shapes import Dims, Shapes, of_input
-from onnxreg.schema.manifest.parts import TensorSpec
+from onnxreg.schema.manifest.manifest import TensorSpec
 
 MAX_DEPTH = 32
 """The deepest nesting of subgraphs."""

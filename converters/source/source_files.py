@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.digest import Digest, directory_digest
+from onnxreg.schema.core.canonical import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.files import HEAD_BYTES, VALUE_ERRORS, FileState, check_content
 

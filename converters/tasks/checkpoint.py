@@ -49,7 +49,7 @@ from onnxreg.converters.tasks.heads import (
     modality_of,
 )
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, ExportSubject, LocatedSource, Part, Task
-from onnxreg.schema.core.digest import directory_digest
+from onnxreg.schema.core.canonical import directory_digest
 from onnxreg.schema.core.errors import (
     ConversionError,
     InputError,

@@ -24,9 +24,9 @@ from onnxreg.converters.runtime.sessions import quiet
 from onnxreg.converters.source.source_files import below, digest_file
 from onnxreg.converters.source.toolchain import distribution_of, distributions
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest, directory_digest
+from onnxreg.schema.core.canonical import Digest, directory_digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError, why
-from onnxreg.schema.manifest.parts import Code
+from onnxreg.schema.manifest.manifest import Code
 
 FACTORY_HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
 MAX_SHOWN = 300

@@ -16,9 +16,9 @@ from onnxreg.converters.tasks import code
 from onnxreg.converters.tasks.checkpoint import module_of, part_of, some
 from onnxreg.converters.tasks.code import Factory
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
-from onnxreg.schema.core.digest import directory_digest
+from onnxreg.schema.core.canonical import directory_digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, why
-from onnxreg.schema.manifest.parts import Preprocessing
+from onnxreg.schema.manifest.manifest import Preprocessing
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 MAX_SAMPLES = 10_000

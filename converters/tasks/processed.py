@@ -17,7 +17,7 @@ from onnxreg.converters.tasks.heads import DEPTH, LOADERS, Modality
 from onnxreg.converters.tasks.task import Part
 from onnxreg.schema.core.errors import InputError, missing_extra, why
 from onnxreg.schema.core.files import read_given
-from onnxreg.schema.manifest.parts import AudioPreprocessing, Preprocessing
+from onnxreg.schema.manifest.manifest import AudioPreprocessing, Preprocessing
 
 PHOTOGRAPHS = ((97, 131), (160, 120), (64, 64), (211, 90))
 """Height and width of the generated photographs: wide, high and square."""

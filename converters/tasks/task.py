@@ -11,10 +11,9 @@ from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.location import hub_id
 from onnxreg.converters.tasks.code import NO_CONSENT, Consent
 from onnxreg.converters.tasks.heads import TaskHead
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.manifest.draft import Draft, DraftFile
-from onnxreg.schema.manifest.manifest import Source
-from onnxreg.schema.manifest.parts import Code
+from onnxreg.schema.manifest.manifest import Code, Source
 
 SAVE_TOKENIZER = "save the tokenizer beside the model: tokenizer.save_pretrained(DIRECTORY)"
 

@@ -18,7 +18,7 @@ from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for, signed_statements
 from onnxreg.schema.compare.manifests import located_changes
 from onnxreg.schema.core import canonical, pointer
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, missing_extra, suggest
 from onnxreg.schema.core.files import read_given, read_yaml
 from onnxreg.schema.core.ref import POLICY_LOG, Ref

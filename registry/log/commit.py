@@ -34,7 +34,7 @@ from onnxreg.registry.store.protocol import (
 )
 from onnxreg.registry.support import environment
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
     ConflictError,

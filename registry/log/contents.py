@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from onnxreg.registry.log.log import Log, consult
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryReader
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Attest, OptionalEvent, Tag, Yank

@@ -36,7 +36,7 @@ from onnxreg.registry.support import environment
 from onnxreg.registry.support.disk import read_bounded
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_REFERRER_BYTES, MAX_REFERRER_PAGES
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import (
     HostError,
     InputError,

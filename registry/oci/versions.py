@@ -30,7 +30,7 @@ from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.signatures import RecordedStatement, attestations
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_REFERRER_BYTES, MAX_STATEMENTS
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
     InputError,

@@ -24,8 +24,7 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, index_path, innermost
 from onnxreg.registry.support.parallel import run_parallel
 from onnxreg.schema.core.bounds import MAX_CATALOG_ARTIFACTS, MAX_CATALOG_LINE_BYTES, MAX_CATALOG_MODELS
-from onnxreg.schema.core.canonical import Count, decode_json
-from onnxreg.schema.core.digest import Digest, is_digest
+from onnxreg.schema.core.canonical import Count, Digest, decode_json, is_digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Version, check_tag

@@ -28,7 +28,7 @@ from onnxreg.registry.server.served_registry import Queue, Search, ServedRegistr
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.protocol import CATALOG, BlobKey, IndexFile, MissingBlobError, model_of
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, check_name
 from onnxreg.schema.query.device import ResolveRequest

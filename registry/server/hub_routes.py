@@ -30,7 +30,7 @@ from onnxreg.registry.server.answers import (
 from onnxreg.registry.server.served_registry import Cache, Queue, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.protocol import MissingBlobError
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, is_name
 from onnxreg.schema.formats.hub_layout import LayoutFile, layout, pipeline_tag

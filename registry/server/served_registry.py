@@ -28,7 +28,7 @@ from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore
 from onnxreg.registry.store.protocol import IndexFile, blob_path, index_path
 from onnxreg.registry.support.disk import Disk, host_errors
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust, trust_digest
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, NotFoundError, RegError
 from onnxreg.schema.core.files import FileState
 from onnxreg.schema.core.ref import POLICY_LOG, Ref

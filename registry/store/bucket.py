@@ -39,7 +39,7 @@ from onnxreg.registry.support.disk import replace_file
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.registry.support.parallel import POLL_SECONDS, check_stop
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, why
 
 SMALL_BYTES, PART_BYTES = 2**20, 5 * 2**20

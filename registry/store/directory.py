@@ -51,7 +51,7 @@ from onnxreg.registry.support.disk import (
     write_back,
 )
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, LostRaceError, NotFoundError
 from onnxreg.schema.core.files import FileState
 

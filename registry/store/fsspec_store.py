@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.protocol import ObjectStore, RegistryStore, StoredObject, TreeFile, open_registry
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
 
 PROTOCOLS = ("sftp", "smb", "ssh")

@@ -57,8 +57,7 @@ from onnxreg.registry.store.protocol import (
     new_identity,
     usable_key,
 )
-from onnxreg.schema.core.canonical import Record, decode_json
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest, Record, decode_json
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError, about
 from onnxreg.schema.core.files import VALUE_ERRORS
 from onnxreg.schema.core.ref import POLICY_LOG, check_path

@@ -57,7 +57,7 @@ from onnxreg.registry.store.requests import (
 )
 from onnxreg.registry.support import parallel
 from onnxreg.schema.core.bounds import MAX_HUB_FILES
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError, RemoteError
 
 LIBRARY_NAME = "onnxreg"

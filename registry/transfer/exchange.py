@@ -41,7 +41,7 @@ from onnxreg.registry.store.protocol import BlobReader, Push, RegistryReader, Re
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.support.environment import TIME_FORMAT, stamp
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
     ForkError,

@@ -29,8 +29,7 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.support.disk import host_errors, refuse_unlisted, replace_file
 from onnxreg.registry.support.environment import state_directory, trust_file
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
-from onnxreg.schema.core.canonical import Count, Record, check_size, decode_json
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Count, Digest, Record, check_size, decode_json
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
     ConflictError,

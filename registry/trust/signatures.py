@@ -17,7 +17,7 @@ from onnxreg.registry.log.log import LocatedVersion, Log, load, log_of, read_blo
 from onnxreg.registry.signing import PrivateKey, is_valid, sign_statement
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, about, fault
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.inputs.trust_file import SignatureRequirement, Trust

@@ -13,8 +13,7 @@ from onnxreg.schema.compare.manifests import LocatedChange, paired
 from onnxreg.schema.compare.severity import CHECKS, SEVERE, Direction, better_direction
 from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.log.state import RECALL
-from onnxreg.schema.manifest.manifest import Artifact
-from onnxreg.schema.manifest.parts import Check
+from onnxreg.schema.manifest.manifest import Artifact, Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
 ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]

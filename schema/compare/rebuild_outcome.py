@@ -11,8 +11,7 @@ from onnxreg.schema.compare import json_changes
 from onnxreg.schema.compare.json_changes import JsonChange
 from onnxreg.schema.compare.severity import LISTS
 from onnxreg.schema.core import canonical, pointer
-from onnxreg.schema.core.canonical import Record
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest, Record
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import FileEntry, Manifest
 

@@ -7,12 +7,10 @@ from msgspec.structs import asdict
 
 from onnxreg.schema.compare.figures import direction_of
 from onnxreg.schema.compare.overview import ArtifactSide, artifact_side
-from onnxreg.schema.core.canonical import Record
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest, Record
 from onnxreg.schema.core.errors import NotFoundError, suggest
 from onnxreg.schema.log.state import RECALL, ArtifactStates
-from onnxreg.schema.manifest.manifest import Artifact, Manifest
-from onnxreg.schema.manifest.parts import Check
+from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest
 from onnxreg.schema.manifest.vocabulary import LOSS
 
 

@@ -4,6 +4,6 @@
 `RegError` to an exit status. `canonical` reads and writes JSON. `Record` (msgspec) is the base of documents that only
 onnxreg writes, `Document` (pydantic) the base of documents that people and other programs write.
 
-Start with `digest.py`, `ref.py` and `errors.py`.
+Start with `canonical.py`, `ref.py` and `errors.py`.
 Must not import: any other package of onnxreg.
 """

@@ -1,20 +1,22 @@
-"""JSON: the canonical encoder (RFC 8785), the strict decoder, and records.
+"""JSON: the canonical encoder (RFC 8785), the strict decoder, and records; and digests, which name bytes.
 
 A record is a JSON document that only this program writes: a frozen msgspec struct, encoded as canonical bytes. Documents
 that people and other programs write are pydantic models (see `document`).
 """
 
+import hashlib
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from math import inf
 from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 
-from onnxreg.schema.core.bounds import BYTES_PER_VALUE, MAX_DEPTH, MAX_RECORD_BYTES
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.bounds import BYTES_PER_VALUE, MAX_DEPTH, MAX_PIECES, MAX_RECORD_BYTES
+from onnxreg.schema.core.errors import InputError, value_error
 
 MAX_INTEGER = 2**53 - 1
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
@@ -200,3 +202,84 @@ def _parse(kind: Any, value: Any) -> Any:
         return kind.parse(value)
     except InputError as error:
         raise ValueError(error.message) from error
+
+
+PIECE_BYTES = 8 * 2**20
+"""The size in bytes above which a file also has digests of its pieces."""
+PATTERN = "^sha256:[0-9a-f]{64}$"
+"""The pattern of a digest in JSON Schema."""
+is_digest = re.compile(PATTERN[1:-1]).fullmatch
+"""Match a text that is a digest."""
+
+
+class Digest(str):
+    """A SHA-256 digest of some bytes: the text `sha256:<64 lower-case hex digits>`."""
+
+    __slots__ = ()
+
+    def __new__(cls, hex: str) -> Self:
+        """Make a digest of 64 lower-case hex digits. Raise InputError for other text."""
+        return cls.parse(f"sha256:{hex}")
+
+    def __getnewargs__(self) -> tuple[str]:
+        return (self.hex,)
+
+    @property
+    def hex(self) -> str:
+        return self[7:]
+
+    @property
+    def short(self) -> str:
+        """The first twelve hex digits, for display only."""
+        return self[7:19]
+
+    @classmethod
+    def parse(cls, text: object) -> Self:
+        """Read `sha256:<hex>`. Raise InputError for another algorithm or spelling."""
+        if isinstance(text, str) and is_digest(text):
+            return str.__new__(cls, text)
+        value = repr(text[:80]) if isinstance(text, str) else f"a value of type {type(text).__name__}"
+        raise InputError(f"not a digest: {value}", "expected sha256:<64 lower-case hex digits>")
+
+    @classmethod
+    def of(cls, data: bytes) -> "Digest":
+        """The digest of bytes in memory."""
+        return str.__new__(cls, f"sha256:{hashlib.sha256(data).hexdigest()}")
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, _: value_error(cls.parse)(value),
+            core_schema.str_schema(pattern=PATTERN),
+            serialization=core_schema.to_string_ser_schema(),
+        )
+
+
+def directory_digest(files: Mapping[str, Digest]) -> Digest:
+    """The SHA-256 of a directory's listing by `sha256sum`: lines `<hex digest>  <path>`, sorted by POSIX path."""
+    return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())
+
+
+class Pieces(Record, frozen=True, forbid_unknown_fields=True):
+    """The digests of a file's consecutive parts of `size` bytes, by which a download is repaired part by part."""
+
+    size: Count
+    digests: tuple[Digest, ...]
+
+
+def piece_size(total: int) -> int:
+    """The size of a file's pieces in bytes: `PIECE_BYTES`, doubled until there are at most `MAX_PIECES`."""
+    size = PIECE_BYTES
+    while size * MAX_PIECES < total:
+        size *= 2
+    return size
+
+
+class Descriptor(Record, frozen=True, forbid_unknown_fields=True):
+    """The digest and size in bytes of a file, and for a large file the digests of its pieces."""
+
+    digest: Digest
+    size: Count
+    pieces: Pieces | None = None

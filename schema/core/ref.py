@@ -9,7 +9,7 @@ from typing import Any, Self
 from unicodedata import category, normalize
 
 from onnxreg.schema.core.bounds import MAX_PATH_CHARS, MAX_PATH_PARTS
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
 
 POLICY_LOG = ".policy"

@@ -12,8 +12,7 @@ from typing import Annotated, BinaryIO, Literal, NamedTuple
 import msgspec
 
 from onnxreg.schema.core.bounds import MAX_DELTA_HEADER_BYTES, MAX_DELTAS, MAX_OLD_FILES
-from onnxreg.schema.core.canonical import Count, Record
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Count, Descriptor, Digest, Record
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from posixpath import basename, dirname, join, relpath
 from typing import Any
 
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.manifest.manifest import Artifact, Manifest, StoredFile
 from onnxreg.schema.manifest.vocabulary import FILENAME, hub_license
 

@@ -17,9 +17,8 @@ from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts
 from onnxreg.schema.gates.statements import BenchmarkDocument, EvaluationDocument, FaithfulnessReport
 from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.inputs.recipe_file import JobRow, RecipeFile
-from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.manifest import Manifest, Recipe
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
-from onnxreg.schema.manifest.parts import Recipe
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MODELS: dict[str, type[Document] | type[Record]] = {

@@ -11,7 +11,7 @@ from itertools import chain, count
 from typing import Any, NamedTuple
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest, directory_digest
+from onnxreg.schema.core.canonical import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_path
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest

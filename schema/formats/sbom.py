@@ -10,12 +10,11 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.statements import RecordedProof
 from onnxreg.schema.log.state import ArtifactStates
-from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, FileEntry, Manifest
-from onnxreg.schema.manifest.parts import Check, Recipe
+from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, Check, FileEntry, Manifest, Recipe
 from onnxreg.schema.manifest.vocabulary import spdx_expression
 
 Json = dict[str, Any]

@@ -5,7 +5,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import Field
 
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.document import WrittenDocument
 from onnxreg.schema.core.errors import IntegrityError, about
 from onnxreg.schema.core.files import read_toml

@@ -16,15 +16,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from onnxreg.schema.compare.manifests import Change, diff
 from onnxreg.schema.core import units
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.document import Document, First, Items, JsonObject, Table, Text, WrittenDocument
 from onnxreg.schema.core.errors import GateError, InputError, value_error
 from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument, RecordedProof
 from onnxreg.schema.log.events import check_channel
 from onnxreg.schema.log.state import VersionSummary, effective_state, operator_set, summarize, worst
-from onnxreg.schema.manifest.manifest import Artifact, Manifest
+from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
-from onnxreg.schema.manifest.parts import Check
 from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
 from onnxreg.schema.query.device import Device, preset
 from onnxreg.schema.query.expression import parse

@@ -16,12 +16,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from onnxreg.schema.core.bounds import MAX_MACHINE_CHARS, MAX_SPEEDS
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.document import Count, Document, First, Items, JsonObject, RelPath, Text
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.log.state import Speed
-from onnxreg.schema.manifest.manifest import Artifact, Manifest
-from onnxreg.schema.manifest.parts import Check
+from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest
 from onnxreg.schema.manifest.vocabulary import LOSS
 
 EVALUATION = "application/vnd.onnxreg.evaluation.v1+json"

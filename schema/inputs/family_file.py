@@ -21,8 +21,7 @@ from onnxreg.schema.core.document import (
 from onnxreg.schema.core.units import size
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.family import ClassId
-from onnxreg.schema.manifest.manifest import Description
-from onnxreg.schema.manifest.parts import Pixels
+from onnxreg.schema.manifest.manifest import Description, Pixels
 
 TensorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
 Share = Annotated[float, Field(ge=0, le=1)]

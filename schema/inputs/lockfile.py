@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.canonical import Record, convert
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest, Record, convert
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import Ref, Version, check_name, check_registry_id
 from onnxreg.schema.log.state import FileSummary

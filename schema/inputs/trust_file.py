@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from onnxreg.schema.core.canonical import Count, convert
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Count, Digest, convert
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.files import read_toml
 from onnxreg.schema.core.ref import POLICY_LOG, check_registry_id

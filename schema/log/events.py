@@ -19,8 +19,7 @@ from msgspec import Meta, field
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_EVENT_BYTES, MAX_LINE_BYTES, MAX_SIGNATURE_BYTES, MAX_SPEEDS
-from onnxreg.schema.core.canonical import Count, Record, decode_json, text_of
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Count, Descriptor, Digest, Record, decode_json, text_of
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.ref import POLICY_LOG, Version, check_name, check_registry_id, check_tag
 from onnxreg.schema.log.state import STATES, Percent, Salt, Speed, check_held, check_percent

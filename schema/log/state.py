@@ -22,14 +22,12 @@ from msgspec import Meta
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_MACHINE_CHARS, MAX_METRICS
-from onnxreg.schema.core.canonical import Count, Record
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Count, Digest, Record
 from onnxreg.schema.core.errors import InputError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Version, check_name, check_path, check_registry_id, check_tag
 
 if TYPE_CHECKING:
-    from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
-    from onnxreg.schema.manifest.parts import Check
+    from onnxreg.schema.manifest.manifest import Artifact, Check, FileEntry, Manifest
 
 STATES = ("certified", "unknown", "refused")
 """The states from best to worst; a refused artifact is chosen only if no other artifact of its version fits."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.core.files import FileState
 from onnxreg.schema.manifest import manifest as doc

@@ -13,10 +13,10 @@ from pydantic import Field, model_validator
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_MEMBERS, MAX_STAGES
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.document import Document, Items, RelPath, Table, Text
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.parts import Tensor
+from onnxreg.schema.manifest.vocabulary import Tensor
 
 Role = Literal["backbone", "head", "ood", "stage", "metadata"]
 MEMBER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(:[A-Za-z0-9][A-Za-z0-9._-]{0,63})?$"

@@ -18,6 +18,9 @@ CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
 LOSS = "quant_recall_delta"
 """The name of the check for the largest loss of recall of any label against the full-precision parent."""
 
+Tensor = tuple[str, tuple[int | None, ...]]
+"""The element type of an input or output, and the size of each axis; None for a dynamic axis."""
+
 MAX_DESCRIPTION_CHARS = 500
 DESCRIPTION = r"^[^\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,500}$"
 """The pattern of a description: no control characters, line separators, or characters that change the writing direction."""

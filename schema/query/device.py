@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.state import ArtifactSummary, Rollout, Speed, State

@@ -13,8 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 
 from onnxreg.schema.core.bounds import MAX_CONDITIONS
-from onnxreg.schema.core.canonical import in_words
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest, in_words
 from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.core.units import size

@@ -21,8 +21,7 @@ from msgspec import Meta, field
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES, MAX_SIGNATURES
-from onnxreg.schema.core.canonical import Record, convert
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest, Record, convert
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version, check_name
 

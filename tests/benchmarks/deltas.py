@@ -39,7 +39,7 @@ def _exports(checkpoints: Path) -> dict[str, list[Path]]:
 def model_files(directory: Path) -> dict[str, Any]:
     """The files of an export with their tensors."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
-    from onnxreg.schema.core.digest import Descriptor, Digest
+    from onnxreg.schema.core.canonical import Descriptor, Digest
 
     paths = {path.name: path for path in directory.iterdir() if path.suffix in (".onnx", ".ort")}
     extents = read_extents(paths)

@@ -21,7 +21,7 @@ PROVE = """
 import sys
 from pathlib import Path
 from onnxreg.converters.prove.prove import prove
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 parent, child = (Path(sys.argv[1]) / f"{name}.onnx" for name in ("parent", "child"))
 report = prove(parent, child, (Digest.of(b"parent"), Digest.of(b"child")))
 assert (report.verdict, report.quantized) == ("proven", int(sys.argv[2]))

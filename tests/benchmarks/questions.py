@@ -25,7 +25,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.search.catalogs import MODELS, PIECES
 from onnxreg.registry.store.protocol import index_path
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish
 from onnxreg.schema.log.state import VersionSummary

@@ -15,7 +15,7 @@ from support.registries.gated import draft
 from support.servers.regserve import Site, running
 
 from onnxreg.registry import Registry
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
 INT8 = "model_int8.onnx"

@@ -18,7 +18,7 @@ from onnx import parser, save
 from support.command_line import Reg
 from support.sampling import sampled
 
-from onnxreg.cli.errors import EXIT_STATUS
+from onnxreg.cli.output import EXIT_STATUS
 from onnxreg.registry import Registry
 from onnxreg.registry.support.environment import state_directory
 

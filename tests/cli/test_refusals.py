@@ -11,12 +11,12 @@ import pytest
 from support.command_line import table
 
 from onnxreg.cli import app
-from onnxreg.cli.errors import EXIT_STATUS
+from onnxreg.cli.output import EXIT_STATUS
 from onnxreg.registry import Registry
 from onnxreg.registry.store.protocol import blob_path
 from onnxreg.registry.support.environment import state_directory
 from onnxreg.schema.core import errors
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 
 REFUSED = """
 2 | frob | see `reg --help`

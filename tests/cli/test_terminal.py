@@ -17,7 +17,7 @@ from support.terminal import on_a_terminal
 
 from onnxreg.cli import output
 from onnxreg.cli.main import main
-from onnxreg.cli.progress import interruptible, steps, transfer
+from onnxreg.cli.output import interruptible, steps, transfer
 from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import DraftFile
 

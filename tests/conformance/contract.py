@@ -16,7 +16,7 @@ from support.registries import memory
 from onnxreg.registry.log.commit import collect
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, LostRaceError, NotFoundError
 from onnxreg.schema.core.ref import POLICY_LOG
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact

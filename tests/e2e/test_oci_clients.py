@@ -18,7 +18,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.oci.client import OciTarget
 from onnxreg.registry.oci.versions import PublishResult, publish
 from onnxreg.registry.signing import generate
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.ref import Ref
 
 MODEL_SIGNING = CACHE / "bench" / "model-signing" / "bin" / "model_signing"

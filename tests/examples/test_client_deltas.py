@@ -15,7 +15,7 @@ from onnxreg.cli.services import make_deltas
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import publish_deltas
 from onnxreg.registry.log.log import load, read_deltas
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from onnxreg.converters.evaluation.tokens import decode, runs, tag_scheme
 from onnxreg.converters.tasks.processed import IMAGE_TOLERANCE, draw_photographs, image_input
 from onnxreg.converters.tasks.text import SENTENCES
-from onnxreg.schema.manifest.parts import Preprocessing
+from onnxreg.schema.manifest.manifest import Preprocessing
 
 TEXT = " ".join(SENTENCES)
 TEXTS = (

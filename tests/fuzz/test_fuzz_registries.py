@@ -19,7 +19,7 @@ from onnxreg.registry.log.log import open_log
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.protocol import blob_path, index_path
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import RegError
 
 SAMPLE, MORE = 50, 100

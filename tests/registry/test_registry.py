@@ -14,7 +14,7 @@ from support.registries.home import Home
 from onnxreg.registry.log.contents import Release
 from onnxreg.registry.log.log import load
 from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError, RegError
 from onnxreg.schema.core.files import FileState
 from onnxreg.schema.core.ref import Version

@@ -17,7 +17,7 @@ from onnxreg.registry.resolution import NoAnswerError, Resolution
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.schema.core.bounds import MAX_METRICS
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.draft import Draft, Verdict

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onnxreg.registry import Registry
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 NAME = "acme/pii"

@@ -34,7 +34,7 @@ from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_t
 from onnxreg.registry.trust.signatures import SignatureJudge, latest_proofs, word_of, words
 from onnxreg.schema.compare.overview import overview
 from onnxreg.schema.compare.version_history import ModelHistory, model_history
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError, suggest
 from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.formats.hub_layout import layout

@@ -18,11 +18,10 @@ from onnxreg.registry.server.pages.snippets import file_path
 from onnxreg.registry.store.protocol import blob_path
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.units import format_size
 from onnxreg.schema.log.state import RECALL, suite_checks
-from onnxreg.schema.manifest.manifest import Artifact, StoredFile
-from onnxreg.schema.manifest.parts import Check
+from onnxreg.schema.manifest.manifest import Artifact, Check, StoredFile
 from onnxreg.schema.manifest.vocabulary import LOSS, UNJUDGED
 
 HERE = Path(__file__).parent

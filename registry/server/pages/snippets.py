@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote as url_quote
 
 from onnxreg.registry.store.requests import variable
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.formats.hub_layout import LayoutFile, pipeline_tag
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import ASIDE

@@ -17,7 +17,7 @@ from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.latency import Latency, Ratio
 from onnxreg.registry import Registry
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
 

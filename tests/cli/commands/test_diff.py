@@ -13,7 +13,7 @@ from onnxreg.cli.diff_report import escaped
 from onnxreg.registry import Registry
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.severity import SEVERITIES
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 
 HOSTILE = "<script>alert(1)</script> | \x1b[2J `x` [a](javascript:b)"

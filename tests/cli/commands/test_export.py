@@ -27,7 +27,7 @@ from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.request import ExportRequest
 from onnxreg.converters.source import toolchain
 from onnxreg.registry import Registry
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.query.runtimes import NEWEST

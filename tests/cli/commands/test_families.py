@@ -15,7 +15,7 @@ from support.registries.family_drafts import NAME, write_family
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.manifest.draft import DraftArtifact
 
 OTHER = "acme/other"

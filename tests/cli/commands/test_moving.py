@@ -12,7 +12,7 @@ from support.servers.docker_registry import OciServer, docker_registry
 
 from onnxreg.cli import output
 from onnxreg.registry import Registry
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 NAME = "acme/pii"

@@ -19,7 +19,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.signing import Keystore
 from onnxreg.registry.trust.signatures import PROOF, attest_proof
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount

@@ -21,7 +21,7 @@ from onnxreg.cli.commands import query
 from onnxreg.registry import Registry
 from onnxreg.registry.search.catalogs import MODELS
 from onnxreg.registry.support import environment
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.formats import json_schema
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.query.fields import FIELDS

@@ -18,7 +18,7 @@ from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
-from onnxreg.schema.manifest.parts import Check
+from onnxreg.schema.manifest.manifest import Check
 
 NAME = "acme/x"
 EVALUATED, PLAIN = f"{NAME}:0.1.0", f"{NAME}:0.1.1"

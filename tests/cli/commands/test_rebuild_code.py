@@ -24,7 +24,7 @@ from onnxreg.converters.source.toolchain import distribution_of
 from onnxreg.converters.tasks import code
 from onnxreg.registry import Registry
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest, directory_digest
+from onnxreg.schema.core.canonical import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact

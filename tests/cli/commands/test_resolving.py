@@ -13,7 +13,7 @@ from support.trust.tamper import Tree
 
 from onnxreg.registry import Registry
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.ref import Version
 
 MODEL = "acme/fleet"

@@ -18,7 +18,7 @@ from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey, MemoryStore, blob_path
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 
 PII = "acme/pii:0.1.0"
 Bucket = tuple[str, dict[str, bytes]]

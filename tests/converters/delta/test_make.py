@@ -17,7 +17,7 @@ from support.registries import retrained
 
 from onnxreg.converters.delta.make import ModelFile, make_delta, read_extents
 from onnxreg.registry.transfer.exchange import apply_delta
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.delta.delta_format import BLOCK_BYTES, COPY, DIFFERENCE, DeltaHeader, Span, read_spans
 
 

@@ -15,7 +15,7 @@ import transformers
 from support.graphs import graph
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.manifest.manifest import Source
 
 TAGS = ("O", "B-NAME", "I-NAME", "B-CITY", "I-CITY")

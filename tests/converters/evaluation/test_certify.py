@@ -12,7 +12,7 @@ from onnxreg.converters.evaluation import evaluate as module
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation, evaluate, plan_evaluation
 from onnxreg.converters.evaluation.metrics import SpanF1
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 from onnxreg.schema.manifest.manifest import Check

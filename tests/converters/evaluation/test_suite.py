@@ -6,7 +6,7 @@ import pytest
 
 from onnxreg.converters.evaluation.evaluators import TokenSpans
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 
 SPAN = {"start": 0, "end": 3, "label": "NAME", "text": "Ada"}

@@ -27,7 +27,7 @@ from onnxreg.converters.families.export_family import export_family, plan_family
 from onnxreg.converters.passes.samples import digest
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.registry import Registry
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, GateError, InputError, NotFoundError, RegError
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest

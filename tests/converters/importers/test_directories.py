@@ -26,7 +26,7 @@ from support.sampling import sampled
 from onnxreg.converters.importers.adopt import adopt_directory, adopt_files
 from onnxreg.converters.importers.intake import Difference
 from onnxreg.converters.importers.survey import compare_weights
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest

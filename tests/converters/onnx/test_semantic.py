@@ -14,7 +14,7 @@ from support.graphs import write_ort
 
 from onnxreg.converters.onnx.facts import contract, inspect_file, semantic_digest
 from onnxreg.converters.onnx.onnx_graph import read_graph
-from onnxreg.schema.manifest.parts import SemanticDigest
+from onnxreg.schema.manifest.manifest import SemanticDigest
 
 TEXT = """<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>
 tagger (int64[batch, tokens] ids, bool flag) => (float[batch, tokens, 3] logits)

@@ -25,7 +25,7 @@ from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.rebuild import Materials, rebuild
 from onnxreg.converters.request import run
 from onnxreg.converters.search.search import Search, WeightBytes, built_in, product_groups, run_judged
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile, SearchCandidate
 from onnxreg.schema.manifest.draft import Draft

@@ -19,7 +19,7 @@ from onnxreg.converters.tasks.processed import (
 )
 from onnxreg.converters.tasks.task_catalog import of_source
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.parts import Preprocessing
+from onnxreg.schema.manifest.manifest import Preprocessing
 
 HALF = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "color": "RGB"}
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}

@@ -7,7 +7,7 @@ import pytest
 
 from onnxreg.converters.tasks.processed import read_sound
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.parts import AudioPreprocessing
+from onnxreg.schema.manifest.manifest import AudioPreprocessing
 
 HEARD = AudioPreprocessing.from_json({"sampling_rate": 16_000, "samples": 8_000})
 SAMPLES = bytes(range(16)) * 6

@@ -16,7 +16,7 @@ from onnxreg.registry.lockfile import (
     recorded_requests,
     write_locked,
 )
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.inputs.lockfile import LockedArtifact, Lockfile

@@ -27,7 +27,7 @@ from onnxreg.registry.signing import PrivateKey, generate
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.environment import stamp, trust_file
 from onnxreg.registry.transfer.mirror import mirror
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Purge

@@ -23,7 +23,7 @@ from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.registry.trust.known_heads import KnownHead, observe
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, Draft, DraftArtifact, Verdict

@@ -7,7 +7,7 @@ import pytest
 from support.registries.home import Home
 
 from onnxreg.registry.trust.signatures import attest_benchmark, read_benchmarks
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 
 

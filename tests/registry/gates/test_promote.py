@@ -19,7 +19,7 @@ from onnxreg.registry.signing import generate
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, index_path
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.registry.trust.known_heads import KnownHeads
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
     ForkError,

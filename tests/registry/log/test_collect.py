@@ -17,7 +17,7 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey, RegistryStore, TreeFile
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.schema.compare.manifests import diff
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 

@@ -16,7 +16,7 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.transfer.mirror import mirror
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, IntegrityError
 from onnxreg.schema.log.events import UnknownEvent
 from onnxreg.schema.log.state import SEGMENT_LINES

@@ -11,7 +11,7 @@ from onnxreg.registry.log.contents import read_history
 from onnxreg.registry.log.log import Log, Replay, fetcher, load
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey, Kind, Push
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest, Drop, Publish

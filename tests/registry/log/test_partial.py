@@ -18,7 +18,7 @@ from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import ExchangeRequest, TransferResult, exchange
 from onnxreg.registry.transfer.mirror import mirror
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Hold

@@ -13,7 +13,7 @@ from support.registries.timed import check as ratio
 
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError
 from onnxreg.schema.log.events import BENCHMARK, Attest, Timing
 from onnxreg.schema.log.state import SEGMENT_LINES, Speed, Speeds

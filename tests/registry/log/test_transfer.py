@@ -7,7 +7,7 @@ from support.registries.home import Home
 from onnxreg.cli.main import main
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import blob_path
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish

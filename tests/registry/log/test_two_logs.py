@@ -19,7 +19,7 @@ from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import ExchangeRequest, TransferResult, exchange, missing_lines
 from onnxreg.registry.transfer.mirror import mirror
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, ForkError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Drop, Expire, LogLine, Publish, Yank

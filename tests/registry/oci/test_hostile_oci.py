@@ -18,7 +18,7 @@ from onnxreg.registry.store import requests
 from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import signed_statements as signatures_of
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_STATEMENTS
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.progress import Advance, Progress
 from onnxreg.schema.core.ref import Ref

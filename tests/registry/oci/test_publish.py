@@ -28,7 +28,7 @@ from onnxreg.registry.signing import generate
 from onnxreg.registry.store.protocol import blob_path
 from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import signed_statements as signatures_of
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
     GateError,

@@ -29,7 +29,7 @@ from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import blob_path
 from onnxreg.schema.core import files
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.query.resolve import Query
 

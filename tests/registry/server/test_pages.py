@@ -30,7 +30,7 @@ from onnxreg.registry.signing import generate
 from onnxreg.registry.store.protocol import blob_path, index_path
 from onnxreg.registry.support.environment import trust_file
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.manifest.draft import DraftFile

@@ -14,7 +14,7 @@ from onnxreg.registry.server.answers import PIECE_BYTES
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import BlobKey, blob_path, index_path
 from onnxreg.schema.core import files
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 
 
 def store(registry: Registry, data: bytes) -> Digest:

@@ -25,7 +25,7 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.fsspec_store import FileStore
 from onnxreg.registry.store.hub import open_hub
 from onnxreg.registry.store.protocol import BlobKey, RegistryStore, open_registry
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, RemoteError
 
 

@@ -14,7 +14,7 @@ from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey, blob_path
 from onnxreg.registry.support import parallel
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import NotFoundError, RemoteError
 
 ABSENT = Digest.of(b"absent")

@@ -30,7 +30,7 @@ from onnxreg.registry.store.requests import UnansweredError
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.registry.trust.known_heads import CheckedReader
 from onnxreg.schema.core import errors
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError, NotFoundError, RemoteError
 
 # The client hands its uploads to its HTTP library in a way that this one calls outdated.

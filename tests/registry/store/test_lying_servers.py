@@ -17,7 +17,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.protocol import BlobKey
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, RegError, RemoteError
 
 # urllib3 leaves a socket on a broken redirect; the client of the Hub hands over its uploads in an outdated way.

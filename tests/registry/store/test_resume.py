@@ -27,7 +27,7 @@ from onnxreg.registry.store.protocol import blob_path
 from onnxreg.registry.store.streams import PieceHasher
 from onnxreg.registry.support.disk import Disk
 from onnxreg.schema.core.bounds import MAX_PIECES
-from onnxreg.schema.core.digest import PIECE_BYTES, Digest, piece_size
+from onnxreg.schema.core.canonical import PIECE_BYTES, Digest, piece_size
 from onnxreg.schema.core.errors import HostError, IntegrityError, RemoteError
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact

@@ -25,7 +25,7 @@ from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import bucket, requests
 from onnxreg.registry.store.bucket import cas_faults, prove
 from onnxreg.registry.store.protocol import BlobKey, MemoryStore
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, RemoteError
 
 # The promises of an object store, proven before the first write

@@ -29,7 +29,7 @@ from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import BucketStore
 from onnxreg.registry.store.protocol import RegistryStore, blob_path
 from onnxreg.registry.support.parallel import run_parallel
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError
 
 REQUESTS, PULL_REQUESTS = 46, 11
@@ -316,7 +316,7 @@ from io import BytesIO, RawIOBase
 from onnxreg.registry.store import streams
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store.streams import metered
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 
 class Noise(RawIOBase):
     def __init__(self, seed, size):

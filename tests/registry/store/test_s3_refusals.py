@@ -17,7 +17,7 @@ from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import BucketStore
 from onnxreg.registry.store.bucket_url import BucketUrl, aws_settings
 from onnxreg.registry.store.protocol import blob_path, keys_of, new_identity
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 
 VERBS = ("push", "pull", "resolve")
 Said = Callable[..., str]

@@ -23,7 +23,7 @@ from onnxreg.registry import Registry, support
 from onnxreg.registry.log.log import open_log
 from onnxreg.registry.store.directory import DirectoryRegistry, temporary
 from onnxreg.registry.support.disk import READ_ONLY, Disk
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, RegError
 
 LOCK = "local/locks/index~acme~pii.jsonl.lock"

@@ -31,7 +31,7 @@ from onnxreg.registry.store.protocol import blob_path, index_path
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import errors
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Version

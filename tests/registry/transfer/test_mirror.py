@@ -27,7 +27,7 @@ from onnxreg.registry.support.environment import trust_file
 from onnxreg.registry.transfer.exchange import ExchangeRequest, SkippedVersion, exchange, worst
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.schema.core import errors
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Ref, Version

@@ -7,7 +7,7 @@ from support.registries import memory
 
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.transfer.export_files import folder_in, materialize, prefix_in, write_package
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.manifest import FileEntry

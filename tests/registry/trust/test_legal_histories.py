@@ -16,7 +16,7 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import blob_path, index_path
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, IntegrityError, NotFoundError
 from onnxreg.schema.log.state import SEGMENT_LINES
 

@@ -16,7 +16,7 @@ from onnxreg.registry.lockfile import lock
 from onnxreg.registry.signing import Keystore, PrivateKey, generate, is_valid, sign_statement
 from onnxreg.registry.trust.known_heads import add_key, load_trust
 from onnxreg.registry.trust.signatures import RecordedStatement
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.query.device import ResolveRequest

@@ -10,8 +10,7 @@ from onnxreg.schema.compare.figures import difference, own_interval, wilson
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.log.state import ArtifactState, ArtifactStates
-from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.manifest.parts import Check
+from onnxreg.schema.manifest.manifest import Check, Manifest
 
 INT8 = "onnx-int8/int8/model_int8.onnx"
 

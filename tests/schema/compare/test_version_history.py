@@ -6,7 +6,7 @@ import pytest
 from support.schema.edits import copied, sha
 
 from onnxreg.schema.compare.version_history import HistoryEntry, HistoryRow, ModelHistory, model_history
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.manifest.manifest import Manifest
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onnxreg.schema.core import pointer
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, nearest, suggest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import parse_duration

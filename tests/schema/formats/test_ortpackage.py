@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.schema.core.digest import Digest, directory_digest
+from onnxreg.schema.core.canonical import Digest, directory_digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.formats.package_layout import PackageLayout, package, packaged_files
 from onnxreg.schema.manifest.manifest import Manifest

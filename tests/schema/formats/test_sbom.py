@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.formats.hub_layout import card_metadata
 from onnxreg.schema.formats.sbom import bill

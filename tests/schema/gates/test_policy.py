@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.gates import statements
 from onnxreg.schema.gates.policy import Policy, read_policy

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.schema.edits import replaced_at
 
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.inputs.lockfile import ChosenArtifact, LockedArtifact, Lockfile

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.log.events import Hold, LogLine, RolloutStep, Via, genesis

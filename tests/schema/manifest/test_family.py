@@ -10,7 +10,7 @@ import pytest
 from support.schema.edits import replaced_at, sha
 
 from onnxreg.schema.compare.manifests import diff
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.gates.rule import PromotionCandidate
 from onnxreg.schema.log.state import VersionSummary, summarize
@@ -23,7 +23,7 @@ from onnxreg.schema.manifest.family import (
     pipeline_of,
 )
 from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.manifest.parts import Tensor
+from onnxreg.schema.manifest.vocabulary import Tensor
 
 WIDTH = 8
 HEADS = {"tomato": ["healthy", "blight"], "potato": ["healthy", "rot", "scab"]}

@@ -14,11 +14,10 @@ from support.sampling import sampled
 from support.schema.edits import Path, at, sha
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
-from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.manifest.parts import Preprocessing, Step
+from onnxreg.schema.manifest.manifest import Manifest, Preprocessing, Step
 
 TYPED = {"opset_imports", "tools"}
 """Objects whose keys are data and whose values have one type."""

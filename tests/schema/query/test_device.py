@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.processor import no_quadratic_time
 
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.units import SIZE_UNITS, parse_size, size
 from onnxreg.schema.log.state import ArtifactSummary

@@ -10,7 +10,7 @@ import pytest
 from support.schema.resolving import resolve_in
 
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.log.state import Rollout, State
 from onnxreg.schema.manifest.operators import read_operator_set

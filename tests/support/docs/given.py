@@ -15,7 +15,7 @@ import pytest
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.signing import Keystore
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 from support.docs.nets import write_llama, write_mlp, write_stages

@@ -15,7 +15,7 @@ from onnxreg.registry.log.log import Log, read_blob
 from onnxreg.registry.store.protocol import BlobKey, MemoryStore, ObjectStore, RegistryStore, create_registry
 from onnxreg.registry.support.environment import stamp
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import LostRaceError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Expire

@@ -26,7 +26,7 @@ from onnxreg.registry.trust.known_heads import observe
 from onnxreg.registry.trust.signatures import RecordedStatement
 from onnxreg.schema.compare.manifests import ManifestDiff, diff
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import RegError
 from onnxreg.schema.core.ref import Ref, Version
@@ -36,8 +36,7 @@ from onnxreg.schema.gates.statements import RULES, FaithfulnessReport
 from onnxreg.schema.log.events import LogLine, PolicyEvent
 from onnxreg.schema.log.state import Checkpoint, State
 from onnxreg.schema.manifest import manifest as documents
-from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.manifest.parts import Recipe
+from onnxreg.schema.manifest.manifest import Manifest, Recipe
 from onnxreg.schema.query.resolve import Query
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, PROVEN, Envelope, Statement
 from support.fuzz import specimens

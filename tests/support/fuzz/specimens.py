@@ -8,7 +8,7 @@ from typing import Any
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import MemoryStore, RegistryStore, blob_path, index_path, new_identity
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.delta.delta_format import Delta, encode_table
 from onnxreg.schema.gates.statements import BenchmarkDocument

@@ -20,7 +20,7 @@ from onnxruntime.transformers.float16 import convert_float_to_float16
 
 from onnxreg.converters.prove.prove import prove
 from onnxreg.converters.runtime.sessions import quiet
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.gates.statements import FaithfulnessReport
 from support.graphs import graph
 

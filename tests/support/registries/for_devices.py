@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from onnxreg.registry import Registry
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 ON_SUITE = {"dataset": str(Digest.of(b"suite")), "verdict": "pass"}

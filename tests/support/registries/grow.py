@@ -20,7 +20,7 @@ from typing import Any
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import blob_path, index_path
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish, Tag, Yank
 from onnxreg.schema.log.state import VersionSummary, newest_of, operator_set, summarize

@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from onnxreg.schema.core.digest import Digest
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 SPANS = 150

@@ -7,7 +7,7 @@ from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import MemoryStore, RegistryStore, create_registry
 from onnxreg.registry.support.environment import stamp
-from onnxreg.schema.core.digest import Descriptor, Digest
+from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish
 from onnxreg.schema.manifest.draft import Draft
