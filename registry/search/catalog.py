@@ -321,7 +321,7 @@ class _Entry(msgspec.Struct, gc=False):
     seq: Count
     yanks: tuple[str, ...] = ()
     gone: Gone | None = None
-    held: tuple[str, ...] | None = None
+    paths: tuple[str, ...] | None = msgspec.field(default=None, name="held")
 
 
 class _State(msgspec.Struct, gc=False):
@@ -383,7 +383,7 @@ def _read_line(reader: RegistryReader, name: str, token: str, index: IndexFile |
     line = ModelLine(name, token, newest and str(newest), count, channels, str(state.head))
     if newest is not None and (raw := state.summaries.get(newest)) is not None:
         summary = decode_json(bytes(raw), _Summary, f"the summary of {newest}")
-        paths, line.manifest = entries[newest].held, str(summary.manifest)
+        paths, line.manifest = entries[newest].paths, str(summary.manifest)
         line.task, line.license, line.size = summary.task, summary.license, total_size(summary, paths)
         artifacts = (item for item in summary.artifacts if paths is None or item.path in paths)
         line.formats = sorted({artifact.format for artifact in artifacts})
