@@ -5,11 +5,11 @@
 command, and prints its result: `output` has tables, JSON, progress and errors with their exit statuses; `versions`,
 `diff_report` and `search_report` have texts that several verbs print.
 
-Start with `app.py`, then `commands/show.py` (a short verb) and `commands/push.py`.
+Start with `app.py`, then `commands/show.py` (a short verb) and `commands/transfer.py`.
 Must not be imported by: any other package.
 """
 
 VERSION = "0.2.0"
 """The version of the distribution, as in pyproject.toml: reading it by importlib.metadata would slow `--version` down."""
 COMPLETES = "_REG_COMPLETE"
-"""The environment variable by which a shell asks for completions. No error may then be printed into the user's prompt."""
+"""The environment variable by which a shell requests completions. If it is set, errors must not reach the user's prompt."""

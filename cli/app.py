@@ -26,9 +26,9 @@ from onnxreg.schema.core.errors import InputError, nearest
 
 
 class Verb(NamedTuple):
-    """A verb's line in `reg --help`, its module, and the names of its subcommands, if it has any.
+    """A verb: its line in `reg --help`, its module, and the names of its subcommands (`words`), if it has any.
 
-    A verb's function is called `command` or as the verb (`import_`, a keyword); the subcommand `VERB WORD` is `VERB_WORD`.
+    The verb's function is `command`, or has the verb's name (`import_` for `import`); a subcommand's is `VERB_WORD`.
     """
 
     summary: str
@@ -124,9 +124,9 @@ SYNONYMS = {
     "rollback": "tag",
     "download": "pull",
 }
-"""Suggestions for names that other programs use, or that `reg` used before; a group suggests only its own verbs."""
+"""The verbs to suggest for names of other programs, or of an earlier `reg`. Below a verb: only its subcommands."""
 LEAST_LIKENESS = 0.7
-"""The least similarity of a suggestion to the mistyped word, from 0 to 1; equal words have 1."""
+"""The least similarity of a suggestion to the mistyped word, from 0 to 1 (equal)."""
 LATE = ("--registry", "--quiet")
 """The global options that people often write after the verb by mistake."""
 
@@ -156,7 +156,7 @@ def run_app(words: list[str]) -> None:
 
 
 def _from_verb(words: Sequence[str]) -> list[str]:
-    """Return the verb and the words after it; empty if the line names no known verb, or asks for help first."""
+    """Return the verb and the words after it; [] if the line has no known verb, or requests help before the verb."""
     remaining = iter(words)
     for word in remaining:
         if word == "--registry":
@@ -167,7 +167,7 @@ def _from_verb(words: Sequence[str]) -> list[str]:
 
 
 def build(alone: str | None = None) -> typer.Typer:
-    """Build the application, with every verb or only the verb `alone`: importing all takes longer than running most."""
+    """Build the application, with every verb or only the verb `alone`: most verbs run faster than all of them import."""
     app = typer.Typer(name="reg", cls=RootGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback(invoke_without_command=True)(_globals)
     for name, verb in VERBS.items():
@@ -191,7 +191,7 @@ def build(alone: str | None = None) -> typer.Typer:
 
 
 def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
-    """Wrap the function of a verb for typer: typer passes a context, and the function gets the session in it.
+    """Wrap a verb's function for typer: typer calls the wrapper with a context, the function gets the context's session.
 
     If the help of the verb describes `--json`, add this option; `Session.as_json` has its value.
     """
@@ -210,7 +210,7 @@ def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
     parameters = [item.replace(kind=kind) for item in (added[0], *parameters, *added[1:])]
     for item in parameters:
         if item.annotation is bool and not item.default.param_decls:
-            item.default.param_decls = (f"--{item.name.replace('_', '-')}",)  # else there is a --no- too
+            item.default.param_decls = (f"--{item.name.replace('_', '-')}",)  # without this, typer adds --no-
         value_type = next(iter(get_args(item.annotation)), item.annotation)
         if isinstance(item.default, OptionInfo) and value_type is not bool and item.default.metavar is None:
             item.default.metavar = METAVARS.get(value_type, "TEXT")
@@ -237,7 +237,7 @@ def _globals(
 
 
 def root_help() -> str:
-    """The screen of `reg --help`."""
+    """Return the text of `reg --help`."""
     everyday, *others = GROUPS
     lines = [
         "Usage: reg [--registry PATH] [--quiet] VERB ...",
@@ -253,7 +253,7 @@ def root_help() -> str:
 
 
 def group_help(group: str) -> str:
-    """One line of help for each verb of a group."""
+    """Return a line of help for each verb of a group."""
     width = max(map(len, GROUPS[group]))
     return "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in GROUPS[group].items())
 
@@ -270,11 +270,11 @@ class Explained:
 
 
 class VerbCommand(Explained, TyperCommand):
-    """A verb."""
+    """A verb without subcommands, or a subcommand."""
 
 
 class VerbGroup(Explained, TyperGroup):
-    """A verb that has verbs of its own."""
+    """A verb with subcommands."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         verbs = SYNONYMS.get(args[0], "").split(" or ")
@@ -285,19 +285,19 @@ class VerbGroup(Explained, TyperGroup):
 
 
 class RootGroup(VerbGroup):
-    """The program itself, whose help is one screen."""
+    """The program itself. Its help fits on one screen."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(root_help())
 
 
 def flowing(text: str) -> str:
-    """Join the lines of each paragraph of a text."""
+    """Join the lines of each paragraph, so that a paragraph is one line."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
 
 
 def folded(example: str, width: int) -> str:
-    """Fold a command line into lines that a shell reads as one; quoted text, and an option with its value, stay whole."""
+    """Fold a command line, with a backslash at each end of a line. Quoted text, and an option with its value, stay whole."""
     unbroken = re.sub(r"'[^']*'|--[a-z-]+ (?!-)", lambda match: match[0].replace(" ", "\0"), example)
     return filled(unbroken, width, " " * 6).replace("\n", " \\\n").replace("\0", " ")
 
@@ -311,7 +311,7 @@ def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
     message, _, meant = text.partition(". Did you mean ")
     near = near or [name.strip("'?") for name in meant.split(", ") if name]
     typed = getattr(error, "option_name", "") or message.partition("'")[2].rstrip("'")
-    bare = typed.lstrip("-")  # the dashes alone make options alike
+    bare = typed.lstrip("-")  # dashes would make all options similar
     near = [name for name in near if nearest(bare, [name.lstrip("-")], LEAST_LIKENESS)]
     near = [SYNONYMS[typed]] if near and bare != typed and typed in SYNONYMS else near
     return InputError(f"{message[:1].lower()}{message[1:].rstrip('.')}", _hint(error, words, near))

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """One run of `reg`.
+    """One run of `reg`: the global options, the registry, and the output.
 
-    `registry` is the directory of `--registry`, None for the default registry; `max_age` is the greatest accepted age
-    of a remote's index file in seconds, None for any age; `as_json` is true if programs read stdout and stderr.
+    `registry` is the directory of `--registry` (None: the default registry); `max_age` is the greatest allowed age of a
+    remote's index file in seconds (None: any age); `as_json` is true if programs read stdout and stderr.
     """
 
     registry: Path | None = None
@@ -35,7 +35,7 @@ class Session:
     _stale: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
 
     def limited(self, max_age: str | None) -> "Session":
-        """The session with the age limit of `--max-age`, else of `REG_MAX_AGE`; without a limit, this session."""
+        """Copy the session with the age limit `--max-age`, else `REG_MAX_AGE`; without a limit, return this session."""
         limit = max_age or environment.read("REG_MAX_AGE")
         if not limit:
             return self
@@ -44,7 +44,7 @@ class Session:
         return replace(self, max_age=parse_duration(limit))
 
     def open(self, create: bool | None = False) -> "Registry":
-        """Open the registry. If it is missing, `create` True creates it, False raises NotFoundError, None does neither."""
+        """Open the registry. A missing registry: `create` True creates it, False raises NotFoundError, None ignores it."""
         from onnxreg.registry.registry import Registry
 
         registry = Registry(self.registry, create)
@@ -56,8 +56,8 @@ class Session:
     ) -> "RegistryReader":
         """Open the registry, or one of its remotes, for reading. Imports little, for verbs that must start fast.
 
-        With `offline`, read the local copy of the remote and print its age. Unless `checked`, the local registry is not
-        compared with the known heads.
+        `offline`: read the local copy of the remote and print its age. `checked`: compare the local registry with the
+        known heads (a remote is always compared).
         """
         if remote is not None or offline:
             return self.remotes().read(remote, self.heads(), self._tell_age if offline else None)
@@ -73,14 +73,14 @@ class Session:
         return self.registry or environment.default_root()
 
     def remotes(self) -> "Remotes":
-        """The configured remotes, even if the local registry does not exist."""
+        """Return the configured remotes, even if the local registry does not exist."""
         from onnxreg.registry.remotes import Remotes
         from onnxreg.registry.store.directory import DirectoryRegistry
 
         return Remotes(DirectoryRegistry(self.root))
 
     def heads(self) -> "KnownHeads":
-        """The known heads of the user; notices about them go to stderr."""
+        """Return the user's known heads; notices about them are printed on stderr."""
         from onnxreg.registry.trust.known_heads import KnownHeads
 
         return KnownHeads(stale=self._tell_stale, warn=self.warn)
@@ -103,7 +103,7 @@ class Session:
             raise GateError(old, "ask a place that is up to date, or allow more with --max-age")
 
     def warn(self, message: str) -> None:
-        """Print a line on stderr, with control characters escaped; with `as_json`, print `{"warning": message}`."""
+        """Print a warning on stderr: a line with control characters escaped; with `as_json`, `{"warning": message}`."""
         if not self.quiet:
             document = {"warning": message.removeprefix("warning: ")}
             print(json.dumps(document) if self.as_json else printable(message), file=sys.stderr)
@@ -115,11 +115,11 @@ class Session:
 
     @staticmethod
     def place(remote: "RegistryStore | None") -> str:
-        """The end of a sentence about a change: the words that name the remote; "" for the local registry."""
+        """Return the last words of a sentence about a change: ` in URL` for a remote, "" for the local registry."""
         return "" if remote is None else f" in {remote.url}"
 
     def check_target(self, directory: Path) -> Path:
-        """The folder for the files of a version. Raise InputError if writing it would destroy other files."""
+        """Return the folder for a version's files. Raise InputError if writing them would destroy other files."""
         from onnxreg.registry.transfer.export_files import check_target, folder_in
 
         folder = folder_in(directory)
@@ -141,13 +141,13 @@ class Session:
                 print(line)
 
     def progress(self, label: str) -> "AbstractContextManager[Progress]":
-        """Show the progress of a transfer on stderr; nothing if stderr is not a terminal."""
+        """A context that draws the progress of a transfer on stderr; nothing if stderr is not a terminal."""
         from onnxreg.cli.output import files
 
         return files(label, silent=self.quiet or self.as_json)
 
     def steps(self) -> "AbstractContextManager[Progress]":
-        """Show the steps of long work on stderr."""
+        """A context that shows the steps of long work on stderr."""
         from onnxreg.cli.output import steps
 
         return steps(silent=self.quiet or self.as_json)

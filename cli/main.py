@@ -13,20 +13,20 @@ from onnxreg.schema.core.errors import RegError
 PIPE_CLOSED = 141
 """The exit status that a shell shows for a program ended by SIGPIPE."""
 BRIEF = {"coverage", "diff", "history", "log", "ls", "pull", "push", "query", "resolve", "show", "verify"}
-"""Verbs that rarely search for reference cycles, to start faster: cycles hold little of what they read."""
+"""Verbs for which the garbage collector runs rarely, to start faster: they leave little memory in reference cycles."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status. Only a bug raises an exception, and so shows a traceback."""
+    """Run one command and return its exit status. Only bugs raise an exception, which Python shows with a traceback."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if arguments is None and words and words[0] in BRIEF:
-        # a tenth of the time of a start is the search for cycles, and for plug-ins of pydantic
+        # the garbage collector and the search for plug-ins of pydantic take a tenth of the time of a start
         gc.set_threshold(100_000, 10, 10)
         os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
-        with suppress(AttributeError):  # a stream of a test
+        with suppress(AttributeError):  # a test's stream lacks it
             getattr(sys, name).reconfigure(errors="backslashreplace")
     try:
         if words == ["--version"]:

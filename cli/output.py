@@ -38,7 +38,7 @@ COLOURS = {word: number for number, words in _WORDS.items() for word in words.sp
 """The colour (an ANSI number) of a word that is alone in a cell."""
 _RIGHT = "BEFORE, AFTER, CHANGE, SIZE, SEQ, VERSIONS, EVENTS, BLOBS, VALUE, LIMIT, SAMPLES, UNIQUE, SHARED"
 NUMBERS = frozenset(_RIGHT.split(", "))
-"""Headers of the columns that are aligned to the right."""
+"""The headers of columns that are aligned to the right."""
 MIN_COLUMN_WIDTH, COLUMN_GAP = 6, 2
 """The least width of a folded column, and the gap between two columns, in characters."""
 
@@ -55,12 +55,12 @@ def _plain(value: Any) -> Any:
 
 
 def fields(item: object, names: str) -> dict[str, Any]:
-    """The attributes with these names (separated by spaces), as keys of a JSON document."""
+    """Return the attributes with these names (separated by spaces) as a JSON document."""
     return {name: getattr(item, name) for name in names.split()}
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a whole file or nothing. If the file has these bytes already, it is not touched."""
+    """Replace a file atomically. A file with these bytes is not touched."""
     from onnxreg.registry.support.disk import host_errors, replace_file
 
     with host_errors(f"writing {path}"):
@@ -76,7 +76,7 @@ def write_bytes(data: bytes) -> None:
 
 
 def printable(text: str) -> str:
-    """Escape the characters that would control a terminal, in text that other people wrote."""
+    """Escape characters that control a terminal, since other people wrote the text."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
@@ -89,7 +89,7 @@ def paint(word: str, stream: TextIO | None = None) -> str:
 
 
 def standing(item: Any, state: str = "") -> str:
-    """The state of an artifact for people: a file in full precision, with which others are compared, is the `reference`."""
+    """Return an artifact's state for people: `reference`, not `unknown`, for a file in full precision."""
     state = state or item.state
     return "reference" if state == "unknown" and item.precision == "float32" else state
 
@@ -100,17 +100,17 @@ def filled(text: str, width: int, indent: str = "", first: str = "") -> str:
 
 
 def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
-    """Fold a line between words at the width of the terminal, and indent the further lines. Without a terminal, keep it."""
+    """Fold a line between words at the width of the terminal, with `indent` before further lines. No terminal: no change."""
     if not (stream or sys.stdout).isatty():
         return line
     return filled(line, get_terminal_size().columns, indent)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Lines of a table with a header and aligned columns. Columns that are empty in every row are left out.
+    """Yield the lines of a table with a header and aligned columns, without columns that are empty in every row.
 
-    None is shown empty, a sequence joined by commas, and a digest shortened. On a narrow terminal, the widest columns
-    are folded. Without rows, no line is yielded.
+    None gives an empty cell, a sequence is joined by commas, and a digest is shortened. On a narrow terminal, the widest
+    columns are folded. Without rows, no line is yielded.
     """
     body = [[printable(_cell(cell)) for cell in row] for row in rows]
     shown = [index for index in range(len(header)) if any(row[index] for row in body)]
@@ -139,7 +139,7 @@ def _pad(cell: str, width: int, right: bool) -> str:
 
 
 def shortened(value: object) -> str:
-    """A value as text, or as JSON, of at most 60 characters; None gives `nothing`."""
+    """Format a value as text, or as JSON, of at most 60 characters; None gives `nothing`."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
     text = "nothing" if value is None else text
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -174,7 +174,7 @@ EXIT_STATUS = {
     "environment": 9,
     "interrupted": 130,
 }
-"""The exit status of every family of `schema.errors`. 0 is success, 1 a bug, which shows its traceback."""
+"""The exit status for each family of errors. 0 means success, 1 a bug, whose traceback is shown."""
 
 
 class InterruptError(RegError, family="interrupted"):
@@ -201,7 +201,7 @@ def _line(label: str, text: str) -> str:
 
 
 def of_system(error: OSError) -> RegError:
-    """Convert an OSError. A directory in place of a file becomes an InputError."""
+    """Convert an OSError to a HostError; to an InputError if a directory was given in place of a file."""
     if isinstance(error, IsADirectoryError) and error.filename:
         return InputError(f"{error.filename} is a directory", "name a file")
     prefix = f"{error.filename}: " if error.filename else "the output cannot be written: "
@@ -211,9 +211,9 @@ def of_system(error: OSError) -> RegError:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """After Ctrl-C, raise InterruptError with the hint that the same command continues with the blobs that arrived.
+    """A context that turns Ctrl-C into an InterruptError. Its hint: the same command keeps the blobs that arrived.
 
-    While a library waits for its own threads, raise Ctrl-C again every few seconds.
+    While a library waits for its own threads after Ctrl-C, Ctrl-C is raised again every few seconds.
     """
     again: list[threading.Timer] = []
 
@@ -239,7 +239,7 @@ def resumable() -> Iterator[None]:
 
 @contextmanager
 def prefix_outcome(outcome: str) -> Iterator[None]:
-    """Put a note about the finished work before the message of an error in the body."""
+    """A context that puts `outcome`, a note about finished work, before the message of an error."""
     try:
         yield
     except RegError as error:
@@ -251,7 +251,7 @@ def prefix_outcome(outcome: str) -> Iterator[None]:
 
 @contextmanager
 def needs(extra: str, purpose: str) -> Iterator[None]:
-    """Turn the ImportError of a missing library into a HostError that names the extra to install."""
+    """A context that turns the ImportError of a missing library into a HostError with the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -264,11 +264,11 @@ def needs(extra: str, purpose: str) -> Iterator[None]:
 BESIDE = 46
 """The width in characters of a transfer's figures and a short bar."""
 CONTROL_C = "^C "
-"""The text that a terminal adds to the last line at Ctrl-C. Room is kept for the text, so that it fits on the line."""
+"""The text that a terminal adds to the last line at Ctrl-C. A line of progress leaves room for it."""
 
 
 class Drawn(Progress):
-    """Progress that draws one line: a label of at most `room` characters, and the bytes of all transferred files."""
+    """Progress as one line: a label of at most `room` characters, and the sum of the bytes of all files."""
 
     def __init__(self, bar: "Bar", label: str, room: int) -> None:
         self._bar, self._room, self._planned = bar, room, 0
@@ -286,13 +286,13 @@ class Drawn(Progress):
         yield lambda count: self._bar.advance(self._task, count)
 
     def _fit(self, label: str) -> str:
-        """Shorten a long label to its end, because paths differ at their ends."""
+        """Shorten a long label at its start, because paths differ at their ends."""
         text = printable(label)
         return text if len(text) <= self._room else f"…{text[1 - self._room :]}"
 
 
 class Steps(Progress):
-    """Progress that, before each step, calls `check`, which may raise, and then `draw` with the label of the step."""
+    """Progress that calls `check`, which may raise, before each step, and then `draw` with the step's label."""
 
     def __init__(self, draw: Callable[[str], object], check: Callable[[], None]) -> None:
         self._draw, self._check = draw, check
@@ -304,7 +304,7 @@ class Steps(Progress):
 
 @contextmanager
 def files(label: str, silent: bool) -> Iterator[Progress]:
-    """Draw the bytes that were transferred, and the total; nothing if stderr is not a terminal."""
+    """A context that draws the transferred bytes and the total; nothing if stderr is not a terminal."""
     if silent or not sys.stderr.isatty():
         yield SILENT
         return
@@ -318,7 +318,7 @@ def files(label: str, silent: bool) -> Iterator[Progress]:
 
 
 def transfer(label: str, width: int) -> tuple[Any, Progress]:
-    """The line of a transfer, which rich draws, and the progress that updates the line."""
+    """Make the line of a transfer, which rich draws, and the progress that updates the line."""
     from rich import progress
     from rich.constrain import Constrain
     from rich.table import Column
@@ -336,9 +336,9 @@ def transfer(label: str, width: int) -> tuple[Any, Progress]:
 
 @contextmanager
 def steps(silent: bool) -> Iterator[Progress]:
-    """Draw the current step with a spinner and the time; a line for each step if stderr is not a terminal.
+    """A context that draws the current step with a spinner and the time; no terminal: it prints a line for each step.
 
-    After Ctrl-C, the next step or the end of the work raises KeyboardInterrupt again, even if the work swallowed the first.
+    After Ctrl-C, the next step, or the end of the work, raises KeyboardInterrupt again: the work may have swallowed it.
     """
     if silent or not sys.stderr.isatty():
         with interruptible() as check:
@@ -357,10 +357,10 @@ def steps(silent: bool) -> Iterator[Progress]:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """Run other people's code interruptibly. Yield a check that raises KeyboardInterrupt if Ctrl-C was pressed.
+    """A context for other people's code, which may lose a KeyboardInterrupt: in a finalizer, a callback, a bare `except`.
 
-    An exception in a finalizer, a callback or below a bare `except` would be lost. So the handler records the press,
-    and the check and the end of the work raise KeyboardInterrupt. A handler that is not Python's own is not replaced.
+    It yields a check that raises KeyboardInterrupt if Ctrl-C was pressed; the end of the context calls it too. The handler
+    of Ctrl-C is replaced only if it is Python's own.
     """
     pressed = threading.Event()
 

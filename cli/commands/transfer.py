@@ -262,7 +262,7 @@ def pull(
 
 
 def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | None, deltas: bool) -> None:
-    """Pull the artifacts that a lock file names. Files are written to `out` only after every model has arrived."""
+    """Pull the artifacts in a lock file. Files are written to `out` only after all models have arrived."""
     from onnxreg.registry import lockfile
 
     locked = lockfile.read(file)
