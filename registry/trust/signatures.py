@@ -236,8 +236,6 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
     The same report by the same signers is yielded once, at its first line, so a repetition does not look newer.
     Malformed statements are skipped, since they prove nothing.
     """
-    from onnxreg.schema.gates.statements import RecordedProof
-
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
     lines = {event.statement: seq for seq, event in reversed([*log.events(Attest)])}
     for event in events:
@@ -252,6 +250,8 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
             signers = trust.signers(item.keyid or "" for item in verdicts if item.status == "trusted")
             claims = {(report.encode(), names) for names in signers or (frozenset(),)}
             if not claims <= claimed:
+                from onnxreg.schema.gates.statements import RecordedProof
+
                 claimed |= claims
                 yield RecordedProof(report, signers)
 
