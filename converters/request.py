@@ -7,13 +7,12 @@ import gc
 import os
 import tempfile
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.source.toolchain import require_memory
-from onnxreg.schema.core.errors import InputError, RegError, suggest
+from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
 
 if TYPE_CHECKING:
@@ -105,15 +104,11 @@ class ExportRequest:
     def check(self) -> str | None:
         """Raise the errors of `plan` that need no hashing or fetching; return the model's name if it is known."""
         from onnxreg.converters.engine.plan import read_parts
-        from onnxreg.converters.source.location import hub_id
 
         recipe, directory, _ = self._read(self._document())
         label = "" if self.recipe is None else self.recipe.name
         parts = read_parts(recipe, self.source, directory, self.trust_remote_code, self._consent(), label)
-        parts.task.seek(parts.start)
-        hub = None
-        with suppress(RegError):  # another kind of source
-            hub = hub_id(parts.start)
+        hub = parts.task.seek(parts.start)
         return self.name or recipe.name or (hub and hub.lower())
 
     def _document(self) -> "RecipeDocument | None":

@@ -85,7 +85,7 @@ def add(
         registry = session.open(create=None)
         with registry.workspace() as workspace:
             draft, _ = child.adopt(
-                files=[*(files or ()), *named],
+                source=[*(files or ()), *named],
                 workspace=workspace,
                 name=name,
                 format=format,

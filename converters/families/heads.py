@@ -195,8 +195,7 @@ def make_graph(
     initializers = [numpy_helper.from_array(array, key) for key, array in weights.items()]
     graph = helper.make_graph(nodes, name, inputs, outputs, initializer=initializers)
     opsets = [helper.make_opsetid("", opset)]
-    ir_version = helper.find_min_ir_version_for(opsets)
-    return helper.make_model(graph, producer_name="onnxreg", opset_imports=opsets, ir_version=ir_version)
+    return helper.make_model_gen_version(graph, producer_name="onnxreg", opset_imports=opsets)
 
 
 def head_graph(head: Head, activation: str, input_name: str, output_name: str, opset: int) -> Any:

@@ -1,7 +1,4 @@
-"""Adoption of a survey: checks its files and documents, places the files in a workspace, and describes the version.
-
-`reg add` calls `adopt_files`, `reg import` calls `adopt_directory`.
-"""
+"""Adoption of existing files: surveys and checks them, places them in a workspace, and describes the version."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -33,36 +30,34 @@ from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT
 _CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-classification"})
 
 
-def adopt_files(files: Sequence[Path], workspace: Path, *, name: str, **options: Any) -> Draft:
-    """Register existing .onnx and .ort files with the companions among `files`; for options and errors see `survey_files`.
+def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **options: Any) -> Adopted:
+    """Make a version of existing files: a directory, or .onnx and .ort files with their companions.
 
-    Files are placed in `workspace`, an empty directory, by their names.
+    The source is not changed; `workspace` is an empty directory. A directory with a manifest is OpenMed's or from `--output`;
+    any other directory is a repository. Files that are named are placed by their names, and take the options of `survey_files`.
+
+    Raises NotFoundError if the directory is missing; for InputError see `survey_files`, `survey_written`, `survey_openmed` and
+    `survey_repository`.
     """
     intake = Intake(workspace, check_name(name))
-    return adopt(survey_files(files, intake, **options), intake)[0]
-
-
-def adopt_directory(directory: Path, workspace: Path, *, name: str) -> Adopted:
-    """Adopt a directory. A directory with a manifest is OpenMed's or from `--output`; any other directory is a repository.
-
-    The directory is not changed; `workspace` is an empty directory. Raises NotFoundError if the directory is missing;
-    for InputError see `survey_written`, `survey_openmed` and `survey_repository`.
-    """
-    if not directory.is_dir():
-        message = f"there is no directory {directory.name}"
-        raise NotFoundError(message, "give the directory that holds the models")
-    intake, path = Intake(workspace, check_name(name)), directory / FILENAME
+    if not isinstance(source, Path):
+        return _adopt(survey_files(source, intake, **options), intake)
+    if not source.is_dir():
+        raise NotFoundError(
+            f"there is no directory {source.name}", "give the directory that holds the models"
+        )
+    path = source / FILENAME
     if not path.is_file():
-        return adopt(survey_repository(directory, intake), intake)
+        return _adopt(survey_repository(source, intake), intake)
     if path.stat().st_size > MAX_RECORD_BYTES:
         raise InputError(f"{FILENAME} is larger than a manifest may be: {MAX_RECORD_BYTES} bytes")
     data = path.read_bytes()
     value = canonical.decode(data, FILENAME)
     is_own = isinstance(value, dict) and (value.get("format"), value.get("format_version")) == (FORMAT, 2)
-    return adopt((survey_written if is_own else survey_openmed)(directory, data, intake), intake)
+    return _adopt((survey_written if is_own else survey_openmed)(source, data, intake), intake)
 
 
-def adopt(survey: Survey, intake: Intake) -> Adopted:
+def _adopt(survey: Survey, intake: Intake) -> Adopted:
     """Place the files of a survey in the workspace, as links where possible, and describe the version from the files.
 
     Text that names a machine is removed, and the recipe lists the places.

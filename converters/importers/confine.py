@@ -4,7 +4,7 @@ Native code parses graphs, and neither reacts to Ctrl-C nor limits its time. The
 a socket, receives one request, and answers with JSON; nothing that it sends is unpickled.
 
 {"reading": NAME, "size": BYTES}   before a model file is read; BYTES is the size of all files so far
-{"adopted": ...}                   the outcome (`read`), or
+{"adopted": ...}                   the draft and the differences, or
 {"error": {family, message, hint, missing_files}}, or
 {"bug": TRACEBACK}                 for an unexpected error
 """
@@ -80,7 +80,7 @@ class Child:
         self._channel.close()
 
     def adopt(self, **request: Any) -> "Adopted":
-        """Run `adopt_directory`, if a directory is given, or `adopt_files` in the child.
+        """Run `adopt.adopt` in the child.
 
         Raises InputError also if a file takes too much memory or time; HostError if unreadable; RuntimeError, with the child's
         traceback, for an unexpected error.
@@ -140,7 +140,7 @@ def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = Fa
 
     Args:
         source: a directory, or a URL as `fetch_repository` takes it.
-        workspace: an empty directory, as for `adopt_directory`.
+        workspace: an empty directory, as for `adopt.adopt`.
     """
     from onnxreg.converters.onnx.onnx_graph import MissingDataError
     from onnxreg.converters.source.location import Location
@@ -151,7 +151,7 @@ def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = Fa
         directory = location.directory
         with Child() as child:
             try:
-                draft, differences = child.adopt(directory=directory, workspace=workspace, name=name)
+                draft, differences = child.adopt(source=directory, workspace=workspace, name=name)
                 break
             except MissingDataError as error:
                 missing = {PurePath(file).relative_to(directory).as_posix() for file in error.files} - further
@@ -231,11 +231,11 @@ def main(channel: Connection) -> None:
         send({"error": value})
 
     try:
-        import onnx  # noqa: F401  # while the parent opens its registry
+        from onnxreg.converters.importers.adopt import adopt  # while the parent opens its registry
 
         request = channel.recv()
         with notify_listener(opening):
-            send({"adopted": read(request)})
+            send({"adopted": encode(adopt(**request))})
     except EOFError:  # the parent was interrupted before it sent a request
         return
     except ModuleNotFoundError as error:
@@ -251,18 +251,15 @@ def main(channel: Connection) -> None:
         send({"bug": traceback.format_exc()})
 
 
-def read(request: Mapping[str, Any]) -> Any:
-    """Adopt the directory or files of a request; return the draft and the differences as JSON."""
+def encode(adopted: "Adopted") -> Any:
+    """Encode a draft and its differences as JSON."""
     import msgspec
 
-    from onnxreg.converters.importers.adopt import adopt_directory, adopt_files
-
-    adopted = adopt_directory(**request) if "directory" in request else (adopt_files(**request), [])
     return msgspec.to_builtins(adopted, enc_hook=os.fspath)
 
 
 def decode(value: Any) -> "Adopted":
-    """Decode the JSON that `read` returned."""
+    """Decode the JSON that `encode` returned."""
     import msgspec
 
     from onnxreg.converters.importers.intake import Difference

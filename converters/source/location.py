@@ -268,16 +268,10 @@ def matching(patterns: Sequence[str]) -> Callable[[Iterable[str]], list[str]]:
     return lambda paths: [path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
 
 
-def is_snapshot(directory: Path) -> bool:
-    """Return True for a snapshot in a cache of huggingface_hub: files of a snapshot may be links to `blobs` of the cache."""
-    root = directory.resolve().parent.parent
-    return directory.resolve().parent.name == "snapshots" and (root / "blobs").is_dir()
-
-
 def check_inside(directory: Path, file: Path) -> None:
     """Raise InputError if a file is a link out of the directory. A link to the blobs of a huggingface_hub cache is accepted."""
     real, root = file.resolve(), directory.resolve()
-    snapshots = (folder for folder in (root, *root.parents) if is_snapshot(folder))
+    snapshots = (folder for folder in (root, *root.parents) if folder.parent.name == "snapshots")
     is_blob = any(real.parent == snapshot.parent.parent / "blobs" for snapshot in snapshots)
     if file.is_file() and not real.is_relative_to(root) and not is_blob:
         message = f"{file.relative_to(directory).as_posix()} is a link that leads out of {directory.name}"

@@ -82,8 +82,9 @@ class ImageClassification(Task):
         factory, checkpoint = source.location
         return {**super().record(source), "factory": factory.name, "checkpoint": str(digest_file(checkpoint))}
 
-    def seek(self, source: str) -> None:
+    def seek(self, source: str) -> str | None:
         self._locate(source)
+        return None
 
     def find(self, source: str) -> LocatedSource:
         factory, checkpoint = self._locate(source)

@@ -40,9 +40,10 @@ class OnnxFile(Task):
     paths = ("data",)
     Options = OnnxFileOptions
 
-    def seek(self, source: str) -> None:
+    def seek(self, source: str) -> str | None:
         if not Path(source).is_file():
             raise NotFoundError(f"there is no file {source}", f"the task {self.id} starts from an .onnx file")
+        return None
 
     def find(self, source: str) -> LocatedSource:
         self.seek(source)

@@ -148,9 +148,9 @@ class Task(ABC):
         value: dict[str, Any] = self.options.model_dump(mode="json")
         return value
 
-    def seek(self, source: str) -> None:
-        """Raise NotFoundError for a missing local source, without hashing or fetching anything."""
-        hub_id(source)
+    def seek(self, source: str) -> str | None:
+        """Return the source's hub id, None for a local source; nothing is hashed or fetched. NotFoundError if it is missing."""
+        return hub_id(source)
 
     @abstractmethod
     def find(self, source: str) -> LocatedSource:

@@ -69,10 +69,10 @@ def test_a_reader_that_dies_is_an_error_and_one_with_a_bug_a_bug(tmp_path):
         assert resident(pid) > 0
         child._process.send_signal(signal.SIGSEGV)
         with pytest.raises(InputError, match=r"the process that read it ended \(signal 11\)"):
-            child.adopt(files=[tmp_path / "model.onnx"], workspace=tmp_path, name="m")
+            child.adopt(source=[tmp_path / "model.onnx"], workspace=tmp_path, name="m")
     assert resident(pid) == 0
     with Child() as child, pytest.raises(RuntimeError, match=r"(?s)Traceback.*TypeError: .*name"):
-        child.adopt(files=[], workspace=tmp_path)
+        child.adopt(source=[], workspace=tmp_path)
 
 
 def test_a_reader_that_stalls_in_a_message_has_no_more_time(tmp_path, monkeypatch):
@@ -84,7 +84,7 @@ def test_a_reader_that_stalls_in_a_message_has_no_more_time(tmp_path, monkeypatc
     monkeypatch.setattr(sys, "executable", str(stalling))
     monkeypatch.setattr(confine, "BASE_SECONDS", 2.0)
     with Child() as child, pytest.raises(InputError, match="takes more than 2 seconds"):
-        child.adopt(directory=str(tmp_path))
+        child.adopt(source=tmp_path)
 
 
 @pytest.mark.parametrize(

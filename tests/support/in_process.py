@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from onnxreg.cli.batch import run_line
-from onnxreg.converters.importers import confine
+from onnxreg.converters.importers import adopt, confine
 from onnxreg.converters.importers.intake import Adopted
 
 
@@ -27,7 +27,7 @@ class Reader(confine.Child):
         pass
 
     def adopt(self, **request: Any) -> Adopted:
-        return confine.decode(json.loads(json.dumps(confine.read(request))))
+        return confine.decode(json.loads(json.dumps(confine.encode(adopt.adopt(**request)))))
 
 
 def run_lines(lines: Iterable[tuple[Any, Sequence[str]]], count: int) -> Iterator[tuple[Any, dict[str, Any]]]:

@@ -12,7 +12,7 @@ import onnx
 import pytest
 from support.servers.hub import Hub, Repository, in_lfs, running
 
-from onnxreg.converters.importers.adopt import adopt_directory
+from onnxreg.converters.importers.adopt import adopt
 from onnxreg.registry import Registry
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -28,7 +28,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     root = tmp_path_factory.mktemp("written")
     (root / "workspace").mkdir()
     registry = Registry(root / "r")
-    published = registry.add(adopt_directory(BERT, root / "workspace", name="acme/bert")[0])
+    published = registry.add(adopt(BERT, root / "workspace", name="acme/bert")[0])
     registry.write_out(Ref("acme/bert", digest=published.digest), root / "out")
     return root, str(published.digest)
 
@@ -104,7 +104,7 @@ def test_the_exports_of_a_run_directory_are_taken_back(reg, tmp_path):
     """The directory of a training, into which a version with `exports/model.onnx` was written."""
     workspace = tmp_path / "workspace"
     (workspace / "exports").mkdir(parents=True)
-    draft, _ = adopt_directory(BERT, workspace, name="acme/bert")
+    draft, _ = adopt(BERT, workspace, name="acme/bert")
     (model,) = [item for item in draft.artifacts if item.path == "model.onnx"]
     (workspace / "model.onnx").rename(workspace / "exports/model.onnx")
     draft = replace(draft, artifacts=(replace(model, path="exports/model.onnx"),))

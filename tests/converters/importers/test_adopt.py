@@ -17,7 +17,7 @@ import pytest
 from support.graphs import graph
 from support.registries.drafts import manifest_of
 
-from onnxreg.converters.importers.adopt import adopt_files
+from onnxreg.converters.importers.adopt import adopt
 from onnxreg.converters.runtime import golden
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft
@@ -48,7 +48,7 @@ def add(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Add:
                 data = content if isinstance(content, bytes) else json.dumps(content).encode()
                 (folder / name).write_bytes(data)
         paths = [folder / name for name in (*([model] if model else ()), *files)]
-        return adopt_files(paths, tmp_path_factory.mktemp("workspace"), **{"name": "acme/tiny", **options})
+        return adopt(paths, tmp_path_factory.mktemp("workspace"), **{"name": "acme/tiny", **options})[0]
 
     return run
 
@@ -60,7 +60,7 @@ def text(draft: Draft, path: str) -> Any:
 def test_a_real_export_is_read_whole_and_no_path_of_its_machine_published(tmp_path, workspace):
     source = Path(shutil.copytree(BERT, tmp_path / "bert"))  # what is adopted may be hard-linked
     (source / "openmed-onnx.json").unlink()
-    draft = adopt_files(list(source.iterdir()), workspace, name="acme/bert")
+    draft, _ = adopt(list(source.iterdir()), workspace, name="acme/bert")
     manifest = manifest_of(draft)
     by_path = {artifact.path: artifact for artifact in manifest.artifacts}
     assert {path: (a.format, a.precision) for path, a in by_path.items()} == {
@@ -124,7 +124,7 @@ def test_a_workspace_that_is_not_empty_never_writes_through_a_link(folder, works
     other.write_bytes(b"somebody's bytes")
     (workspace / "model.onnx").hardlink_to(other)
     with pytest.raises(HostError, match=r"model\.onnx cannot be placed in the workspace: File exists"):
-        adopt_files([folder / "model.onnx"], workspace, name="a")
+        adopt([folder / "model.onnx"], workspace, name="a")
     assert other.read_bytes() == b"somebody's bytes"
 
 

@@ -23,7 +23,7 @@ from support.graphs import put
 from support.registries.drafts import manifest_of
 from support.sampling import sampled
 
-from onnxreg.converters.importers.adopt import adopt_directory, adopt_files
+from onnxreg.converters.importers.adopt import adopt
 from onnxreg.converters.importers.intake import Difference
 from onnxreg.converters.importers.survey import compare_weights
 from onnxreg.schema.core.canonical import Digest
@@ -67,16 +67,16 @@ Adopted = tuple[Manifest, Draft, dict[str, Difference]]
 def adopted(export: Path, workspace: Path) -> Callable[[], Adopted]:
     """Adopt the export as it is now: the manifest, the draft and the differences by path."""
 
-    def adopt() -> Adopted:
-        draft, differences = adopt_directory(export, workspace, name="acme/bert")
+    def run() -> Adopted:
+        draft, differences = adopt(export, workspace, name="acme/bert")
         return manifest_of(draft), draft, {item.path: item for item in differences}
 
-    return adopt
+    return run
 
 
 def refusal(directory: Path, workspace: Path) -> InputError:
     with pytest.raises(InputError) as caught:
-        adopt_directory(directory, workspace, name="acme/bert")
+        adopt(directory, workspace, name="acme/bert")
     assert str(directory.parent) not in caught.value.message + caught.value.hint
     return caught.value
 
@@ -146,7 +146,7 @@ def test_import_refuses_the_files_that_add_refuses(export, workspace, tmp_path, 
     if file != "model_int8.onnx":
         assert message in refused.message
         with pytest.raises(InputError) as caught:
-            adopt_files([export / file], tmp_path / "added", name="acme/bert", format="onnx-android")
+            adopt([export / file], tmp_path / "added", name="acme/bert", format="onnx-android")
         assert caught.value.message == refused.message
 
 
@@ -401,7 +401,7 @@ def imported(directory: Path, tmp_path: Path) -> Manifest:
     workspace = tmp_path / "workspace"
     shutil.rmtree(workspace, ignore_errors=True)
     workspace.mkdir()
-    draft, differences = adopt_directory(directory, workspace, name="acme/bert")
+    draft, differences = adopt(directory, workspace, name="acme/bert")
     assert differences == []
     return manifest_of(draft)
 

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 from support.graphs import graph, write_ort
 
-from onnxreg.converters.importers.adopt import adopt_files
+from onnxreg.converters.importers.adopt import adopt
 from onnxreg.converters.onnx.facts import GraphFacts, inspect_file, with_kv_caches
 from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS, android_warnings
 from onnxreg.schema.core.errors import InputError
@@ -364,7 +364,7 @@ def test_files_that_are_added_are_read(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     (tmp_path / "workspace").mkdir()
     files = [tmp_path / "m.onnx", tmp_path / "config.json"]
-    (artifact,) = adopt_files(files, tmp_path / "workspace", name="acme/x").artifacts
+    (artifact,) = adopt(files, tmp_path / "workspace", name="acme/x")[0].artifacts
     assert artifact.fields["kv_cache"] == {"bytes_per_token": 2 * 2 * 16 * 4, "max_tokens": 512}
 
 

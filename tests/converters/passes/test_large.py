@@ -12,7 +12,7 @@ from support.graphs import graph, stored
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.importers.adopt import adopt_files
+from onnxreg.converters.importers.adopt import adopt
 from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import Pass
@@ -69,7 +69,7 @@ def check_published(path: Path, root: Path) -> None:
     workspace.mkdir(parents=True)
     sizes = {file.name: file.stat().st_size for file in path.parent.iterdir()}
     registry = Registry(root / "registry")
-    published = registry.add(adopt_files([path], workspace, name="acme/large"), "1.0.0")
+    published = registry.add(adopt([path], workspace, name="acme/large")[0], "1.0.0")
     (artifact,) = published.manifest.artifacts
     assert {file.path: file.size for file in (artifact, *artifact.files)} == sizes
 

@@ -20,7 +20,7 @@ from unittest.mock import patch
 import onnx
 import onnx.parser
 
-from onnxreg.converters.importers.adopt import adopt_files
+from onnxreg.converters.importers.adopt import adopt
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import open_log
 from onnxreg.registry.search.catalogs import LocalCatalog
@@ -216,7 +216,7 @@ def read_files(size: int, root: Path) -> Counts:
         file.write_bytes(graph.SerializeToString() if file.suffix == ".onnx" else file.name.encode())
     (root / "workspace").mkdir()
     with counted(root) as found:
-        adopt_files(files, root / "workspace", name=NAME)
+        adopt(files, root / "workspace", name=NAME)
     return found
 
 
