@@ -1,9 +1,9 @@
-"""Registries by URL or path, and remotes: named registries, which are checked when read, and kept for offline use.
+"""Registries by URL or path, and remotes: registries with a name, which are checked when read, and copied for offline use.
 
-All files are in the user's state directory, so another writer of a shared registry cannot change where `origin` is.
-`remotes.json` has the remotes of each registry path and, for each URL ever used, the registry id first found there: another
-id later is an integrity error. `tracking/<registry id>/` is a mirror of a remote without the files of artifacts: the last
-index files, byte by byte, and the sealed parts of their logs. It proves the origins that `via` claims. The token of a kept
+All files are in the user's state directory, so another writer of a shared registry cannot change the URL of `origin`.
+`remotes.json` has the remotes of each registry path and, for each URL ever used, the first registry id at this URL: another
+id later is an integrity error. `tracking/<registry id>/` is a copy of a remote without the files of artifacts: the last
+index files, byte by byte, and the sealed parts of their logs. It proves the origins that `via` claims. The token of a copied
 index file is sent to the remote, which then sends the file only if it changed.
 """
 
@@ -51,7 +51,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID
 
 MAX_KEPT, MAX_KEPT_BYTES = 64, 2**18
-"""Most documents of a remote that a reader keeps in memory, and most bytes of each document."""
+"""The most documents of a remote that a reader keeps in memory, and the most bytes of such a document."""
 BUCKETS = ("s3", "gs", "az")
 SPELLINGS = "write a path, s3://bucket/prefix or hf://org/repo"
 _SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credential)[^=&]*=")
@@ -65,8 +65,8 @@ def open_url(
 ) -> RegistryStore:
     """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path.
 
-    With `create`, a missing registry is created; with `mirror_of`, as a mirror of that registry. A remote store may assume
-    that the registry's id is `known_id`, which saves a request; the first index file that it reads shows the id.
+    `create`: create a missing registry; `mirror_of`: as a mirror of the registry with this id. A remote store may assume
+    that the registry's id is `known_id`, to save a request: the first index file that it reads confirms or refutes it.
     """
     scheme = _scheme(url)
     if scheme in BUCKETS:
@@ -106,9 +106,9 @@ def open_url(
 
 
 def path_of(address: str) -> Path | None:
-    """The path in an address that is a path or a `file://` URL; None for any other URL."""
+    """Return the path of an address that is a path or a `file://` URL; None for any other URL."""
     scheme, parts = _scheme(address), urlsplit(address)
-    if len(scheme) <= 1:  # no scheme, or the drive of Windows
+    if len(scheme) <= 1:  # a path, maybe with a drive of Windows
         try:
             return Path(address).expanduser()
         except RuntimeError as error:
@@ -131,7 +131,7 @@ def _scheme(address: str) -> str:
 
 
 def absolute(address: str) -> str:
-    """Return an absolute path or a normalized URL. InputError if a URL has a secret: URLs are stored and shown."""
+    """Return an address as an absolute path or a normalized URL. InputError for a URL with a secret: URLs are stored."""
     parts = urlsplit(address) if len(_scheme(address)) > 1 else None
     if parts and (parts.password is not None or _SECRET.search(parts.query)):
         hint = "leave them out: each kind of place finds them where its own tools do"
@@ -148,7 +148,7 @@ def absolute(address: str) -> str:
 
 
 class _Token(Record, frozen=True):
-    """The token that the remote at a URL gave to an index file, and the digest (hex) of the file."""
+    """The token of an index file at a URL, as the remote sent it, and the digest (hex) of the file."""
 
     index: str
     token: str
@@ -156,14 +156,14 @@ class _Token(Record, frozen=True):
 
 
 class RemoteCopy:
-    """The local copy of one registry's documents, as they were last read from a URL."""
+    """The local copy of a remote registry's documents, as last read from a URL."""
 
     def __init__(self, registry_id: str, url: str) -> None:
         self._id, self.url = registry_id, url
         self.store = DirectoryRegistry(state_directory() / "tracking" / registry_id)
 
     def read_index(self, name: str) -> IndexFile | None:
-        """The kept index file of a model, with the token that the remote gave to it; None if no index file is kept.
+        """Return the copy of a model's index file, with the remote's token for it; None if there is no copy.
 
         The token is "" if it may belong to other bytes or to another URL.
         """
@@ -176,14 +176,14 @@ class RemoteCopy:
         return IndexFile(index.data, token.token if is_same else "")
 
     def age(self, name: str) -> float:
-        """The seconds since the registry last confirmed the index file; if a clock was turned back, until that time."""
+        """Return the seconds since the remote last confirmed the index file; not negative, even if a clock was set back."""
         try:
             return abs(time.time() - self._token(name).stat().st_mtime)
         except OSError:
             raise NotFoundError(f"{name} was never seen there", "`reg index fetch` fetches it") from None
 
     def keep(self, name: str, index: IndexFile, former: IndexFile | None = None) -> None:
-        """Keep an index file that the remote has now. `former` is the file kept so far, if the caller just read it."""
+        """Store an index file that the remote has now. `former` is the stored copy, if the caller just read it."""
         if index == (former or self.read_index(name)):
             with host_errors(f"remembering the index of {name}"):
                 os.utime(self._token(name))
@@ -194,7 +194,7 @@ class RemoteCopy:
         self.store.write_file(index_path(name), index.data)
 
     def keep_log(self, log: Log, documents: Collection[Digest] = ()) -> None:
-        """Verify the chain of a log, and keep its segments, its checkpoint and these small documents."""
+        """Verify the chain of a log, and store its segments, its checkpoint and these small documents."""
         for _ in log.lines():
             pass
         blobs = {Digest.of(blob): blob for blob in log.blobs}
@@ -208,7 +208,7 @@ class RemoteCopy:
 
     @contextmanager
     def doubted(self, name: str) -> Iterator[None]:
-        """If the block raises IntegrityError, request the whole index file next time: it may be damaged in transit."""
+        """A context: after an IntegrityError, the next read requests the whole index file, maybe damaged in transit."""
         try:
             yield
         except IntegrityError:
@@ -218,7 +218,7 @@ class RemoteCopy:
             raise
 
     def local_path(self, name: str) -> Path | None:
-        """The path for a file about the remote; None if no file can be kept. The file may be deleted at any time."""
+        """Return a path for a file about the remote, which may be deleted at any time; None if no file can be written."""
         with suppress(RegError, OSError):
             self._create()
             self.store.store.make_scratch()
@@ -233,7 +233,7 @@ class RemoteCopy:
 
 
 class _Document(BufferedReader):
-    """A stream over a remote's blob. A small blob is kept in `documents` if a single `read` returns all of it."""
+    """A stream over a remote's blob. If one `read` returns a whole small blob, the blob is added to `documents`."""
 
     def __init__(self, stream: BinaryIO, digest: Digest, documents: dict[Digest, bytes]) -> None:
         super().__init__(cast(RawIOBase, stream))
@@ -247,7 +247,7 @@ class _Document(BufferedReader):
 
 
 class RemoteReader(CheckedReader):
-    """A remote whose index files are checked against the known heads and the trust file, and kept in a local copy."""
+    """A reader of a remote. Index files are compared with the known heads and the trust file, and copied for offline use."""
 
     def __init__(self, source: RegistryReader, known_heads: KnownHeads) -> None:
         super().__init__(source, known_heads)
@@ -255,7 +255,7 @@ class RemoteReader(CheckedReader):
         self._documents: dict[Digest, bytes] = {}
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """Read and check the current index file, and keep a copy if the disk allows it."""
+        """Read and check the current index file, and store a copy if the disk allows it."""
         former = self.copy.read_index(name)
         index = self._known_heads.read_index(self.source, name, cached or former, [self.copy.store])
         if index is not None:
@@ -264,7 +264,7 @@ class RemoteReader(CheckedReader):
         return index
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open a blob: in the local copy if it is intact there, else as it was read before, else in the remote."""
+        """Open a blob: an intact blob of the local copy, else a blob in memory, else the remote's blob."""
         with suppress(RegError):
             return BytesIO(read_blob(self.copy.store, digest)[start:])
         if digest in self._documents:
@@ -273,7 +273,7 @@ class RemoteReader(CheckedReader):
 
 
 class OfflineReader(ReaderWrapper):
-    """A reader of a remote's local copy, which sends no request. `tell` gets the age of each index file."""
+    """A reader of the local copy of a remote, without requests. `tell` gets the age of each index file."""
 
     def __init__(self, remote: RegistryReader, copy: RemoteCopy, tell: TellAge) -> None:
         super().__init__(copy.store)
@@ -305,7 +305,7 @@ def remotes_file() -> Path:
 
 
 class Remotes:
-    """The remotes (`urls`) that this user configured in one registry, and the registry id of each URL ever used (`pins`)."""
+    """The remotes that this user configured in a registry (`urls`, by name), and the registry id at each URL (`pins`)."""
 
     def __init__(self, registry: DirectoryRegistry) -> None:
         self.registry = registry
@@ -322,7 +322,7 @@ class Remotes:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Lock `remotes.json` and read it again; write what the block changed at the end."""
+        """A context for a change: lock `remotes.json`, read it again, and at the end write the changed remotes."""
         file = remotes_file()
         with host_errors(f"writing {file}"), exclusive(file.with_suffix(".lock")):
             self._read()
@@ -333,7 +333,7 @@ class Remotes:
             replace_file(file, data)
 
     def add(self, name: str, url: str) -> None:
-        """Remember a URL or path under a name. Raise ConflictError if this name already has another URL."""
+        """Add a remote: a name for a URL or path. Raise ConflictError if the name has another URL already."""
         if not _NAME.fullmatch(name):
             raise InputError(f"not a name for a remote: {name!r}", "use letters and digits, such as origin")
         if not url:
@@ -350,7 +350,7 @@ class Remotes:
                 raise NotFoundError(f"there is no remote {name}", near)
 
     def unpin(self, registry_id: str) -> list[str]:
-        """Forget the URLs of a registry and return them. The next registry at such a URL counts as a new one."""
+        """Forget and return the URLs of a registry. Then another registry may be at such a URL."""
         urls = sorted(url for url, pin in self.pins.items() if pin == registry_id)
         if urls:
             with self._changing():
@@ -358,7 +358,7 @@ class Remotes:
         return urls
 
     def url_of(self, remote: str | None) -> str:
-        """The URL of a remote that is given as a name, URL or path. None: the only remote, else the remote named origin."""
+        """Return the URL of a remote, given as a name, URL or path. None: the only remote, else the remote `origin`."""
         if remote is None and len(self.urls) == 1:
             return next(iter(self.urls.values()))
         if remote is None and "origin" not in self.urls:
@@ -375,20 +375,20 @@ class Remotes:
         return absolute(remote)
 
     def id_of(self, remote: str) -> str:
-        """The id of a registry, given as an id or as a remote. A remote that was never used before is opened."""
+        """Return the id of a registry, given as an id or as a remote. A remote that was never used before is opened."""
         if REGISTRY_ID.fullmatch(remote):
             return remote
         url = self.url_of(remote)
         return self.pins.get(url) or open_url(url).registry_id
 
     def open(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-        """Open a remote as `reach` does, and record the id of a new remote, if possible."""
+        """Open a remote as `reach` does, and record its registry id if the remote is new."""
         store = self.reach(remote, create, mirror_of)
         self.remember(store, remote)
         return store
 
     def remember(self, store: RegistryStore, remote: str | None) -> None:
-        """Record the registry id of a remote, if the file can be written."""
+        """Record the registry id of a remote in `remotes.json`, if the file can be written."""
         url = self.url_of(remote)
         if url not in self.pins:
             with suppress(InputError, HostError, OSError), self._changing():
@@ -397,7 +397,7 @@ class Remotes:
     def reach(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
         """Open a remote and check that its registry id is the recorded one.
 
-        A registry that was found at the URL before is not created again, because its disk may just not be mounted.
+        A registry that was at the URL before is not created again: maybe its disk is only not mounted.
         """
         url = self.url_of(remote)
         pinned = self.pins.get(url)
@@ -417,7 +417,7 @@ class Remotes:
     def read(
         self, remote: str | None, known_heads: KnownHeads | None = None, offline: TellAge | None = None
     ) -> RemoteReader | OfflineReader:
-        """Open a remote to read from; with `offline`, read the local copy without a request."""
+        """Open a remote for reading; with `offline`, its local copy: the function gets the age of each index file."""
         if offline is None:
             return RemoteReader(self.open(remote), known_heads or KnownHeads())
         url = self.url_of(remote)
@@ -431,7 +431,7 @@ class Remotes:
 
 
 def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:
-    """Raise ConflictError if both are the same registry."""
+    """Raise ConflictError if a remote is the registry `store` itself."""
     both = (remote, store)
     places = [item.root.resolve() if isinstance(item, DirectoryRegistry) else item.url for item in both]
     if places[0] == places[1]:

@@ -1,7 +1,7 @@
-"""Resolve a query for a device, or for each device of a fleet. This module makes every answer that a program acts on.
+"""Resolve a query for a device, or for each device of a fleet. All answers on which programs act are made here.
 
-`schema.query.resolve` decides. A `CheckedReader` compares index files with known heads and with the trust file when
-they are read. In addition, the version must be signed if the trust file demands it, and the channel of the query must
+`schema.query.resolve` picks the artifact. A `CheckedReader` compares index files with known heads and with the trust file
+when they are read. In addition, the version must be signed if the trust file demands it, and the channel of the query must
 meet the registry's policy. Imports little.
 """
 
@@ -30,11 +30,11 @@ ARTIFACT_KEYS = (
     *("format", "precision", "path", "digest", "size", "state"),
     *("stated", "member", "contract", "kv_cache", "speeds"),
 )
-"""The keys of an artifact in `Resolution.to_json`; keys of the second line appear only if they have a value."""
+"""The keys of an artifact in `Resolution.to_json`. The keys of the second line are left out if they have no value."""
 
 MAX_NAMED_MEMBERS = 3
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
-"""Precisions as people type them, and their names here."""
+"""The names of precisions in manifests, by other names that people type."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Resolution:
 
     @property
     def warnings(self) -> Iterator[str]:
-        """Yield a warning if the answer is an older release, and one if it is a refused artifact."""
+        """Yield a warning if the answer is an older release, and a warning if the artifact is refused."""
         own, ref = self.located.version, self.located.ref
         others = (item.version for item in self.outcome.rejected if item.artifact)
         if newer := next((other for other in others if other.precedence > own.precedence), None):
@@ -65,7 +65,7 @@ class Resolution:
             yield f"warning: {self.artifact.path} of {ref} is refused: it lost too much; --certified leaves it out"
 
     def to_json(self) -> dict[str, Any]:
-        """The document that `reg resolve --json` prints."""
+        """Return the document that `reg resolve --json` prints."""
         artifact, rollout = self.artifact.to_json(), self.rollout
         is_by_rollout = rollout is not None and rollout.manifest == self.located.entry.manifest
         deltas = [{**delta.to_json(), "url": url} for delta, url in self.deltas]
@@ -83,7 +83,7 @@ class Resolution:
 
 
 class NoAnswerError(NotFoundError):
-    """No artifact answers a query; `outcome` has the reason for each artifact."""
+    """No artifact matches a query. `outcome` has the reason for each artifact."""
 
     def __init__(self, ref: Ref, outcome: ResolveOutcome, query: Query) -> None:
         artifacts = [item for candidate, _ in outcome.looked_at for item in candidate.summary.artifacts]
@@ -96,7 +96,7 @@ class NoAnswerError(NotFoundError):
         super().__init__(f"no artifact of {ref} answers the query", nearest)
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `Resolution.to_json` without an artifact."""
+        """Return the document of `Resolution.to_json` without an artifact."""
         nothing = dict.fromkeys(("version", "manifest", "size", "artifact"))
         rejected = [rejection.to_json() for rejection in self.outcome.rejected]
         return {"name": self.name, **nothing, "files": [], "rejected": rejected}
@@ -113,9 +113,9 @@ def resolve(
 ) -> Resolution:
     """Pick one artifact with the companions that it needs, and check its version; see `docs/resolve.md`.
 
-    `reader` is a `checked_reader`. With `verify`, the index file must not contradict the manifest of the version. `seed` is
-    a device's random text; without one, the device takes part in no rollout. Raise NoAnswerError, with all reasons, if no
-    artifact matches, and the errors of `check_version_trust`.
+    `reader` is a `checked_reader`. `verify`: the index file must not contradict the manifest of the version. `seed` is a
+    device's random text (None: the device takes part in no rollout). Raise NoAnswerError, with all reasons, if no artifact
+    matches; and the errors of `check_version_trust`.
     """
 
     def read(log: Log) -> Resolution:
@@ -140,8 +140,8 @@ def check_version_trust(
     """Raise IntegrityError if the trust file demands a signature that a version lacks. Raise GateError if the ref names
     a governed channel whose version was not promoted or fails the policy.
 
-    `index` is the index file in which the version was found, if it was read already. With `look_for_policy`, the policies
-    of a remote are read even if the remote is not known to have any; this costs one more request.
+    `index` is the index file with the version, if it was read already. `look_for_policy`: ask a remote for policies even if
+    it is not known to have policies, by one more request.
     """
     trust, registry = trust_if_any(), reader.registry_id
     if trust and any(need.versions for need in trust.required(registry, located.name)):
@@ -214,7 +214,7 @@ def resolve_in(
 
 
 def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
-    """The contracts of a version's artifacts, each once. Raise NotFoundError if no contract is recorded."""
+    """Return the contracts of a version's artifacts, each once. Raise NotFoundError if no contract is recorded."""
 
     def read(log: Log) -> tuple[Digest, ...]:
         located = log.find(ref)
@@ -229,14 +229,14 @@ def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
 
 @dataclass(frozen=True)
 class DeviceCoverage:
-    """The answer for a device or, with `member`, for a pipeline's member on the device."""
+    """The resolution for a device; with `member`, of this member of a pipeline."""
 
     device: "Device"
     answer: Resolution | NoAnswerError
     member: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `reg resolve --json` with the device's name, and without the model's name and the URLs."""
+        """Return the document of `reg resolve --json`, with the device's name, without the model's name and URLs."""
         answer = self.answer.to_json()
         keys = ("version", "manifest", "size", "artifact", "rejected", "rollout")
         member = {} if self.member is None else {"member": self.member}
@@ -246,7 +246,7 @@ class DeviceCoverage:
 def coverage(
     reader: RegistryReader, ref: Ref, query: Query, devices: "Sequence[Device]"
 ) -> list[DeviceCoverage]:
-    """Read the index file once and resolve for each device, in order; for a pipeline, resolve each member.
+    """Resolve a query for each device, in order, with the index file read once; for a pipeline, resolve each member.
 
     Raise the errors of `check_version_trust`.
     """

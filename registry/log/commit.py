@@ -1,10 +1,10 @@
 """Change a model's log by compare-and-swap, and decide again after a lost race. Delete unneeded blobs while others push.
 
-A push and a collector, which deletes the blobs that no log refers to, need no common clock. The pusher reads the log's
-**head**, leaves an **intent**, reads the **condemned** keys, makes sure that its **blobs** are under keys that nobody
-condemned, and replaces the index file that it read. The collector **condemns** keys under its own name, then reads the
-**intents** of pushes and settles each intent, then reads the **logs**, then **deletes** the keys that no log refers to, and
-only then removes its condemnation. `docs/format.md` has the rule and its proof.
+A collector deletes the blobs that no log refers to. A push and a collector need no common clock. The pusher reads the
+**head** of the log, writes a note (its **intent**), reads the notes with **condemned** keys, makes sure that its **blobs**
+are under other keys, and replaces the index file that it read. The collector writes a note that **condemns** keys, then
+reads the **intents** and waits for their pushes, then reads the **logs**, then **deletes** the condemned keys that no log
+refers to, and only then removes its note. `docs/format.md` has the rule and its proof.
 """
 
 import random
@@ -51,21 +51,21 @@ from onnxreg.schema.signing.dsse import SignLine, sign_line
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
 PUSH_WAIT_SECONDS = 60.0
-"""Seconds that a collector waits for a push that may still run, before it makes the push start over."""
+"""Seconds for which a collector waits for a push that may still run. Then it makes the push start over."""
 
 Change = Callable[[Log], Collection[Digest] | None]
 """A function that appends events and their documents to a log, and returns the other blobs that the events refer to;
-None if there is nothing to do.
+None if nothing is to be done.
 
-The function runs again on a fresh log after each lost race, so it must decide from the log alone.
+After each lost race, the function runs again on a fresh log, so it must decide from the log alone.
 """
 
 Bring = Callable[[Collection[Digest]], None]
-"""A function that puts the missing blobs, given by digest, into the push."""
+"""A function that gets the digests of missing blobs and puts these blobs into the push."""
 
 
 def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
-    """Read a model's log in order to change it; a new model's log is empty, and the log of a mirror refuses events.
+    """Read a model's log in order to change it. A new model has an empty log. The log of a mirror refuses events.
 
     New lines are signed if a key is configured. `more` may have manifests that `remote` does not have yet.
     """
@@ -75,7 +75,7 @@ def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
 
 
 def line_signer(registry: str) -> SignLine | None:
-    """Return the function that signs a registry's new lines; None if no key is configured. Its first call unlocks the key."""
+    """Return a function that signs a registry's new lines, by the configured key, if any. Its first call unlocks the key."""
     if not environment.read("REG_SIGNING_KEY"):
         return None
     from onnxreg.registry.signing import signing_key
@@ -92,10 +92,10 @@ def commit(
     bring: Bring | None = None,
     first: Log | None = None,
 ) -> Log:
-    """Apply `change` to the model's log and publish it with every blob that it refers to.
+    """Apply `change` to the model's log, publish the log with every needed blob, and return the changed log.
 
-    `first` is the result of `load_own`, if the log was read already. Return the changed log. Raise ConflictError if the
-    change contradicts the log; NotFoundError if a blob is missing and there is no `bring`.
+    `first` is the result of `load_own`, if the log was read already. `bring` fetches missing blobs. Raise ConflictError if
+    the change contradicts the log; NotFoundError if a blob is missing and `bring` is None.
     """
     lost = LostRaceError("")
     with _intents(remote) as intents:
@@ -107,7 +107,7 @@ def commit(
             except MissingBlobError as error:
                 if remote.read_index(name) == log.index:
                     raise
-                lost = LostRaceError(error.message)  # a collector freed what the log no longer names
+                lost = LostRaceError(error.message)  # a newer log needs the blob no more
                 continue
             if digests is None:
                 remote.confirm(name)
@@ -130,7 +130,7 @@ def commit(
 
 
 def _announce(remote: RegistryStore, push: Push, name: str) -> str:
-    """Leave an intent under a unique name, so that a collector never confuses it with a later intent."""
+    """Write an intent with a unique name, so that a collector never confuses it with a later intent; return the name."""
     note = f"{push.id}-{secrets.token_hex(8)}"
     remote.add_note("intents", note, canonical.encode({"name": name}))
     return note
@@ -138,7 +138,7 @@ def _announce(remote: RegistryStore, push: Push, name: str) -> str:
 
 @contextmanager
 def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
-    """Announce a change to a model's log while the block runs, so that a collector waits for the change or fences it."""
+    """A context whose block changes a model's log: an intent makes collectors wait for the change, or fence it."""
     with _intents(remote) as intents:
         intents.append(_announce(remote, push, name))
         yield
@@ -146,7 +146,7 @@ def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
 
 @contextmanager
 def _intents(remote: RegistryStore) -> Iterator[list[str]]:
-    """Yield a list for intents, and remove these intents at the end. After an error, errors of the removal are ignored."""
+    """A context with a list of intents, which are removed at the end. After an error, errors of the removal are ignored."""
     intents: list[str] = []
     try:
         yield intents
@@ -164,7 +164,7 @@ def _retract(remote: RegistryStore, intents: list[str], keep: int = 0) -> None:
 
 
 def read_condemned(remote: RegistryStore) -> set[BlobKey]:
-    """The keys that a collector may be about to delete, except keys that only a certainly dead collector condemned."""
+    """Return the keys that a collector may be about to delete. Notes of certainly dead collectors do not count."""
     notes = remote.notes("condemned")
     lines = [data for note, data in notes.items() if remote.is_alive(note) is not False]
     keys = (BlobKey.of_path(path) for data in lines for path in data.decode(errors="replace").split())
@@ -180,7 +180,7 @@ def check_tombstones(log: Log, digests: Iterable[Digest]) -> None:
 
 
 def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | None) -> None:
-    """Make sure that every blob is in the push, or in the registry under a key that nobody condemned."""
+    """Make sure that every blob is in the push, or in the registry under a key that no collector condemned."""
     check_tombstones(log, [*digests, *log.documents])
     for blob in log.blobs:
         push.put(BytesIO(blob))
@@ -193,7 +193,7 @@ def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | No
 
 @dataclass(frozen=True)
 class CollectResult:
-    """The result of a collection: the blobs `freed` (or to free), with sizes in bytes; `fenced` counts restarted pushes."""
+    """The result of a collection: deleted blobs with sizes in bytes; the numbers of blobs kept and of pushes restarted."""
 
     freed: dict[BlobKey, int]
     in_use: int
@@ -207,7 +207,7 @@ class CollectResult:
 def collect(
     remote: RegistryStore, only: Collection[Digest] | None = None, patience: float = PUSH_WAIT_SECONDS
 ) -> CollectResult:
-    """Delete the blobs that no model refers to. With `only`, blobs outside `only` stay.
+    """Delete the blobs that no model refers to; with `only`, just blobs with these digests.
 
     Wait up to `patience` seconds for pushes that run meanwhile, then make them start over. If a log or manifest cannot be
     read, its references are unknown: delete nothing, and raise IntegrityError or NotFoundError.
@@ -233,16 +233,16 @@ def collect(
 
 
 def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> CollectResult:
-    """Return the blobs that `collect` would delete if each log were changed as `assume` changes it in memory."""
+    """Return the blobs that `collect` would delete. `assume` first changes each log in memory, to ask what would follow."""
     live, sizes = referred(remote, {}, assume), blob_keys(remote, to_delete=True)
     doomed = _without(sizes, live)
     return CollectResult(doomed, len(sizes) - len(doomed))
 
 
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
-    """Return the document of `reg du --json`. For each model (without `names`: all) it has the numbers of `versions` and
-    `blobs` that are here, the `bytes` of these blobs, and how many bytes are `unique` to the model or `shared`.
-    NotFoundError for an unknown name, IntegrityError for a bad log.
+    """Return the document of `reg du --json`: for each model (no `names`: all models) the numbers of present `versions` and
+    `blobs`, the `bytes` of these blobs, and how many of these bytes are `unique` to the model or `shared` with others.
+    NotFoundError for an unknown name, IntegrityError for a damaged log.
     """
     sizes: Counter[Digest] = Counter()
     keys = blob_keys(remote)
@@ -273,9 +273,9 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 
 
 def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
-    """Every key of a blob, with the blob's size in bytes.
+    """Return the key of every blob in the registry, with the blob's size in bytes.
 
-    With `to_delete`, raise IntegrityError if a path in `index/` is not a model's index file, since a model may be hidden.
+    `to_delete`: raise IntegrityError if a file in `index/` is not a model's index file, since it may hide a model's needs.
     """
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():
@@ -298,7 +298,7 @@ def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) 
 
 
 def settle(remote: RegistryStore, push: Push, patience: float) -> int:
-    """Wait for each push that may not have seen the condemnation. Fence those that take too long; return their number."""
+    """Wait up to `patience` seconds for the pushes that have intents. Fence slower pushes, and return their number."""
     fenced, deadline = 0, time.monotonic() + patience
     for intent, data in remote.notes("intents").items():
         if _outlasts(remote, intent, deadline):
@@ -309,7 +309,7 @@ def settle(remote: RegistryStore, push: Push, patience: float) -> int:
 
 
 def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
-    """Return True if a push is still announced at the deadline, unless its process is certainly dead."""
+    """Wait for a push. True if its intent still exists at the deadline; False if it ended, or its process certainly did."""
     pause = 0.01
     while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
         if time.monotonic() >= deadline:
@@ -320,7 +320,7 @@ def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
 
 
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
-    """Add a line to the log of the model that an intent names, so that a push that read the log before cannot commit."""
+    """Make a push start over: add a line to the log that its intent names, so that its compare-and-swap fails."""
     damaged = f"an intent in {note_path('intents', '')} cannot be read"
     with about(damaged, IntegrityError, "if no push is under way, remove the file, then collect again"):
         intent_document = canonical.convert(canonical.decode(data, "it"), dict[str, str], "it")
@@ -334,20 +334,20 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
 
 
 def _clear_dead(remote: RegistryStore) -> None:
-    """Remove the condemnations of certainly dead collectors; only its collector may remove any other condemnation."""
+    """Remove the notes of certainly dead collectors. Any other note may be removed only by its collector."""
     for note in remote.notes("condemned"):
         if remote.is_alive(note) is False:
             remote.remove_note("condemned", note)
 
 
 References = dict[str, tuple[str | None, frozenset[Digest]]]
-"""For each model, the token of the index file that was read last, and the blobs that its log refers to."""
+"""For each model, the token of the index file that was last read, and the blobs to which the log refers."""
 
 
 def referred(
     remote: RegistryStore, earlier: References, assume: Callable[[Log], None] = lambda log: None
 ) -> set[Digest]:
-    """All blobs that some model needs now. A log in `earlier` is read again only if its index file changed.
+    """Return all blobs that a model needs now. A log in `earlier` is read again only if its index file changed.
 
     Raise IntegrityError or NotFoundError if a document cannot be read.
     """

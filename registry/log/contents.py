@@ -1,7 +1,7 @@
-"""The contents of versions as published, the artifacts that a registry holds or a user selects, and the blobs of a log.
+"""The published contents of versions, the artifacts that a registry has or a user selects, and the blobs of a log.
 
-A registry may hold only some artifacts of a version (`reg pull --format`), with their sidecars and the
-companions that all artifacts share. Artifacts are named by path; None means all artifacts.
+A registry may have only some artifacts of a version (`reg pull --format`), with their sidecars and the companions that
+all artifacts share: the *held* artifacts. They are given by path; None means all artifacts.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ArtifactPaths = tuple[str, ...] | None
 
 
 class Selection(NamedTuple):
-    """A choice of artifacts by format (empty: any), precision (None: any) and member of a family (empty: any). If `paths` is
-    not empty, it chooses exactly the artifacts at these paths.
+    """A choice of artifacts: by format (empty: any), precision (None: any) and member of a family (empty: any); or by path,
+    if `paths` is not empty.
     """
 
     formats: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ EVERYTHING = Selection()
 
 
 def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...]:
-    """The paths of a member's artifacts. Raise NotFoundError if the member does not exist, or has no artifacts."""
+    """Return the paths of a member's artifacts. NotFoundError if the member does not exist, or has no artifact."""
     family = manifest.model_family
     if family is None:
         raise NotFoundError(f"{ref} is not a family: it has no members", "leave --member out")
@@ -87,7 +87,7 @@ def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...
 
 
 def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
-    """The artifacts at the held paths. Raise IntegrityError if the manifest has no artifact at a path."""
+    """Return the artifacts at these paths (None: all). IntegrityError if the manifest has no artifact at a path."""
     if paths is None:
         return list(manifest.artifacts)
     if unknown := set(paths) - {item.path for item in manifest.artifacts}:
@@ -99,7 +99,7 @@ def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
 def selected_artifacts(
     manifest: Manifest, paths: ArtifactPaths, selection: Selection, ref: str
 ) -> list[Artifact]:
-    """The selected artifacts; without a selection, all held ones. Raise NotFoundError if a selected one is not held."""
+    """Return the selected artifacts, by default all held artifacts (`paths`). NotFoundError if one of them is not held."""
     present = held_artifacts(manifest, paths)
     if not selection:
         return present
@@ -111,32 +111,32 @@ def selected_artifacts(
 
 
 def held_files(manifest: Manifest, paths: ArtifactPaths) -> Iterator[FileEntry]:
-    """Every held file of a version except the manifest; the companions come last."""
+    """Yield the files of a version's held artifacts (`paths`), then the companions; the manifest is left out."""
     for artifact in held_artifacts(manifest, paths):
         yield from artifact.all_files()
     yield from manifest.files
 
 
 def download_files(manifest: Manifest, artifact: Artifact) -> list[FileEntry]:
-    """The files that a device downloads for an artifact: the artifact's own, and all companions except evidence."""
+    """Return the files that a device downloads for an artifact: its own files, and all companions except evidence."""
     return [*artifact.all_files(), *(entry for entry in manifest.files if entry.role not in EVIDENCE)]
 
 
 def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
-    """The union of these sets of artifact paths; in each, None means all artifacts."""
+    """Return the union of sets of artifact paths (None: all artifacts)."""
     every = {item.path for item in manifest.artifacts}
     paths = {path for part in parts for path in (every if part is None else part)}
     return None if paths >= every else tuple(sorted(paths))
 
 
 def present_paths(log: Log, version: Version) -> ArtifactPaths:
-    """The artifacts of a version that the log's registry holds; () if the registry lacks the version's files."""
+    """Return the artifacts of a version that the log's registry has (None: all; (): the version or its files are absent)."""
     entry = log.versions.get(version)
     return () if entry is None or entry.gone is not None else entry.held
 
 
 def check_held(source: Log, destination: Log, version: Version, selection: Selection) -> None:
-    """Raise NotFoundError if some selected artifact is held neither by the source nor by the destination."""
+    """Raise NotFoundError if neither the source nor the destination has a selected artifact."""
     offered, present = source.versions[version].held, present_paths(destination, version)
     if offered is None or present is None:
         return
@@ -154,7 +154,7 @@ def _listed(artifacts: Iterable[Artifact]) -> str:
 
 
 class Reference(NamedTuple):
-    """A blob that a model needs: its digest, its size in bytes if a document states it, and a label."""
+    """A blob that a model needs: its digest, its size in bytes (if a document states it), and a label for messages."""
 
     digest: Digest
     size: int | None
@@ -162,12 +162,12 @@ class Reference(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The part of the label after the version: the blob's path or kind."""
+        """The last part of the label, after model and version: the blob's path or kind."""
         return self.label.partition(" ")[2]
 
 
 def documents(log: Log) -> Iterator[Reference]:
-    """The blobs of a log's history: segments, checkpoint, manifests, statements, evidence, blobs of optional events.
+    """Yield the blobs of a log's history: segments, checkpoint, manifests, statements, evidence, blobs of optional events.
 
     The manifest of an expired or purged version is included, unless the manifest itself was taken down.
     """
@@ -200,12 +200,12 @@ def documents(log: Log) -> Iterator[Reference]:
 
 
 def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
-    """The versions that were not given up: their files, or the files of their held artifacts, must be present."""
+    """Yield the versions that did not expire and were not taken down: their held files must be present."""
     return ((version, entry) for version, entry in log.versions.items() if entry.gone is None)
 
 
 def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference]:
-    """The blobs of a version's held files, and of the operator sets that its summary names, each blob once."""
+    """Yield the blobs of a version's held files, and the operator sets in its summary, each blob once."""
     manifest, ref = log.manifest(version), f"{log.name}:{version}"
     entries = held_files(manifest, entry.held)
     blobs = {file.digest: Reference(file.digest, file.size, f"{ref} {file.path}") for file in entries}
@@ -223,9 +223,9 @@ def references(log: Log) -> Iterator[Reference]:
 
 @dataclass(frozen=True)
 class Release:
-    """A version with its manifest and the manifest's exact bytes `data`; `new` is true if this call published the version.
+    """A version with its manifest, and the manifest's exact bytes `data`. `new`: the call that returns it published it.
 
-    `held` are the paths of the artifacts that the registry has (None: all), `states` the states of all artifacts, `index` is
+    `held` has the paths of the artifacts that the registry has (None: all), `states` the states of all artifacts; `index` is
     the index file that was read. Only publishing sets `yank` (the version's yank) and `newer` (a newer version, if any).
     """
 
@@ -243,7 +243,7 @@ class Release:
 
     @classmethod
     def of(cls, log: Log, version: Version, entry: VersionEntry) -> Release:
-        """The release of a version of a log. Raise IntegrityError or NotFoundError if its manifest cannot be read."""
+        """Make the release of a version in a log. IntegrityError or NotFoundError if the manifest cannot be read."""
         manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
         timed = log.state.speeds.get(entry.manifest, {})
         states = artifact_states(manifest, entry.attested, log.state.refused, timed)
@@ -268,7 +268,7 @@ def read_version(reader: RegistryReader, ref: Ref) -> Release:
 
 
 def kept_manifest(log: Log, version: Version) -> Manifest | None:
-    """The manifest of a version; None if it was deleted with the version's files."""
+    """Read the manifest of a version; None if it was deleted together with the version's files."""
     try:
         return log.manifest(version)
     except MissingBlobError:
@@ -278,7 +278,7 @@ def kept_manifest(log: Log, version: Version) -> Manifest | None:
 
 
 def read_history(log: Log, limit: int) -> list[HistoryEntry]:
-    """Read the newest versions of a model, newest first; the log's chain is verified."""
+    """Read the newest `limit` versions of a model, the newest first; the log's chain is verified."""
     from onnxreg.schema.compare.version_history import HistoryEntry, HistoryRow
 
     lines, state, records = list(log.lines()), log.state, []

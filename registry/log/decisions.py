@@ -1,4 +1,4 @@
-"""Decisions about versions, such as `tag`, `yank` and `purge`: each appends events to the log, if any are needed.
+"""Decisions about versions, such as `tag`, `yank` and `purge`. A decision appends events to the log, if it changes anything.
 
 Events also record the deltas of a version. When a version loses its files, deltas from and to the version are withdrawn.
 """
@@ -25,11 +25,11 @@ from onnxreg.schema.log.state import newest_of
 
 EventType = TypeVar("EventType", bound=Event)
 MAX_BLOBS_PER_PURGE = 500
-"""Most blobs that one purge event names, because a line of the log has a bounded length."""
+"""The most blobs in one purge event: the length of a log line is limited."""
 
 
 class DecisionResult(NamedTuple):
-    """The version that a decision is about, True if an event was appended, and `others` that the decision affects."""
+    """The version that a decision is about; True if an event was appended; and other versions that the decision affects."""
 
     target: LocatedVersion
     is_logged: bool
@@ -38,9 +38,9 @@ class DecisionResult(NamedTuple):
 
 @dataclass(frozen=True)
 class Decisions:
-    """Append decisions of `actor` to the logs of one registry. Each log is read once, and again after a lost race.
+    """Appends decisions of `actor` to the logs of one registry. Each log is read once, and again after a lost race.
 
-    `remember` is called with the registry, the model's name and the index file that was written.
+    `remember` is called with the registry, the model's name and the written index file.
     """
 
     store: RegistryStore
@@ -59,7 +59,7 @@ class Decisions:
         return DecisionResult(target, self._append(log, [event]))
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
-        """Remove a channel and return the version that it held. Raise NotFoundError if the channel does not exist."""
+        """Remove a channel and return its version. Raise NotFoundError if the channel does not exist."""
         log = self._open(name)
         current = log.channel(channel)
         event = events.Untag(**stamp(name, self.actor, reason), tag=channel, expects=current.manifest)
@@ -67,8 +67,8 @@ class Decisions:
         return current.version
 
     def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
-        """Stop all versions with this version's manifest from being resolved, except by digest; `undo` takes their yanks
-        back. Raise InputError if the ref names no version, so that the newest version is never yanked by accident.
+        """Yank a version, and all versions with the same manifest: they resolve no more, except by digest. `undo`: take the
+        yanks back. InputError if the ref names only the model, so that nobody yanks the newest version by accident.
         """
         log, target = self._locate(ref)
         manifest, yanks = target.entry.manifest, target.entry.yanks
@@ -88,8 +88,8 @@ class Decisions:
     def drop(
         self, ref: Ref, left: Callable[[LocatedVersion], bool], reason: str | None = None
     ) -> DecisionResult:
-        """Take back a version that never left this registry, so that its number can be used again. Raise ConflictError if it
-        came from another registry, if `left` says that it was copied, or if it is in a channel, pinned, yanked or evaluated.
+        """Remove a version that never left this registry, so that its number can be used again. ConflictError if the version
+        came from elsewhere, was copied (`left` returns True), is in a channel, or is pinned, yanked or evaluated.
         """
         log, target = self._locate(ref)
         line = next(log.lines(target.entry.seq - 1))
@@ -106,9 +106,9 @@ class Decisions:
         reason: str | None = None,
         verdict: tuple[Digest, str] | None = None,
     ) -> DecisionResult:
-        """Record a statement about a version; the statement becomes a blob. A repeated call changes nothing.
+        """Record a statement about a version as a blob and an event. A repeated call changes nothing.
 
-        An evaluation needs a `verdict`: the artifact's digest and its state. A benchmark's speeds get an event of their own.
+        An evaluation needs a `verdict`: the artifact's digest and state. A benchmark gets a second event, with its speeds.
         """
         log, target = self._locate(ref)
         artifact, state = verdict or (None, None)
@@ -142,10 +142,10 @@ class Decisions:
         return DecisionResult(target, bool(self._decide(log, decide)))
 
     def expiry(self, log: Log, keep: int) -> list[events.Expire]:
-        """The events that expire a model's versions except the `keep` newest releases, in the order of publication.
+        """Make the events that expire all versions of a model except the `keep` newest releases, in order of publication.
 
-        These stay too: at most `keep` pre-releases above the newest release, pinned versions, and versions of channels. A
-        yanked version does not count, but stays if it would be kept without its yank. Raise InputError if `keep` < 1.
+        Also kept are at most `keep` pre-releases above the newest release, pinned versions, and versions of channels. A
+        yanked version is not counted, but kept if it would be kept without its yank. Raise InputError if `keep` < 1.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"
@@ -160,7 +160,7 @@ class Decisions:
         return [self._about(events.Expire, target, f"--keep-versions {keep}") for target in targets]
 
     def expire(self, keep: int) -> list[Ref]:
-        """Let old versions of every model expire, and return these versions; see `expiry`."""
+        """Let old versions of every model expire (see `expiry`), and return the expired versions."""
         decide = partial(self.expiry, keep=keep)
         record = [event for name in list(self.store.names()) for event in self._decide(name, decide)]
         return [Ref(event.name, str(event.version)) for event in record]
@@ -170,8 +170,8 @@ class Decisions:
     ) -> tuple[list[Ref], CollectResult]:
         """Let all but the newest `keep` releases of each model expire (None: keep all), then delete unreferenced blobs.
 
-        Returns the expired versions and the deleted blobs; `dry_run` returns the same, but changes nothing. The caller must
-        first check that no log went back in time.
+        Return the expired versions and the deleted blobs; `dry_run` returns the same, but changes nothing. The caller must
+        first check that no log lost lines: the lost lines may need blobs.
         """
         store, expired = self.store, list[Ref]()
         if not dry_run:
@@ -191,10 +191,10 @@ class Decisions:
         return expired, survey(store, assume)
 
     def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:
-        """Take versions down: the log may never again refer to the blobs that only these versions use.
+        """Take versions down: the blobs that only these versions use can never come back into the model.
 
-        Return the versions, these blobs, and the other versions that share files with them. Shared files stay, unless `refs`
-        names the other versions as well. Raise ConflictError if a version is taken down already.
+        Return the versions, these blobs, and other versions that share files with them. Shared files stay, unless `refs` has
+        the other versions too. Raise ConflictError if a version is taken down already.
         """
         logs = {name: self._open(name) for name in sorted({ref.name for ref in refs})}
         targets: dict[Ref, LocatedVersion] = {}
@@ -220,7 +220,7 @@ class Decisions:
                 part = tuple(blobs[start : start + MAX_BLOBS_PER_PURGE])
                 record.append(self._about(events.Purge, target, reason, blobs=part))
         for event in record:
-            logs[event.name].append(event)  # all of them can be appended, or none is
+            logs[event.name].append(event)  # raises before any log is changed
         for event in record:
             self._append(event.name, [event])
         return list(targets.values()), {digest for event in record for digest in event.blobs}, users
@@ -245,7 +245,7 @@ class Decisions:
         return bool(self._decide(log, lambda _: record))
 
     def _decide(self, log: Log | str, decide: Callable[[Log], Collection[EventType]]) -> list[EventType]:
-        """Append the events that `decide` returns, and return them. `log` is a log that was just read, or a model's name."""
+        """Append the events that `decide` returns to `log` (just read) or to a model's log (by name), and return them."""
         record: list[EventType] = []
 
         def change(log: Log) -> Collection[Digest] | None:
@@ -262,7 +262,7 @@ class Decisions:
 
 
 def _exactly(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
-    """The version that a ref names, even a yanked version. Raise InputError if the ref names only the model."""
+    """Find the version that a ref names, even if yanked. Raise InputError if the ref names only the model."""
     if ref.is_bare:
         raise InputError(f"{ref} does not say which version", f"write {ref.name}:VERSION")
     return log.find(ref, yanked=True, gone=gone)
@@ -276,10 +276,10 @@ def publish_deltas(
     deltas: Collection[Delta],
     actor: str | None,
 ) -> list[Delta]:
-    """Add deltas, whose blobs are in the push, to a version, and return all deltas that the version offers now.
+    """Add deltas, whose blobs are in the push, to a version; return all deltas that the version offers now.
 
-    A new delta replaces an earlier one from the same old file to the same new file. The smallest deltas come first, and
-    at most `MAX_DELTAS` are kept.
+    A new delta replaces an earlier delta with the same old and new file. The smallest deltas come first, and at most
+    `MAX_DELTAS` are kept.
     """
     table: list[Delta] = []
 
@@ -296,7 +296,7 @@ def publish_deltas(
 
 
 def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
-    """Append events that withdraw deltas from or to these versions; return the deltas that these events still offer.
+    """Append events that withdraw deltas from and to these versions; return the tables and deltas that stay on offer.
 
     Deltas from a version are withdrawn too, because such a delta and its new file reveal the old file.
     """
@@ -309,9 +309,9 @@ def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = Non
 
 
 def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
-    """The tables and deltas in the log's events from which somebody could rebuild files of these versions.
+    """Return the tables and deltas of a log from which somebody could rebuild files of these versions.
 
-    All deltas of a lost table count, since their files are unknown. Deltas that another version still offers do not count.
+    All deltas of a lost table are included, since their files are unknown; deltas that another version offers are not.
     """
     blobs: set[Digest] = set()
     for _, event in log.events(Deltas):
@@ -325,19 +325,19 @@ def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
 
 
 def _current(log: Log) -> dict[Version, Deltas]:
-    """For each version that offers deltas, the latest event about its deltas."""
+    """Return the latest event about deltas for each version that offers deltas."""
     latest = {event.version: event for _, event in log.events(Deltas)}
     return {version: event for version, event in latest.items() if event.table is not None}
 
 
 def _remaining(log: Log, event: Deltas, gone: Collection[Version]) -> list[Delta]:
-    """The deltas of an event that may still be offered when these versions are gone."""
+    """Return the deltas of an event that may stay on offer when these versions are gone."""
     deltas = () if event.version in gone else read_deltas(log.fetch, event.table)
     return [delta for delta in deltas if delta.since not in gone]
 
 
 def _offer(log: Log, version: Version, deltas: Iterable[Delta], actor: str | None) -> list[Digest]:
-    """Append the event by which a version offers these deltas (maybe none), and their table; return their digests."""
+    """Append the event by which a version offers these deltas (maybe none), and attach their table; return all digests."""
     sizes = {delta.digest: delta.size for delta in deltas}
     data, named, earlier = encode_table(deltas), list(sizes), _current(log).get(version)
     table = log.attach(data) if named else None

@@ -2,8 +2,8 @@
 
 `Replay` applies events to the tables of a model; a `Log` has the lines, and the state that follows from them.
 
-Sealing: before a 65th line is added to the tail, its 64 lines move into a segment blob, and the tables after these lines
-into the checkpoint blob. Both follow from the log alone, so a replay from the first line gives equal bytes.
+Sealing: when the tail (the lines that are not sealed) has 64 lines, the next line moves them into a segment blob, and the
+tables into the checkpoint blob. Both follow from the log alone, so a replay from the first line gives equal bytes.
 
 Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests. Imports little.
 """
@@ -74,13 +74,13 @@ Fetch = Callable[[Digest], bytes]
 MAX_LISTED_MODELS = 5
 FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg index fetch` brings more"
 PATTERN = frozenset("*?[")
-"""A name with one of these characters is a pattern."""
+"""The characters of a pattern: a text without them is the name of a model."""
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 RESTORE_ADVICE = "restore it from a mirror (reg verify shows more)"
 
 
 class LocatedVersion(NamedTuple):
-    """The version that a ref means, with its entry, and the channel if the ref names one."""
+    """The version that a ref means, with its entry, and the channel (None: the ref names no channel)."""
 
     name: str
     version: Version
@@ -93,7 +93,7 @@ class LocatedVersion(NamedTuple):
 
 
 class StateError(IntegrityError):
-    """Line 1 of an index file, the state, is malformed or contradicts the log."""
+    """The state (line 1 of an index file) is malformed, or contradicts the log."""
 
 
 class MismatchError(IntegrityError):
@@ -101,11 +101,11 @@ class MismatchError(IntegrityError):
 
 
 class Replay:
-    """The tables of a model: events are applied to the tables of a checkpoint, or to empty ones at the first line. No I/O.
+    """The tables of a model, which events change, beginning with a checkpoint or with empty tables. No I/O.
 
-    `versions` has the entries of versions that were not dropped; `recent` has the entries, even of dropped versions, that
-    events since the checkpoint wrote. `tombstones` are blobs that may not come back. `refused` are the artifacts that an
-    evaluation refused, in any version. `speeds` begins with the state's speeds from sealed lines.
+    `versions` has all entries but those of dropped versions; `recent` has the entries that events since the checkpoint
+    changed, even of dropped versions. `tombstones` are blobs that may not come back. `refused` are the artifacts that an
+    evaluation refused, in any version. `speeds` begins with the speeds of the state, if these are from sealed lines.
     """
 
     def __init__(self, name: str, start: Checkpoint, speeds: Speeds | None = None) -> None:
@@ -133,7 +133,7 @@ class Replay:
                 self._expect(event.tag, event.expects)
                 self.channels.pop(event.tag, None)
                 self.rollouts.pop(event.tag, None)
-            case events.Yank() | events.Unyank():  # for every version with that manifest
+            case events.Yank() | events.Unyank():  # for all versions with the manifest
                 for version in self._published(event.manifest):
                     yanks = {*self.versions[version].yanks}
                     if isinstance(event, events.Yank):
@@ -183,7 +183,7 @@ class Replay:
 
     @cached_property
     def _manifests(self) -> dict[Digest, dict[Version, None]]:
-        """For each manifest, the versions that have it, in the order of publication."""
+        """The versions of each manifest, in the order of publication."""
         manifests: dict[Digest, dict[Version, None]] = {}
         for version, entry in self.versions.items():
             manifests.setdefault(entry.manifest, {})[version] = None
@@ -196,9 +196,9 @@ class Replay:
         return versions
 
     def _attest(self, event: events.Attest) -> None:
-        """Record an evaluation's verdict for every version with its manifest, unless an earlier verdict is worse.
+        """Record the verdict of an evaluation for every version with the manifest, unless an earlier verdict is worse.
 
-        A refusal concerns the bytes of an artifact in any manifest, so the manifest need not be published here.
+        A refusal is about an artifact's bytes in any manifest, so it is recorded even if the manifest is not published here.
         """
         artifact, state = event.artifact, event.state
         if artifact is not None and state == "refused":
@@ -223,13 +223,13 @@ class Replay:
         self.speeds[event.manifest] = {artifact: table[artifact] for artifact in newest}
 
     def shown(self) -> list[Version]:
-        """The versions that are always in the state line: the newest ones, those in channels, and those being rolled out."""
+        """The versions that the state line always has: the newest versions, and versions of channels and rollouts."""
         targets = (channel.version for channel in self.channels.values())
         rolled_out = (rollout.to for rollout in self.rollouts.values())
         return sorted({*newest_of(self.versions), *targets, *rolled_out})
 
     def seal(self) -> Checkpoint:
-        """Make the checkpoint of a sealing, and forget the speeds of versions that are not in `shown`."""
+        """Make the checkpoint of a sealing, and drop the speeds of versions that are not in `shown`."""
         manifests = {self.versions[version].manifest for version in self.shown() if version in self.versions}
         self.speeds = {key: table for key, table in self.speeds.items() if key in manifests}
         self.recent.clear()
@@ -251,7 +251,7 @@ class Replay:
         self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
 
     def _give_up(self, event: events.GiveUp) -> None:
-        """Record that a version has no files. ConflictError if a channel holds it; if a pin holds it too, but not for a purge."""
+        """Record that a version lost its files. ConflictError if it is in a channel, or (except for a purge) pinned."""
         entry, ref = self._known(event), f"{self.name}:{event.version}"
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
         if holders:
@@ -298,16 +298,16 @@ class Replay:
 
 
 class Log:
-    """One model's history in memory, and the state that the history leads to.
+    """One model's history in memory, and the state that follows from it.
 
     `state` is line 1 of the index file. The tables of all versions (`versions`, `channels`, `rollouts`, `tombstones`,
-    `refused`) are replayed at their first use, from the checkpoint if lines were sealed. The replay raises IntegrityError
-    if it contradicts the state.
+    `refused`) are computed at their first use, by a replay from the checkpoint if lines were sealed. The replay raises
+    IntegrityError if it contradicts the state.
 
-    `index` is the index file that the log was read from, if any. `tail` are the lines that are not sealed yet, and
-    `summaries` the known summaries of versions. `documents` are small blobs that no store has yet: documents named by new
-    lines, and segments made by sealing. `fetch` reads a blob that a store has (once: see `fetched`), `sign` signs new lines;
-    a `mirrored` log refuses new events. `url` names the registry in errors.
+    `index` is the index file that was read, if any. `tail` are the lines that are not sealed, and `summaries` the known
+    summaries of versions. `documents` are small blobs that no store has yet: documents of new lines, and segments made by
+    sealing. `fetch` reads a stored blob (once: see `fetched`), and `sign` signs new lines; a `mirrored` log refuses new
+    events. `url` is the registry's name in errors.
     """
 
     def __init__(self, registry: str, name: str, fetch: Fetch, url: str = "") -> None:
@@ -352,7 +352,7 @@ class Log:
 
     @classmethod
     def replay(cls, lines: Iterable[LogLine], registry: str, name: str, fetch: Fetch) -> Log:
-        """Make a log from these lines alone, with its state. Raise IntegrityError if a line breaks a rule."""
+        """Make a log, and its state, from lines alone. Raise IntegrityError if a line breaks a rule."""
         log = cls(registry, name, fetch)
         with about(f"the log of {name} cannot be read", IntegrityError, VERIFY_ADVICE):
             for line in lines:
@@ -361,21 +361,21 @@ class Log:
 
     @property
     def state(self) -> State:
-        """Line 1 of the index file. After new lines, computing the state reads the manifests that lack a summary."""
+        """Line 1 of the index file. After new lines it is computed, which reads the manifests that lack a summary."""
         if not self._is_current:
             self._state, self._is_current = self._derive(self._replay, is_new=True), True
         return self._state
 
     @cached_property
     def _replay(self) -> Replay:
-        """The tables of all versions. Raise StateError if the checkpoint and tail do not lead to the state line."""
+        """Replay the tail on the checkpoint. Raise StateError if the resulting tables contradict the state line."""
         replay = self.replay_from(self._state.checkpoint, self.tail)
         if self._derive(replay) != self._state:
             raise self._contradiction
         return replay
 
     def replay_from(self, checkpoint: Digest | None, lines: Iterable[LogLine]) -> Replay:
-        """The tables after these lines, which follow a checkpoint (None: the start). Raise IntegrityError if invalid."""
+        """Replay lines on a checkpoint (None: from the first line), and return the tables. IntegrityError if invalid."""
         with about(f"the log of {self.name} cannot be read", IntegrityError, VERIFY_ADVICE):
             start = Checkpoint()
             if checkpoint is not None:
@@ -390,7 +390,7 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """The state line after a replay. For a missing summary, read the manifest if `is_new`, else raise StateError."""
+        """Compute the state line after a replay. If a summary is missing: read the manifest if `is_new`, else StateError."""
         shown, summaries = replay.shown(), {}
         for version in shown:
             entry, summary = replay.versions.get(version), self.summaries.get(version)
@@ -430,7 +430,7 @@ class Log:
 
     @property
     def versions(self) -> dict[Version, VersionEntry]:
-        """The entry of every version that was not dropped."""
+        """The entries of all versions, except dropped versions."""
         return self._replay.versions
 
     @property
@@ -456,7 +456,7 @@ class Log:
         return self.channels[tag]
 
     def lines(self, since: int = 0, until: int | None = None) -> Iterator[LogLine]:
-        """The lines after line `since`, up to line `until`. Raise IntegrityError at the first break of the chain."""
+        """Yield the lines after line `since`, up to line `until`. Raise IntegrityError where the chain breaks."""
         number = min(since, self.base) // SEGMENT_LINES
         sealed = (read_segment(self.fetch(segment), self.name) for segment in self.segments[number:])
         lines = chain(chain.from_iterable(sealed), self.tail)
@@ -469,17 +469,17 @@ class Log:
                 yield line
 
     def digest_at(self, seq: int) -> Digest:
-        """The digest of a line; for line 0, the digest that line 1 names as its predecessor."""
+        """Return the digest of a line; for line 0, the digest that line 1 has as its predecessor's."""
         return self.head if seq == self.seq else next(self.lines(seq)).prev
 
     def events(self, kind: type[EventType]) -> Iterator[tuple[int, EventType]]:
-        """The events of a kind, oldest first, each with the number of its line."""
+        """Yield the events of a kind, oldest first, each with the number of its line."""
         for line in self.lines():
             if isinstance(line.event, kind):
                 yield line.seq, line.event
 
     def yanks_of(self, versions: Iterable[Version]) -> dict[Version, Yank]:
-        """For each of these versions that is yanked, its first yank that was not taken back."""
+        """Return the first yank in effect of each version, without versions that are not yanked."""
         yanked = {version: yanks for version in versions if (yanks := self.versions[version].yanks)}
         first: dict[Version, Yank] = {}
         for _, event in self.events(Yank) if yanked else ():
@@ -488,9 +488,9 @@ class Log:
         return first
 
     def find(self, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
-        """The version that a ref means. Raise NotFoundError if the version does not exist; unless `yanked`, if it is yanked
-        and the ref has no digest; unless `gone`, if its files expired or were taken down. Raise MismatchError if tag and
-        digest name different manifests.
+        """Find the version that a ref means. NotFoundError if it does not exist; if it is yanked (allowed by `yanked`, or by
+        a digest in the ref); if its files expired or were taken down (allowed by `gone`). MismatchError if tag and digest
+        name different manifests.
         """
         target = self._by_digest(ref.digest) if ref.digest and ref.tag is None else self._by_tag(ref, yanked)
         if target.entry.gone is not None and not gone:
@@ -520,7 +520,7 @@ class Log:
         return LocatedVersion(self.name, version, entry, state.channels.get(ref.tag or ""))
 
     def _by_digest(self, digest: Digest) -> LocatedVersion:
-        """The newest usable version with this manifest; else the newest that has files; else the newest."""
+        """Find the newest version with this manifest, if possible a usable version, else a version with files."""
         entries = {version: entry for version, entry in self.versions.items() if entry.manifest == digest}
         if not entries:
             raise no_version(self.name, f"version with the manifest {digest}", self.versions)
@@ -530,10 +530,10 @@ class Log:
         return LocatedVersion(self.name, version, entry)
 
     def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
-        """The summary of a version, with the verdicts of later evaluations. It comes from the state, else from the manifest.
+        """Return the summary of a version with effective states, from the state or, if it is absent there, the manifest.
 
-        With `member`, the summary must name that member's artifacts. The state names the stages of a pipeline; for other
-        families, only the manifest names the members.
+        With `member`, the summary must name this member's artifacts: the state names only the stages of pipelines, so for
+        other families the manifest is read.
         """
         summary = self.state.summaries.get(target.version)
         has_member = member is None or (summary is not None and bool(summary.members))
@@ -566,11 +566,11 @@ class Log:
         return read_manifest(self.fetch(digest), digest, self.name)
 
     def summarize(self, digest: Digest, member: str | None = None) -> VersionSummary:
-        """The summary of a manifest, without later verdicts. Raise IntegrityError or NotFoundError if it cannot be read."""
+        """Summarize a manifest, without later verdicts. IntegrityError or NotFoundError if it cannot be read."""
         return summarize(self.read_manifest(digest), digest, len(self.fetch(digest)), member=member)
 
     def fetch(self, digest: Digest) -> bytes:
-        """Read a small blob, attached or stored, and check its digest. Raise NotFoundError or IntegrityError."""
+        """Read a small blob, from `documents` or a store, and check its digest. Raise NotFoundError or IntegrityError."""
         data = self.documents.get(digest) or self.fetched.get(digest)
         if data is None:
             data = self.fetched[digest] = self.fetch_stored(digest)
@@ -612,18 +612,18 @@ class Log:
         return line
 
     def attach(self, document: bytes) -> Digest:
-        """Add a document that a new line names, and return its digest; the commit stores the document."""
+        """Add a document of a new line to `documents`, and return its digest. The commit stores the document."""
         digest = Digest.of(document)
         self.documents[digest] = document
         return digest
 
     @property
     def blobs(self) -> list[bytes]:
-        """The blobs that a push of this log must store: documents, and the checkpoint of the last sealing."""
+        """The small blobs that a push of this log must store: `documents`, and the checkpoint of the last sealing."""
         return [*self.documents.values(), *([self._sealed.encode()] if self._sealed else [])]
 
     def encode(self) -> bytes:
-        """The bytes of the index file. Raise HostError as `check_keys` does."""
+        """Return the bytes of the index file. Raise HostError as `check_keys` does."""
         self.check_keys()
         return b"".join(line + b"\n" for line in (self.state.encode(), *(line.raw for line in self.tail)))
 
@@ -657,7 +657,7 @@ def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
 
 
 def read_segment(data: bytes, name: str) -> list[LogLine]:
-    """The lines of a sealed segment. Raise IntegrityError if a line is malformed, or the number of lines is wrong."""
+    """Decode a sealed segment. Raise IntegrityError if a line is malformed, or the number of lines is wrong."""
     if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT_LINES:
         raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT_LINES} lines", REWRITTEN)
     with about(f"the log of {name} cannot be read", IntegrityError):
@@ -667,7 +667,7 @@ def read_segment(data: bytes, name: str) -> list[LogLine]:
 def log_of(
     reader: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader, new: bool = False
 ) -> Log:
-    """The log in an index file. Without a file: an empty log if `new`, else raise NotFoundError with similar names.
+    """Decode the log in an index file. Without a file: an empty log if `new`, else NotFoundError with similar names.
 
     `more` are further readers of the log's blobs.
     """
@@ -689,7 +689,7 @@ def consult(
     index: IndexFile | None = None,
     new: bool = False,
 ) -> Value:
-    """Apply `question` to a model's log (see `log_of`). If a blob is missing, apply it again to a newer log."""
+    """Apply `question` to a model's log (see `log_of`). If a blob is missing, apply it to a newer log, if there is one."""
     return read_consistently(
         reader, name, lambda file: question(log_of(reader, name, file, *more, new=new)), index
     )
@@ -701,7 +701,7 @@ def load(reader: RegistryReader, name: str, *more: BlobReader, index: IndexFile 
 
 
 def open_log(reader: RegistryReader, name: str) -> Log:
-    """Open a model's log. Its state is checked only when a table of all versions is first used. See `log_of`."""
+    """Open a model's log (see `log_of`). Its state is checked only when a table of all versions is first used."""
     return log_of(reader, name, reader.read_index(name))
 
 
@@ -715,10 +715,10 @@ def read_consistently(
     read: Callable[[IndexFile | None], Value],
     index: IndexFile | None = None,
 ) -> Value:
-    """Read a model's index file and blobs that it names; start again if a blob is missing and the index file changed.
+    """Apply `read` to a model's index file. If a blob is missing and the index file has changed, apply it to the new file.
 
-    A collector may delete blobs that the newest index file does not name (a replaced checkpoint, the manifest of a
-    dropped version) while a reader still uses an older index file.
+    A collector may delete blobs that only an older index file names (a replaced checkpoint, the manifest of a dropped
+    version) while a reader still uses the older file.
     """
     index = index or reader.read_index(name)
     while True:
@@ -731,7 +731,7 @@ def read_consistently(
 
 
 def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
-    """The error for a missing model, with the most similar names. In a copy, it adds that the copy may be incomplete."""
+    """Make the error for a missing model, with similar names; in a copy, with the remark that the copy may be incomplete."""
     is_copy = reader.is_mirror  # NotFoundError if the registry is gone
     location = f"{reader.url}, {named_copy(reader)}" if is_copy else reader.url
     hint = "check the name: that place does not list its models"
@@ -744,7 +744,7 @@ def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names of a registry's models, for the hint of an error."""
+    """List the first of these names, for the hint of an error."""
     if not names:
         return "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
     more = f" and {len(names) - MAX_LISTED_MODELS} more" if len(names) > MAX_LISTED_MODELS else ""
@@ -752,12 +752,12 @@ def listed(names: Sequence[str]) -> str:
 
 
 def named_copy(copy: RegistryReader) -> str:
-    """Name a mirror, an archive or a tracking copy in an error about a missing model."""
+    """Return the words for a mirror, an archive or a remote's local copy in an error about a missing model."""
     return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
 
 
 def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
-    """The sorted names of the models that these names and patterns mean; in a pattern `*` also matches a `/`.
+    """Return the sorted names of the models that match these names and patterns; in a pattern, `*` also matches `/`.
 
     Raise NotFoundError, with similar names, if a pattern matches no model. Plain names are not checked.
     """
@@ -785,7 +785,7 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_
 
 
 def fetcher(*sources: BlobReader) -> Fetch:
-    """A function that reads a blob from the first source with a good copy, local sources first."""
+    """Make a function that reads a blob from the first source with a good copy, local sources first."""
     ordered = sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry))
 
     def fetch(digest: Digest) -> bytes:
@@ -813,7 +813,7 @@ def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
 
 
 def read_deltas(fetch: Fetch, table: Digest | None) -> list[Delta]:
-    """The deltas of a table; none if the table cannot be read, since deltas are optional and `verify` reports damage."""
+    """Read the deltas in a table; [] if it cannot be read, because deltas are optional (and `verify` reports damage)."""
     if table is not None:
         from onnxreg.schema.delta.delta_format import decode_table
 

@@ -1,6 +1,6 @@
 """Stores of a registry: one contract, and a module for each kind of store.
 
-`RegistryReader` is a registry to read, `RegistryStore` is one to write. Only a store with compare-and-swap can be written:
+A `RegistryReader` can be read, a `RegistryStore` also written. Only a store with compare-and-swap can be written:
 a local directory, buckets, fsspec, memory, the Hub. Web servers and archives are read only. Every store passes the tests
 in `tests/conformance`; `open_url` in `remotes.py` picks the store for a URL.
 

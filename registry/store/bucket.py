@@ -4,7 +4,7 @@ The server must support conditional writes; a trial checks this before the first
 created only if its key is unused. A larger blob is uploaded in parts without a condition, and may replace equal bytes.
 
 This module repeats failed requests itself, since the meaning of a failed condition depends on earlier tries; obstore
-repeats only parts of an upload. Users see an obstore error's summary and the server's answer, not its causes.
+repeats only parts of an upload. Of an error of obstore, users see the summary and the server's answer, not the causes.
 """
 
 import re
@@ -50,14 +50,14 @@ PARTS_AT_A_TIME = 2
 MAX_BUFFERED = 1
 """The most large objects that are uploaded at a time. Each needs the memory of `PARTS_AT_A_TIME` + 2 parts."""
 READ_BYTES = 2**18
-"""The least number of bytes in a block that a reader of a large object receives."""
+"""The least size in bytes of the blocks in which a large object is read."""
 MAX_WORKERS = 16
 """The most small requests at a time."""
 HEADS_PER_PAGE = 8
-"""One page of a listing costs as much as this number of requests for single objects."""
+"""The number of requests for single objects that cost as much as one page of a listing."""
 KEYS_PER_PAGE = 1000
 WRITE_PATIENCE = 10
-"""A write may take this many times `REG_READ_TIMEOUT`, the seconds after which a silent server counts as gone."""
+"""The time limit of a write, as a multiple of `REG_READ_TIMEOUT` (seconds after which a silent server counts as gone)."""
 FOREVER_SECONDS = 10 * 86_400
 DOCUMENT_BLOCK_BYTES = 2**14
 Result = TypeVar("Result")
@@ -86,7 +86,7 @@ CAUSES = {
     "BareRedirect": "the bucket is elsewhere",
     "credential provider": "there are no credentials any more",
 }
-"""Causes that make further tries useless: patterns in the text of an obstore error, and what they mean."""
+"""Causes that make further tries useless: patterns for the text of an obstore error, each with its meaning."""
 _STATUS = re.compile(r"\bcode: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
@@ -94,7 +94,7 @@ _REASON = re.compile(r'message: "([^"]{1,100})"|\b(TimedOut|UnexpectedEof|Incomp
 
 
 def translated(failure: str, text: str, is_write: bool) -> RegError:
-    """Turn obstore's text into an error: RefusedError if the server answered; UnansweredError if a new try may succeed."""
+    """Convert the text of obstore's error: RefusedError if the server answered, UnansweredError if a new try may succeed."""
     summary, _, causes = text.partition("\n\nDebug source:")
     status = _STATUS.search(summary)
     if status is not None:
@@ -125,12 +125,12 @@ def is_passing(error: Exception) -> bool:
 
 
 def is_busy(error: Exception) -> bool:
-    """True if the server itself, not a gateway, refused the request, and the next try may succeed."""
+    """True if the server itself, not a gateway, refused the request, and another try may succeed."""
     return isinstance(error, RefusedError) and error.status not in (502, 504) and is_passing(error)
 
 
 def is_absence(error: RefusedError) -> bool:
-    """True if the object does not exist, but its bucket does."""
+    """True if a refusal means that the object does not exist, although its bucket exists."""
     return error.status == 404 and error.reason not in ("NoSuchBucket", "ContainerNotFound")
 
 
@@ -145,14 +145,14 @@ class BucketStore(ObjectStore):
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        """The settings of all clients, read once, since the search for credentials may send requests."""
+        """The settings of all clients. They are read once, since the search for credentials may send requests."""
         return self._location.settings()
 
     def _prove(self) -> None:
         """Try conditional writes before the first write to a bucket. RemoteError if the server ignores the conditions."""
         with self._proving:
             if not self._is_proven:
-                self._is_proven = True  # the trial writes, too
+                self._is_proven = True  # the trial also writes
                 try:
                     endpoint = self._settings.get(self._location.endpoint_setting, "")
                     prove(self, f"{replace(self._location, prefix='').url} {endpoint}")
@@ -167,7 +167,7 @@ class BucketStore(ObjectStore):
 
     @cached_property
     def _writes(self) -> Any:
-        """The client for writes. It sets no limit on silence, since a server is silent while it receives the bytes."""
+        """The client for writes. It has no limit for silence, since a server is silent while it receives bytes."""
         return self._location.client(self._settings, WRITE_PATIENCE * (requests.timeout() or FOREVER_SECONDS))
 
     @cached_property
@@ -215,7 +215,7 @@ class BucketStore(ObjectStore):
         return stream.opened(self._is_absence)
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Return the keys that exist. Each key costs one request, unless a listing of all blobs costs fewer."""
+        """Return the keys that exist, by one request for each key or, if this is cheaper, by a listing of all blobs."""
         key_list = list(keys)
         most_pages = len(key_list) // HEADS_PER_PAGE
         if most_pages and all(key.startswith("blobs/") for key in key_list):
@@ -227,7 +227,7 @@ class BucketStore(ObjectStore):
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def _exists(self, key: str) -> bool:
-        """True if the object exists. A HEAD request asks; if it is refused, a GET decides, whose answer has a message."""
+        """True if the object exists. If a HEAD request is refused, a GET request decides: its answer has a message."""
         try:
             self._token(self._ask(f"looking for {key}", lambda: obstore.head(self._reads, key)))
         except RefusedError as error:
@@ -266,8 +266,8 @@ class BucketStore(ObjectStore):
             self._memory.release()
 
     def _upload(self, key: str, blocks: Iterator[Buffer], length: int) -> None:
-        """Create a large object in parts. IntegrityError if a part was changed on its way. After an error the client removes
-        the uploaded parts, except if only the last `PARTS_AT_A_TIME` parts were still on their way.
+        """Create a large object in parts. IntegrityError if a part was changed in transit. After an error the client removes
+        the uploaded parts, except if only the last `PARTS_AT_A_TIME` parts were still in transit.
         """
         part = max(PART_BYTES, -(-length // MAX_PARTS))
         limits: Any = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_A_TIME}
@@ -277,11 +277,11 @@ class BucketStore(ObjectStore):
         except RefusedError as error:
             if error.reason in GARBLED:
                 raise IntegrityError(error.message) from error
-            if error.reason != "NoSuchUpload" or not self._exists(key):  # else the answer to its end was lost
+            if error.reason != "NoSuchUpload" or not self._exists(key):  # only the last answer was lost
                 raise
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        """See `ObjectStore.swap`. Some servers (Ceph) expect an ETag without quotes: a second try sends it in this form."""
+        """Swap as `ObjectStore.swap` does. Some servers (Ceph) expect an ETag without quotes: a second try omits them."""
         self._prove()
         modes: list[Any] = ["create"]
         if expected is not None:
@@ -297,7 +297,7 @@ class BucketStore(ObjectStore):
         return current is not None and current[0] == data
 
     def _put(self, key: str, data: Buffer, mode: Any) -> bool:
-        """Write an object in one request. False if the condition fails, even because an earlier try wrote the object."""
+        """Write an object in one request. False if the condition `mode` fails, even if an earlier try wrote the object."""
         put = partial(obstore.put, self._writes, key, data, mode=mode, use_multipart=False)
         try:
             self._ask(f"writing {key}", put, is_write=True)
@@ -313,7 +313,7 @@ class BucketStore(ObjectStore):
         list(self._pool.map(self._delete, keys))
 
     def _delete(self, key: str) -> None:
-        """Delete an object. For a blob, an unanswered request is not repeated, since it may still take effect later."""
+        """Delete an object. For a blob, a request without answer is not repeated, since it may still take effect later."""
         passing = is_busy if BlobKey.of_path(key) else is_passing
         try:
             self._ask(f"deleting {key}", partial(obstore.delete, self._writes, key), True, passing)
@@ -342,7 +342,7 @@ class BucketStore(ObjectStore):
         return all(item["path"].startswith(PROBE) for page in self._pages("", 1) for item in page)
 
     def _token(self, meta: Any) -> str:
-        """Return an object's token: the ETag; in Google Cloud Storage generation and ETag. RemoteError without an ETag."""
+        """Return an object's token: its ETag; in Google Cloud Storage, generation and ETag. RemoteError without an ETag."""
         if not meta["e_tag"]:
             raise self._no_server()
         return f"{meta['version']}#{meta['e_tag']}" if self._location.scheme == "gs" else str(meta["e_tag"])
@@ -364,7 +364,7 @@ class BucketStore(ObjectStore):
         is_write: bool = False,
         passing: Callable[[Exception], bool] = is_passing,
     ) -> Result:
-        """Send a request, again after each temporary error. Raise RefusedError or UnansweredError if it fails for good."""
+        """Send a request, again after errors that may pass. Raise RefusedError or UnansweredError if all tries fail."""
 
         def attempt() -> Result:
             check_stop()
@@ -375,7 +375,7 @@ class BucketStore(ObjectStore):
 
     @contextmanager
     def _errors(self, doing: str, is_write: bool = False) -> Iterator[None]:
-        """Turn all errors of a request into RegErrors, even the plain OSError of an upload in parts."""
+        """A context that turns the errors of a request into RegErrors, even the plain OSError of an upload in parts."""
         try:
             yield
         except RegError:
@@ -389,8 +389,8 @@ class BucketStore(ObjectStore):
 
 
 def prove(store: ObjectStore, server: str) -> None:
-    """Try conditional writes before this user's first write to a `server`. RemoteError if the server ignores conditions.
-    Success is recorded in the user's state directory; if the record cannot be written, the next command tries again.
+    """Try conditional writes, before this user's first write to a `server`. RemoteError if the server ignores conditions.
+    Success is recorded in the user's state directory; if the record cannot be written, the next command repeats the trial.
     """
     record = state_directory() / "proven" / Digest.of(server.encode()).hex[:32]
     if record.is_file():
@@ -405,7 +405,7 @@ def prove(store: ObjectStore, server: str) -> None:
 
 
 def cas_faults(store: ObjectStore) -> list[str]:
-    """Try conditional writes on one new object, and return their faults in words; [] if the server did all of them right."""
+    """Try conditional writes on one new object, and return a sentence for each fault; [] if all were right."""
     key = f"{PROBE}{secrets.token_hex(8)}"
     try:
         is_created, is_created_again = store.swap(key, b"first", None), store.swap(key, b"second", None)
@@ -428,7 +428,7 @@ def cas_faults(store: ObjectStore) -> list[str]:
 
 
 def _until_stopped(put: Callable[[], object]) -> None:
-    """Upload in a thread. If the command is stopped, do not wait for the thread: the server may be silent for long."""
+    """Upload in a thread. If the command is stopped, raise without waiting: the server may be silent for a long time."""
     outcome, context = Future[object](), copy_context()
 
     def run() -> None:

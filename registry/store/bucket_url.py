@@ -7,7 +7,7 @@
 
 For S3, botocore finds credentials, endpoint, region and profile as in every AWS client (`AWS_PROFILE`, `~/.aws/config`,
 single sign-on, ...), without a request to S3; options in the URL take precedence. For other services, obstore finds the
-credentials (`GOOGLE_APPLICATION_CREDENTIALS`, ...). InputError for a URL with credentials in it.
+credentials (`GOOGLE_APPLICATION_CREDENTIALS`, ...). A URL with credentials in it is an InputError.
 """
 
 import os
@@ -33,7 +33,7 @@ SCHEMES: dict[str, tuple[str, ...]] = {
 CONNECT_SECONDS = 10
 FLAGS = ("anonymous", "path_style")
 MAX_PREFIX_BYTES = 800
-"""The most bytes of a prefix. A key of S3 has at most 1024 bytes; a model's index file needs up to 213 of them."""
+"""The most bytes of a prefix. A key in S3 has at most 1024 bytes, of which a model's index file needs up to 213."""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 
 
@@ -81,11 +81,11 @@ class BucketUrl:
 
     @property
     def endpoint_setting(self) -> str:
-        """The name of obstore's setting for the address of the server."""
+        """The name of obstore's setting for the server's URL."""
         return "base_url" if self.scheme == "gs" else "endpoint"
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of obstore's client. InputError, HostError or RemoteError if a setting cannot work."""
+        """Return the settings of obstore's client. InputError, HostError or RemoteError if a setting can never work."""
         options = dict(self.options)
         if self.scheme == "s3":
             settings = aws_settings(self.url, self.bucket, options)
@@ -121,7 +121,7 @@ PROFILE_HINT = "check AWS_PROFILE, ~/.aws/config and the URL"
 
 
 def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return arguments for obstore's `S3Store`. InputError if the options can never work, RemoteError without credentials."""
+    """Return arguments for obstore's `S3Store`. InputError for options that never work, RemoteError without credentials."""
     try:
         from botocore import configprovider
         from botocore import session as sessions
@@ -139,7 +139,7 @@ def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str,
     check_endpoint(endpoint, "AWS_ENDPOINT_URL")
     has_path_style = options.get("path_style") == "yes" or "." in bucket
     has_path_style |= dict(profile.get("s3") or {}).get("addressing_style") == "path"
-    with suppress(ValueError):  # an address of a machine cannot have the bucket's name before it
+    with suppress(ValueError):  # before an IP address, no bucket's name is possible
         host = urlsplit(endpoint).hostname
         has_path_style |= host == "localhost" or bool(ip_address(host or ""))
     if not has_path_style:
@@ -169,7 +169,7 @@ def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str,
         }
 
     if options.get("anonymous") != "yes":
-        credentials()  # here their errors are ours
+        credentials()  # errors are converted here
         arguments["credential_provider"] = credentials
     return arguments
 

@@ -1,7 +1,7 @@
 """A registry in a local directory. Writes are durable, and any number of processes may write at once.
 
-The folder `local/` belongs to this machine: locks, catalogs, notes about pushes, and scratch space, from which the next
-command deletes files of killed commands. A large blob is fetched into `local/partial/<64 hex>`, so that a pull can
+The folder `local/` belongs to this machine: locks, catalogs, records of pushes, and scratch directories, which the next
+command deletes if their command was killed. A large blob is fetched into `local/partial/<64 hex>`, so that a pull can
 resume. The resumed pull does not trust these bytes: it hashes them before the blob is added.
 """
 
@@ -61,16 +61,16 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.01
 """Seconds between two tries to take a lock."""
 NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
-"""Error numbers of flock(2) on a file system without locks."""
+"""Error numbers of flock(2) on file systems without locks."""
 NOTICE_SECONDS = 3.0
 """Seconds of waiting for another command after which the user gets a message."""
 MIN_RESUMABLE_BYTES = 2**20
-"""Blobs below this size in bytes are not resumed, but fetched again from the beginning."""
+"""The least size in bytes of a blob whose download is resumed; smaller blobs are fetched again from the beginning."""
 
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock against other processes; the system releases the lock if this process dies."""
+    """A context that has a lock against other processes. If this process dies, the system releases the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = take(path, NOTICE_SECONDS)
     if lock is None:
@@ -84,7 +84,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
-    """Lock a file, created if missing, until `release`; None if another process still holds the lock after `seconds`.
+    """Lock a file, created if missing, until `release`; None if another process still has the lock after `seconds`.
 
     HostError if the file system has no locks, FileNotFoundError if the file can never be created, for example in /proc.
     """
@@ -94,11 +94,11 @@ def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
     try:
         os.close(os.open(path, flags, 0o600))
         if not path.parent.stat().st_mode & stat.S_ISVTX:
-            with suppress(FileNotFoundError):  # another command swept it, and locking makes it again
+            with suppress(FileNotFoundError):  # another command deleted it; locking creates it again
                 share(path)
     except OSError as error:
         if isinstance(error, FileNotFoundError):
-            raise  # of the other errors, locking meets those that matter
+            raise  # locking reports errors that matter
     lock = FileLock(path, poll_interval=POLL_SECONDS, thread_local=False, fallback_to_soft=False)
     try:
         lock.acquire(seconds)
@@ -116,7 +116,7 @@ def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
 
 @contextmanager
 def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
-    """Make a directory for one command's unfinished files, and first remove directories of dead commands."""
+    """A context with a directory for a command's unfinished files. Directories of killed commands are removed first."""
     _sweep(scratch, disk, prefix)
     directory = scratch / f"{prefix}{os.urandom(8).hex()}"
     marker = directory.with_name(f"{directory.name}.lock")
@@ -130,7 +130,7 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
 
 
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
-    """Make renames of dead commands durable, since this command may rely on them; then remove their directories."""
+    """Remove directories of killed commands; first make their renames durable, since this command may rely on them."""
     names = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
     paths = [path for path in scratch.iterdir() if not path.is_symlink()]
     for name in sorted({match[1] for path in paths if (match := names.fullmatch(path.name))}):
@@ -148,7 +148,7 @@ def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
 
 @contextmanager
 def temporary(parent: Path | None = None) -> Iterator[Path]:
-    """Make a private directory for unfinished files, in `parent` if possible, else in TMPDIR; delete it at the end."""
+    """A context with a private directory, in `parent` if possible, else in TMPDIR; it is deleted at the end."""
     from tempfile import gettempdir
 
     base = Path(gettempdir())
@@ -162,11 +162,11 @@ def temporary(parent: Path | None = None) -> Iterator[Path]:
 
 
 MAX_FILE_BYTES = 2**44
-"""The largest file of ext4. For a larger stated size, free space is not checked: the bytes that arrive decide."""
+"""The size of ext4's largest file. If a document states a larger size, free space is not checked before a download."""
 
 
 class StagedBlobs:
-    """The part of a `Push` that receives blobs. `id` is the id of the push, `url` the final place of the blobs."""
+    """The part of a `Push` that receives blobs. `id` is the id of the push, `url` is the registry's, for messages."""
 
     def __init__(self, directory: Path, url: str, disk: Disk | None = None) -> None:
         self.id = os.urandom(8).hex()
@@ -179,7 +179,7 @@ class StagedBlobs:
     def put(
         self, source: BinaryIO, expected: Digest | None = None, hasher: Hasher | None = None
     ) -> tuple[Digest, int]:
-        """See `Push.put`. A given `hasher` also receives the bytes."""
+        """Store a stream as `Push.put` does. A given `hasher` also receives the bytes."""
         temporary = self.directory / os.urandom(8).hex()
         with host_errors(f"writing a blob to {self._url}"):
             try:
@@ -194,7 +194,7 @@ class StagedBlobs:
         return digest, size
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Move a file to a place where nobody else writes, then hash it. A link, or a file that cannot move, is copied."""
+        """Move a file into the staging directory, then hash it. A link, or a file that cannot be moved, is copied."""
         temporary = self.directory / os.urandom(8).hex()
         can_move = is_regular(path) and path.lstat().st_nlink == 1
         try:
@@ -219,8 +219,8 @@ class StagedBlobs:
 
 
 def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: Callable[[int], BinaryIO]) -> int:
-    """Complete a partial download and return its size in bytes. If the bytes are wrong, delete the file and raise
-    IntegrityError. A link, or a file that this user may not write, is removed first: its bytes belong to another user.
+    """Complete a partial download, and return its size in bytes. If the digest is wrong, delete the file and raise
+    IntegrityError. A link, or a file that this user may not write, is removed first, since another user made it.
     """
     is_own = is_regular(path) and path.lstat().st_nlink == 1
     if is_own:
@@ -245,7 +245,7 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: Callable[[i
 
 
 class DirectoryStore(ObjectStore):
-    """The files below `root`. The token of a file is the SHA-256 of its bytes; in a listing it is `FileState.token`."""
+    """The files below `root`. A file's token is the SHA-256 of its bytes; in a listing, it is `FileState.token`."""
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
         self.root = root
@@ -253,8 +253,8 @@ class DirectoryStore(ObjectStore):
         self.url = url or path_text(root)
 
     def open_file(self, key: str) -> BinaryIO:
-        """Open a regular file, unbuffered. A server's store also refuses links. FileNotFoundError if the file is absent."""
-        return open_regular(f"{self.root}/{key}", 0)  # a path takes longer to make than to open
+        """Open a regular file, unbuffered. FileNotFoundError if it is absent. A subclass for servers also refuses links."""
+        return open_regular(f"{self.root}/{key}", 0)  # a Path takes longer to make than to open
 
     def read(self, key: str) -> bytes | None:
         """Return a small file; None if it is absent."""
@@ -313,7 +313,7 @@ class DirectoryStore(ObjectStore):
             return self.swap_from(scratch, key, data, expected)
 
     def swap_from(self, scratch: Path, key: str, data: bytes, expected: str | None) -> bool:
-        """See `swap`. The file has a lock of its own; `scratch` is a directory from `staging`."""
+        """Do `swap` under the file's own lock, with the new file made in `scratch`, a directory from `staging`."""
         lock = self.root / "local" / "locks" / f"{key.replace('/', '~')}.lock"
         with host_errors(f"writing {key} of {self.root}"), exclusive(lock):
             current = self.get(key)
@@ -336,7 +336,7 @@ class DirectoryStore(ObjectStore):
         return temporary
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete files. Before blobs, all logs become durable: after a power cut no log may refer to deleted blobs."""
+        """Delete files. Before blobs are deleted, all logs are made durable: no log may need a blob after a power cut."""
         key_list, index = list(keys), self.root / "index"
         folders = {(self.root / key).parent for key in key_list if BlobKey.of_path(key)}
         with host_errors(f"deleting files of {self.url}"):
@@ -349,7 +349,7 @@ class DirectoryStore(ObjectStore):
             self.disk.sync_directories([path for path in sorted(folders) if path.is_dir()])
 
     def refuse_link(self, path: Path) -> None:
-        """Raise IntegrityError if the path contains a link below the root. The path to the root may contain links."""
+        """Raise IntegrityError if the path contains a link below the root; the path of the root itself may contain links."""
         for ancestor in takewhile(lambda above: above != self.root, (path, *path.parents)):
             if ancestor.is_symlink():
                 raise IntegrityError(
@@ -367,13 +367,13 @@ class DirectoryStore(ObjectStore):
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """Make a directory for one command's unfinished files. Directories of dead commands are removed first."""
+        """A context with a directory for a command's unfinished files. Directories of killed commands are removed first."""
         self.make_scratch()
         with ExitStack() as stack:
             with host_errors(f"writing to {self.root}"):
                 try:
                     directory = stack.enter_context(staging(self.root / "local" / "tmp", self.disk))
-                except FileNotFoundError:  # the end of a command that made no registry here
+                except FileNotFoundError:  # a command ended that made no registry here
                     self.make_scratch()
                     directory = stack.enter_context(staging(self.root / "local" / "tmp", self.disk))
                 set_mode(directory, 0o700)
@@ -402,7 +402,7 @@ class DirectoryRegistry(RegistryStore):
     def create(
         cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None
     ) -> "DirectoryRegistry":
-        """Open a registry, or make an empty one or a mirror. InputError if the directory has files of something else."""
+        """Open a registry; if missing, create it, empty or as a mirror. InputError if the directory has other files."""
         registry = cls(root, disk)
         if not registry.is_there:
             with host_errors(f"making a registry in {root}"):
@@ -417,7 +417,7 @@ class DirectoryRegistry(RegistryStore):
         return registry
 
     def check_not_foreign(self) -> None:
-        """Raise InputError if the directory is neither empty nor a registry. A registry that is just being created is allowed."""
+        """Raise InputError if the directory is neither empty nor a registry, nor a registry that is just being created."""
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
         names = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
@@ -445,7 +445,7 @@ class DirectoryRegistry(RegistryStore):
         return any(folder.st_mode & 0o022 or folder.st_uid != os.geteuid() for folder in folders)
 
     def blob_path(self, digest: Digest) -> Path:
-        """Return the path of a blob's file, under the first key that has the blob; if it is absent, the plain key's path."""
+        """Return the path of a blob's file, under the first key that has it; if the blob is absent, the plain key's path."""
         paths = [self.root / key.path for key in keys_of(digest)]
         return next(filter(is_regular, paths), paths[0])
 
@@ -463,7 +463,7 @@ class DirectoryRegistry(RegistryStore):
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """Make a directory for one command's unfinished files. HostError if only newer builds may write to the registry."""
+        """A context with a directory for a command's unfinished files. HostError if this build is too old to write."""
         if self.is_there:
             check_writer(self.identity, self.url)
         with self.store.staging() as directory:
@@ -520,7 +520,7 @@ class DirectoryRegistry(RegistryStore):
 
 
 class DirectoryPush(StagedBlobs, Push):
-    """One command's push: its unfinished blobs are in a staging directory."""
+    """A push into a directory. Its unfinished blobs are in a staging directory."""
 
     def __init__(self, registry: DirectoryRegistry, directory: Path) -> None:
         super().__init__(directory, registry.url, registry.disk)
@@ -532,7 +532,7 @@ class DirectoryPush(StagedBlobs, Push):
         self._fetched: set[Digest] = set()
 
     def keep_fetched(self) -> None:
-        """Store completely fetched blobs, though nothing refers to them yet, so that the next try need not fetch them."""
+        """After a failure, store the complete blobs, although nothing refers to them: the next try need not fetch them."""
         with self._lock:
             arrived = {digest: path for digest, path in self._staged.items() if digest in self._fetched}
             self._staged = {}
@@ -545,7 +545,7 @@ class DirectoryPush(StagedBlobs, Push):
             lock.release()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
-        """Avoid condemned keys. Blobs that an earlier `publish` placed under them are staged again, if they still exist."""
+        """Avoid condemned keys. Blobs under them from an earlier `publish` of this push are staged again, if they exist."""
         super().avoid(condemned)
         for key in sorted(self._placed & self.condemned):
             self._placed.remove(key)
@@ -558,7 +558,7 @@ class DirectoryPush(StagedBlobs, Push):
         return {digest for digest in digests if digest in staged or self._is_present(digest)}
 
     def _is_present(self, digest: Digest) -> bool:
-        """True if a blob is under a key that is not condemned; an earlier attempt may have avoided the plain key."""
+        """True if a blob is under a key that is not condemned, maybe not under the plain key."""
         usable = [key for key in keys_of(digest) if key not in self.condemned]
         present = next((key for key in usable if is_regular(self._registry.root / key.path)), None)
         if present is None or not self.damaged.isdisjoint(usable):
@@ -602,7 +602,7 @@ class DirectoryPush(StagedBlobs, Push):
             self._placed.update(keys)
 
     def _give_names(self, staged: Mapping[BlobKey, Path], relied: Iterable[BlobKey] = ()) -> None:
-        """Make staged blobs durable under their final names; also the names of `relied` blobs, which existed before."""
+        """Make staged blobs durable under their final names, and the names of blobs that existed before (`relied`)."""
         root = self._registry.root
         targets = [(path, root / key.path) for key, path in staged.items()]
         for directory in {target.parent for _, target in targets}:

@@ -8,7 +8,7 @@ search/catalog.jsonl.gz     the published catalog, which answers searches (docs/
 gc/intents/<note>           a push in progress
 gc/condemned/<note>         keys that a collector is about to delete
 
-`RegistryReader` is a registry to read, `RegistryStore` is one to write. A `RegistryStore` is made from an `ObjectStore`,
+A `RegistryReader` can be read, a `RegistryStore` also written. A `RegistryStore` is made from an `ObjectStore`,
 which can create, compare and swap, list and delete whole objects. `MemoryStore` is the reference. The docstrings of
 protocols are obligations: `tests/conformance` tests that implementations meet them.
 """
@@ -44,17 +44,17 @@ from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID, Version, is_name
 LAYOUT_VERSION = 1
 UPGRADE = "upgrade onnxreg, from where you installed it"
 GENERATIONS = 8
-"""The number of keys that a blob may have. If the blob is not under the plain key, readers try the other keys."""
+"""The number of keys (paths) that a blob may have. If it is not under the plain key, readers try the other keys."""
 Kind = Literal["intents", "condemned"]
-"""The kinds of notes that pushers and collectors leave for each other."""
+"""The kinds of notes that pushers and collectors write for each other."""
 NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
-"""The name of a note: the id of the push that wrote it; in an intent's name the id of the attempt follows."""
+"""The name of a note: the id of the push that wrote it; for an intent, also the id of the attempt."""
 CATALOG = "search/catalog.jsonl.gz"
 """The path of the published catalog."""
 PROBE = "gc/probe-"
-"""The prefix of scratch objects, which the trial of a store before the first write creates and deletes."""
+"""The prefix of the objects that the trial of a store, before the first write, creates and deletes."""
 SPOOL_BYTES = 2 * 2**20
-"""A blob with unknown digest is buffered in memory up to this size in bytes; a larger one is buffered on disk."""
+"""The most bytes of a blob with unknown digest that are buffered in memory. A larger blob is buffered on disk."""
 StoredObject = tuple[bytes, str]
 """The bytes of a small object, and a token: a text that changes with the bytes."""
 Carried = Mapping[str, frozenset[Version]]
@@ -83,12 +83,12 @@ class BlobKey(NamedTuple):
 
 
 def blob_path(digest: Digest) -> str:
-    """The path of a blob's plain key."""
+    """Return the path of a blob's plain key."""
     return f"blobs/sha256/{digest.hex[:2]}/{digest.hex}"
 
 
 def keys_of(digest: Digest) -> list[BlobKey]:
-    """Every key that a blob may have, the plain one first."""
+    """Return every key that a blob may have, the plain key first."""
     return [BlobKey(digest, generation) for generation in range(GENERATIONS)]
 
 
@@ -106,7 +106,7 @@ def note_path(kind: Kind, note: str) -> str:
 
 
 def index_path(name: str) -> str:
-    """The path of a model's index file, or of the registry's log of policies if `name` is `POLICY_LOG`."""
+    """Return the path of a model's index file; for the name `POLICY_LOG`, of the registry's log of policies."""
     return "policy.jsonl" if name == POLICY_LOG else f"index/{name}.jsonl"
 
 
@@ -125,12 +125,12 @@ _SYSTEM_NAME = re.compile(
 
 
 def is_system_path(path: str) -> bool:
-    """True for files that systems and tools (Finder, Explorer, a NAS, NFS, FUSE, git) leave in any folder."""
+    """True for the files that systems and tools (Finder, Explorer, a NAS, NFS, FUSE, git) write into any folder."""
     return any(_SYSTEM_NAME.fullmatch(part) for part in path.split("/"))
 
 
 class Identity(Record, frozen=True):
-    """The content of `registry.json`: the registry's id, and the least layout versions for a reader and for a writer."""
+    """The content of `registry.json`: the registry's id, and the layout versions that readers and writers must support."""
 
     id: Annotated[str, Meta(pattern=rf"\A{REGISTRY_ID.pattern}\Z")]
     layout: Literal["onnxreg"]
@@ -140,7 +140,7 @@ class Identity(Record, frozen=True):
 
 
 def new_identity(registry_id: str | None = None, mirror: bool = False) -> bytes:
-    """Return the bytes of a new `registry.json`. Without a `registry_id` the id is random."""
+    """Return the bytes of a new `registry.json`, with this id, by default a random id."""
     value = {
         "id": registry_id or os.urandom(16).hex(),
         "layout": "onnxreg",
@@ -151,7 +151,7 @@ def new_identity(registry_id: str | None = None, mirror: bool = False) -> bytes:
 
 
 def other_registry(url: str, actual_id: str, known_id: str) -> IntegrityError:
-    """Return the error for a URL where another registry has replaced the known one."""
+    """Return the error for a URL at which another registry has replaced the known registry."""
     problem = f"{url} holds another registry than before: id {actual_id[:12]}..., was {known_id[:12]}..."
     return IntegrityError(problem, f"find out who changed it; if that is meant: reg trust reset {known_id}")
 
@@ -168,7 +168,7 @@ def read_identity(data: bytes, url: str) -> Identity:
 
 
 def check_writer(identity: Identity, url: str) -> None:
-    """Raise HostError if only newer builds may write to the registry."""
+    """Raise HostError if this build is too old to write to the registry."""
     if identity.min_writer > LAYOUT_VERSION:
         raise HostError(f"{url} is written by a newer onnxreg only", UPGRADE)
 
@@ -181,14 +181,14 @@ class IndexFile(NamedTuple):
 
 
 class MissingBlobError(NotFoundError):
-    """A document names a blob that is absent: the blob was lost, or freed after the document was read."""
+    """A document names a blob that is absent: the blob was lost, or deleted after the document was read."""
 
     def __init__(self, digest: Digest, location: str) -> None:
         super().__init__(f"blob {digest} is not in {location}", VERIFY_ADVICE)
 
 
 class UnlistedError(RemoteError):
-    """The store cannot list its files; it serves only files that are requested by name."""
+    """The store cannot list its files: it only has files that are requested by name."""
 
 
 class TreeFile(NamedTuple):
@@ -207,7 +207,7 @@ class BlobReader(Protocol):
         """The URL or path as users write it, without secrets."""
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Return those of the given blobs that are present. One call for many blobs costs less than a call for each."""
+        """Return the blobs that are present. One call for many blobs costs less than a call for each."""
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         """Open a stream over a blob's bytes from an offset; the caller closes it. MissingBlobError if the blob is absent."""
@@ -221,7 +221,7 @@ class RegistryReader(BlobReader, Protocol):
 
     @property
     def location(self) -> str:
-        """A text that identifies the place of the registry: the URL, with more text if the URL is not enough."""
+        """A text that identifies the place of the registry: the URL, with more text if several registries may have it."""
         return self.url
 
     @property
@@ -230,25 +230,25 @@ class RegistryReader(BlobReader, Protocol):
 
     @property
     def is_mirror(self) -> bool:
-        """True for a mirror: a verbatim copy with the id of another registry, in which no event is created."""
+        """True for a mirror: an exact copy with the id of another registry, in which no event is created."""
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """Return a model's current index file; `cached` if it is still current; None if the model is unknown."""
+        """Return a model's current index file (`cached`, if it is still current); None if the model is unknown."""
 
     def read_fresh(self, name: str) -> IndexFile | None:
-        """Read a model's newest index file, not a copy from a web cache or from the commit that earlier reads pinned."""
+        """Read a model's newest index file, never a copy from a web cache or from a pinned commit of the Hub."""
         return self.read_index(name)
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Return a small file of the tree, such as the catalog, and the token for its next swap; None if it is absent.
 
-        `cached` is an earlier result, or its token with empty bytes; if the file has not changed, it may be returned.
-        Without `cached` the newest file is read, not a copy from a web cache or a pinned commit.
+        `cached` is an earlier result, or its token with empty bytes; it may be returned if the file has not changed.
+        Without `cached`, the newest file is read, never a copy from a web cache or a pinned commit.
         """
         return None
 
     def names(self) -> Iterator[str]:
-        """List all models by name, sorted; never used to find one model. UnlistedError if the store cannot list."""
+        """List the names of all models, sorted. UnlistedError if the store cannot list. Not for finding a single model."""
 
     def index_tokens(self) -> dict[str, str]:
         """Return for each model a token that changes with the index file; the token is "" if the store has none."""
@@ -305,7 +305,7 @@ def innermost(reader: RegistryReader) -> RegistryReader:
 
 
 class Push(Protocol):
-    """One writer's unit of work. A blob becomes visible only as a whole, at the latest when `publish` returns.
+    """A writer's unit of work. A blob becomes visible only as a whole, at the latest when `publish` returns.
 
     If the context ends without `publish`, whole blobs may remain, but neither partial blobs nor temporary files.
     """
@@ -325,11 +325,11 @@ class Push(Protocol):
         self.damaged = frozenset(keys)
 
     def local_file(self, digest: Digest) -> Path | None:
-        """Return a file on this machine with the bytes of a blob that is present or was put; None if there is none."""
+        """Return a file on this machine with the bytes of a blob that is present or was put; None if no such file exists."""
         return None
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Return the blobs that the push need not bring: already put, or present under a key that is not condemned."""
+        """Return the blobs that need not be put: put already, or present under a key that is not condemned."""
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         """Store a stream, hash its bytes on the way, and return digest and size in bytes.
@@ -339,7 +339,7 @@ class Push(Protocol):
         """
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Store a file as `put` does. The caller gives the file up: it may be moved. A `hasher` also receives the bytes."""
+        """Store a file as `put` does. The file may be moved away. A `hasher` also receives the bytes."""
 
     def fetch(
         self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
@@ -349,7 +349,7 @@ class Push(Protocol):
         Args:
             size: the size in bytes that a document states.
             open_at: opens a stream over the bytes from an offset; raises IntegrityError if there are too many bytes.
-            path: the blob's file, if the blob is on this machine; nobody changes the file.
+            path: the blob's file, if the blob is on this machine; nobody may change this file.
         """
 
     def flush(self) -> None:
@@ -365,21 +365,21 @@ class Push(Protocol):
 
 
 class ObjectStore(Protocol):
-    """A store for the objects of a registry. For each key, every method is one atomic, strongly consistent step. Several
-    threads may call the methods.
+    """A store for the objects of a registry. For each key, every method is one atomic, strongly consistent step. Methods may
+    be called by several threads.
     """
 
     url: str
     """The URL as users write it, without secrets."""
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Return a small object and the token for its next swap; `cached` if it is unchanged; None if it is absent."""
+        """Return a small object and the token for its next swap (`cached`, if unchanged); None if it is absent."""
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        """Open a stream over an object from an offset; None if absent. A read returns as many bytes as requested."""
+        """Open a stream over an object from an offset on; None if absent. A read returns as many bytes as requested."""
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Return the keys under which an object exists. By default, call `is_there` for each, several at a time."""
+        """Return the keys of existing objects. By default, `is_there` is called for each key, several at a time."""
         key_list = list(keys)
         present = run_parallel(self.is_there, key_list)
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
@@ -409,7 +409,7 @@ class ObjectStore(Protocol):
         """List the objects below a prefix, sorted by key. The prefix ends with a slash or is empty."""
 
     def is_empty(self) -> bool:
-        """True if the store has no objects; scratch objects of a trial (`PROBE`) do not count."""
+        """True if the store has no objects, except objects of a trial (`PROBE`)."""
         return all(file.path.startswith(PROBE) for file in self.list(""))
 
 
@@ -465,14 +465,14 @@ class ReadOnlyStore(ObjectStore):
         self.refuse("deleting")
 
     def refuse(self, doing: str) -> NoReturn:
-        """Raise RemoteError. `doing` begins the message, for example "deleting"."""
+        """Raise RemoteError. `doing` is the start of the message, such as "deleting"."""
         raise RemoteError(f"{doing} at {self.url}: {self.description} is only read", self.instead)
 
 
 class RegistryStore(RegistryReader):
     """A registry, local or remote, to read and write: its files in an object store.
 
-    Pushers and collectors see each other's notes in the store (docs/format.md). A `known_id` is taken for the registry's id
+    Pushers and collectors see each other's notes in the store (docs/format.md). `known_id` is taken for the registry's id
     until an index file is read, which confirms or refutes it.
     """
 
@@ -496,7 +496,7 @@ class RegistryStore(RegistryReader):
     @property
     def identity(self) -> Identity:
         """The content of `registry.json`, which is read once. NotFoundError if there is no registry."""
-        if self._identity is not None:  # cached_property would hold a lock of all registries meanwhile
+        if self._identity is not None:  # cached_property would lock all registries meanwhile
             return self._identity
         stored = self.store.get("registry.json")
         if stored is None:
@@ -576,7 +576,7 @@ class RegistryStore(RegistryReader):
         return self.store.swap(path, data, expected)
 
     def confirm(self, name: str) -> None:
-        """Make a model's current index file durable, even if another process wrote it; nothing to do in an object store."""
+        """Make a model's current index file durable, even if another process wrote it. An object store need do nothing."""
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files, and ignore missing ones. When `delete` returns, no deletion is in progress any more."""
@@ -605,7 +605,7 @@ class RegistryStore(RegistryReader):
 def create_registry(
     store: ObjectStore, registry_id: str | None = None, mirror: bool = False
 ) -> RegistryStore:
-    """Open the registry in a store, or create an empty one there; with `mirror`, as a mirror of the registry with this id."""
+    """Open the registry in a store; if missing, create an empty registry, with `mirror` a mirror of the registry's id."""
     store.swap("registry.json", new_identity(registry_id, mirror), None)
     return RegistryStore(store)
 
@@ -613,7 +613,7 @@ def create_registry(
 def open_registry(
     store: ObjectStore, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> RegistryStore:
-    """Open the registry in a store; `create` makes one in an empty store. InputError if the store has other files."""
+    """Open the registry in a store. `create`: create it in an empty store; InputError if the store has other files."""
     if create and store.get("registry.json") is None:
         if not store.is_empty() and store.get("registry.json") is None:
             hint = "name a registry, or a place with nothing below it"
@@ -625,7 +625,7 @@ def open_registry(
 
 
 class ObjectPush(Push):
-    """Uploads each blob when it is put, to its first key that no collector condemned, and the index file last."""
+    """A push to an object store. Each blob is uploaded when it is put, to its first uncondemned key; the index file last."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.id = os.urandom(8).hex()

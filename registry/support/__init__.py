@@ -9,4 +9,4 @@ Must not import: any other package of `registry`.
 from collections.abc import Callable
 
 tell: Callable[[str], None] = lambda message: None
-"""A function that gets sentences for the user, about a long wait or a skipped file. A command line may replace it."""
+"""A function that gets messages for the user, about a long wait or a skipped file. The command line replaces it."""

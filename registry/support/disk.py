@@ -13,14 +13,14 @@ from typing import BinaryIO
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError
 
 MACHINE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
-"""Error numbers that mean a fault of this machine, whatever call fails."""
+"""Error numbers that mean a fault of this machine (such as a full disk), in any call."""
 NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.EBADF, errno.ENOSYS})
-"""Error numbers of fsync(2) on a directory if the file system, such as SMB, cannot sync directories."""
+"""Error numbers of fsync(2) on a directory of a file system, such as SMB, that cannot sync directories."""
 WRITE_BACK_BYTES = 2**23
 SYNCFS_THRESHOLD = 32
-"""From this number of files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
+"""The number of files or directories from which on one syncfs(2) is cheaper than an fsync(2) for each."""
 SAFE_FLAGS = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
-"""The flags of open(2) to read a file that may be a link, a FIFO or a device."""
+"""The flags of open(2) with which a link is refused, and a FIFO or device does not block."""
 
 READ_ONLY = "the file system is mounted read-only: remount it, or use another place"
 _NO_SPACE = "free some space there, then run the same command again"
@@ -33,7 +33,7 @@ _HINTS = {
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """Turn an OSError into a HostError that names `operation`; with `only`, just an OSError with one of these numbers."""
+    """A context that turns an OSError into a HostError about `operation`. `only`: just errors with these numbers."""
     try:
         yield
     except OSError as error:
@@ -49,7 +49,7 @@ def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[
 
 
 def path_text(path: Path) -> str:
-    """The text of a path, fit for any document; for a path that is not UTF-8, a file URL."""
+    """Return a path as text; as a `file://` URL if it is not UTF-8, so that any document can contain it."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -58,7 +58,7 @@ def path_text(path: Path) -> str:
 
 
 def set_mode(path: Path, mode: int, group: int | None = None) -> None:
-    """Set the group (if given), then the permissions of a file or directory. Does nothing if its file system has none."""
+    """Set the group (if given), then the permissions of a file or directory, if its file system has permissions."""
     calls = [partial(os.chown, path, -1, group)] if group is not None and hasattr(os, "chown") else []
     for call in (*calls, partial(path.chmod, mode)):
         try:
@@ -84,7 +84,7 @@ def share(path: Path, target: Path | None = None) -> None:
 
 
 def refuse_unlisted(error: OSError) -> None:
-    """Raise an error of `os.walk`, since an unlisted directory hides files; ignore that a directory is gone."""
+    """Raise an error of `os.walk` (as its `onerror`), except of a deleted directory: other unlisted ones hide files."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
@@ -108,7 +108,7 @@ class Disk:
         """Make a directory and its missing parents, and sync the parent of each; below `root`, call `share` on each."""
         missing = [above for above in (path, *path.parents) if not above.is_dir()][::-1]
         if missing:
-            # another process may not have synced the lowest existing directory
+            # sync the lowest existing directory too: another process may have just made it
             with suppress(PermissionError):
                 self.sync_directory(missing[0].parent.parent)
         for directory in missing:
@@ -143,7 +143,7 @@ class Disk:
                 self.sync_file(path)
 
     def sync_directories(self, paths: Sequence[Path]) -> None:
-        """Make the names in directories of one file system durable, in this order or all at once."""
+        """Make the names in directories of one file system durable, in the given order or all together."""
         if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_directory(path)
@@ -174,10 +174,10 @@ class Disk:
         relied: Collection[Path] = (),
         shared: bool = False,
     ) -> None:
-        """Give finished temporary files their final names: sync all, rename all, one sync for each directory.
+        """Give temporary files their final names (pairs of paths): sync all files, rename all, sync each directory.
 
-        All directories up to `root` are synced too, since another process may have made one and not synced it yet, and the
-        directories of `relied` files, since another process may just have renamed these. `shared`: see `share`.
+        Synced are also all directories up to `root`, since another process may have just made them, and the directories of
+        `relied` files, since another process may have just renamed these files. `shared`: call `share` on each file.
         """
         pairs = list(files)
         for source, target in pairs if shared else ():
@@ -185,7 +185,7 @@ class Disk:
         self.sync_files([source for source, _ in pairs])
 
         def above(paths: Iterable[Path]) -> set[Path]:
-            """The directories above these paths, up to and including `root`."""
+            """Return the directories above these paths, up to and including `root`."""
             return {up for path in paths for up in path.parents if up == root or root in up.parents}
 
         for directory in sorted(above(target for _, target in pairs)):
@@ -199,8 +199,8 @@ class Disk:
 
 
 def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
-    """Return a callback that gets the number of bytes just written; the first byte is at `start`. The kernel then begins to
-    write them to disk and frees their memory (Linux: posix_fadvise(2) with DONTNEED), so the final sync has little to do.
+    """Return a function to call with the number of bytes just written to `file`, from the offset `start` on. The kernel then
+    begins to write them to disk and frees their memory (Linux: posix_fadvise(2), DONTNEED): the final sync has little to do.
     """
     end = advised = start
 
@@ -217,7 +217,7 @@ def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
 
 
 def _sync_file_system(path: Path) -> bool:
-    """Sync the whole file system of a file by syncfs(2), which reports errors since Linux 5.8. False if not supported."""
+    """Sync the file system of a file by syncfs(2). False if not supported (before Linux 5.8, it reports no errors)."""
     import ctypes
 
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None
@@ -235,7 +235,7 @@ def _sync_file_system(path: Path) -> bool:
 
 @contextmanager
 def replacement(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file, which replaces `path` atomically at the end. A power cut may lose the change."""
+    """A context with a temporary file that replaces `path` atomically at the end. A power cut may lose the change."""
     scratch = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         with scratch.open("xb") as file:
@@ -246,7 +246,7 @@ def replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Replace a small file, make its directory if needed, and set its access and modification times; see `replacement`."""
+    """Replace a small file as `replacement` does, and make its directory if needed. `times`: of access and modification."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacement(path) as file:
         file.write(data)

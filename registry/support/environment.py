@@ -1,5 +1,5 @@
-"""The environment variables of `reg`, which only this module reads, and their meaning: directories, and the claimed
-author of events (manifests name no author).
+"""The environment variables of `reg`, which only this module reads, and the values that follow from them: the user's
+directories, and the claimed author of events (manifests have no author).
 """
 
 import os
@@ -29,24 +29,24 @@ VARIABLES = {
 """Each variable and its meaning. `REG_TOKEN_HOST` means one variable for each host."""
 TOKEN_PREFIX = "REG_TOKEN_"
 NO_HOME = Path("/nonexistent")
-"""The home directory that is assumed for an account without one: a path that does not exist and cannot be made."""
+"""The assumed home of an account without a home directory: a path that does not exist and cannot be made."""
 MAX_ACTOR_CHARACTERS = 200
 TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def read(name: str) -> str | None:
-    """The value of a variable; None if the variable is not set."""
+    """Return the value of an environment variable; None if it is not set."""
     return os.environ.get(name)
 
 
 def names() -> list[str]:
-    """The names of the variables; `REG_TOKEN_HOST` is replaced by the variables that are set for hosts."""
+    """List the names of the variables; in place of `REG_TOKEN_HOST`, the variables that are set for hosts."""
     hosts = sorted(name for name in os.environ if name.startswith(TOKEN_PREFIX))
     return [name for name in VARIABLES if not name.startswith(TOKEN_PREFIX)] + hosts
 
 
 def default_root() -> Path:
-    """`REG_HOME`, else the user's data directory of this platform."""
+    """Return the directory of the default registry: `REG_HOME`, else the user's data directory of this platform."""
     if home := _named("REG_HOME"):
         return home
     if _home() is None:
@@ -80,13 +80,13 @@ def _named(variable: str) -> Path | None:
 
 
 def _home() -> Path | None:
-    """The user's home directory; None if the account has no home directory."""
+    """Return the user's home directory; None if the account has no home directory."""
     home = os.path.expanduser("~")  # noqa: PTH111
     return None if home == "~" else Path(home)
 
 
 def _own(kind: str, below_home: str) -> Path:
-    """The user's directory of this kind, which is never the default registry's, even on platforms with one for all kinds.
+    """Return the user's directory of a kind (cache, state, ...), on every platform another than the default registry's.
 
     On Linux, this function applies XDG itself, because importing platformdirs takes longer than a `reg resolve`.
     """
@@ -100,7 +100,7 @@ def _own(kind: str, below_home: str) -> Path:
 
 
 def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dict[str, Any]:
-    """The common fields of an event about a model; see `actor_of_event`. The field `time` is never used for ordering."""
+    """Return the common fields of a new event about a model (see `actor_of_event`). `time` never decides an order."""
     return {
         "name": name,
         "time": datetime.now(UTC).strftime(TIME_FORMAT),
@@ -111,7 +111,7 @@ def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dic
 
 
 def actor_of_event(actor: str | None) -> str | None:
-    """The author to record: `actor`, else `REG_ACTOR`, else the known parts of `user@host`. For "", None: no author."""
+    """Return the author to record: `actor`, else `REG_ACTOR`, else `user@host`, as far as known. For "": None, no author."""
     actor = read("REG_ACTOR") if actor is None else actor
     if actor is not None:
         return actor or None

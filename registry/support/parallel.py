@@ -1,8 +1,8 @@
 """Parallel work on threads. Ctrl-C, or the failure of one thread, stops the other threads at once.
 
-A piece of parallel work has one stop event, which its threads inherit. Code that waits before a retry calls `sleep`,
-and code that moves bytes calls `check_stop`: both raise CancelledError as soon as the event is set. A thread that waits
-for a server does not notice the event.
+A call of `run_parallel` has one stop event for all its threads. Code that waits before a retry calls `sleep`, and code
+that moves bytes calls `check_stop`: both raise CancelledError when the event is set. A thread that waits for a server does
+not notice the event.
 """
 
 import threading
@@ -13,30 +13,30 @@ from typing import TypeVar
 from onnxreg.schema.core.errors import RegError
 
 WORKERS = 8
-"""The number of threads for one piece of work."""
+"""The default number of threads of `run_parallel`."""
 JOIN_TIMEOUT_SECONDS = 1.0
-"""Seconds after Ctrl-C to wait for threads that do not react, such as a thread that waits for a server."""
+"""Seconds after Ctrl-C for which threads are awaited that may not react, because they wait for a server."""
 POLL_SECONDS = 0.1
-"""Seconds between two checks of the event."""
+"""Seconds between two checks if all items are done."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 _event: ContextVar[threading.Event] = ContextVar("stop", default=threading.Event())  # noqa: B039
-"""The stop event of the current parallel work; outside of parallel work the event is never set."""
+"""The stop event of the current `run_parallel`; outside of such a call, the event is never set."""
 
 
 class CancelledError(RegError, family="interrupted"):
-    """The parallel work that called this code has ended."""
+    """The call of `run_parallel` to which this thread belongs has ended."""
 
 
 def check_stop() -> None:
-    """Raise CancelledError if the parallel work has ended."""
+    """Raise CancelledError if the current `run_parallel` has ended."""
     if _event.get().is_set():
         raise CancelledError("stopped")
 
 
 def sleep(seconds: float) -> None:
-    """Wait this long. Raise CancelledError if the parallel work ends meanwhile."""
+    """Wait this long. Raise CancelledError if the current `run_parallel` ends meanwhile."""
     if _event.get().wait(seconds):
         raise CancelledError("stopped")
 
@@ -44,7 +44,7 @@ def sleep(seconds: float) -> None:
 def run_parallel(work: Callable[[Item], Result], items: Iterable[Item], workers: int = 0) -> list[Result]:
     """Apply `work` to every item on `workers` threads (0: `WORKERS`) and return the results in order.
 
-    Even a single item gets a thread of its own, so that the calling thread can stop at once after Ctrl-C.
+    Even a single item runs in another thread, so that the calling thread can stop at once after Ctrl-C.
     """
     from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
@@ -52,7 +52,7 @@ def run_parallel(work: Callable[[Item], Result], items: Iterable[Item], workers:
     pool = ThreadPoolExecutor(workers or WORKERS)
     futures: list[Future[Result]] = []
     try:
-        for item in items:  # one by one: after Ctrl-C those that run already are waited for
+        for item in items:  # not all at once: after Ctrl-C, only running items are awaited
             context = copy_context()
             context.run(_event.set, stop)
             futures.append(pool.submit(context.run, work, item))
