@@ -262,7 +262,7 @@ def needs(extra: str, purpose: str) -> Iterator[None]:
 
 
 BESIDE = 46
-"""The width in characters of a transfer's figures and a short bar."""
+"""The width in characters of a transfer's figures and of a short bar, which are drawn beside the label."""
 CONTROL_C = "^C "
 """The text that a terminal adds to the last line at Ctrl-C. A line of progress leaves room for it."""
 

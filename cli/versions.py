@@ -268,7 +268,7 @@ def _verdict(item: Artifact, state: str) -> Iterator[str]:
 
 
 def _figures(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """Yield the table of figures on the suite. Of an artifact's recalls, failing and the lowest recalls are shown."""
+    """Yield the table of figures on the suite. Of an artifact's recalls, it has the failing and then the lowest recalls."""
     rows = [(item.path, check) for item in manifest.artifacts for check in _of_suite(item)]
     shown = sorted(rows, key=lambda row: row[1].verdict != "fail")[:MAX_FIGURES]
     yield from table(

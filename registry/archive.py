@@ -60,7 +60,7 @@ HEADER_BYTES, END_BYTES = 30, 22
 
 
 def excess(names: Collection[str]) -> str:
-    """Return the limit of a zip that an archive with these entries exceeds, for a message; "" if the archive is possible."""
+    """Return the limit of the zip format that these entries would exceed, in words; "" if they exceed no limit."""
     if len(names) > MAX_ARCHIVE_FILES:
         return f"has more than {MAX_ARCHIVE_FILES:,} files"
     models = sum(model_of(name) is not None for name in names)

@@ -322,7 +322,7 @@ class Remotes:
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """A context for a change: lock `remotes.json`, read it again, and at the end write the changed remotes."""
+        """Lock `remotes.json` and read it again; at the end of the block, write the remotes that the block changed."""
         file = remotes_file()
         with host_errors(f"writing {file}"), exclusive(file.with_suffix(".lock")):
             self._read()

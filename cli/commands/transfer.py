@@ -152,7 +152,7 @@ def _push_to_oci(session: Session, ref: str, url: str) -> None:
 def _offer_deltas(
     session: Session, registry: "Registry", sent: "Sequence[TransferResult]", remote: str | None
 ) -> None:
-    """Make deltas of the pushed versions in the remote. Errors add that the versions are published."""
+    """Make deltas of the pushed versions in the remote. If this fails, the error says that the versions are published."""
     from onnxreg.cli.services import make_deltas
 
     for ref in [Ref(model.name, str(version)) for model in sent for version in model.versions]:

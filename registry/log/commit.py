@@ -233,7 +233,7 @@ def collect(
 
 
 def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> CollectResult:
-    """Return the blobs that `collect` would delete. `assume` first changes each log in memory, to ask what would follow."""
+    """Return the blobs that `collect` would delete, and delete none. `assume` may first change each log in memory."""
     live, sizes = referred(remote, {}, assume), blob_keys(remote, to_delete=True)
     doomed = _without(sizes, live)
     return CollectResult(doomed, len(sizes) - len(doomed))
@@ -309,7 +309,7 @@ def settle(remote: RegistryStore, push: Push, patience: float) -> int:
 
 
 def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
-    """Wait for a push. True if its intent still exists at the deadline; False if it ended, or its process certainly did."""
+    """Wait for a push. True if its intent exists at the deadline; False if it ended, or its process is certainly dead."""
     pause = 0.01
     while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
         if time.monotonic() >= deadline:

@@ -245,7 +245,7 @@ class Decisions:
         return bool(self._decide(log, lambda _: record))
 
     def _decide(self, log: Log | str, decide: Callable[[Log], Collection[EventType]]) -> list[EventType]:
-        """Append the events that `decide` returns to `log` (just read) or to a model's log (by name), and return them."""
+        """Call `decide`; append, and return, the events that it returns. `log`: a log that was just read, or a model's name."""
         record: list[EventType] = []
 
         def change(log: Log) -> Collection[Digest] | None:

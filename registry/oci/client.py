@@ -233,7 +233,7 @@ class OciServer(HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in as the `challenges` of the server demand. Return False if this gives the `refused` authorization again."""
+        """Log in as the server's `challenges` demand. False if this gives only the authorization that it `refused`."""
         with self._lock:
             if self._authorization != refused:
                 return True  # another thread has logged in

@@ -225,7 +225,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Read the index files that changed (`names`: only these). What cannot be read is damage until a later update."""
+        """Read the changed index files (`names`: only these). An unreadable file is recorded; each update tries it again."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -316,7 +316,7 @@ class _Summary(msgspec.Struct, gc=False):
 
 
 class _Entry(msgspec.Struct, gc=False):
-    """The entry of a version, without what is only read with the artifacts."""
+    """The entry of a version, without fields that are only needed for its artifacts."""
 
     seq: Count
     yanks: tuple[str, ...] = ()

@@ -142,7 +142,7 @@ class ServedRegistry(DirectoryRegistry):
         return log_of(self, name, index)
 
     def answer(self, key: Hashable, name: str, make: Callable[[IndexFile | None], bytes]) -> bytes:
-        """Return the answer with this key from the cache; if absent or older than the index file of `name`, call `make`."""
+        """Return the cached answer for this key; if absent, or made from an older index file of `name`, make and cache it."""
 
         def read(index: IndexFile | None) -> bytes:
             answer = None if index is None else self.answers.get(key, index.token)

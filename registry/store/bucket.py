@@ -52,7 +52,7 @@ MAX_BUFFERED = 1
 READ_BYTES = 2**18
 """The least size in bytes of the blocks in which a large object is read."""
 MAX_WORKERS = 16
-"""The most small requests at a time."""
+"""The most requests about small objects that are sent at a time."""
 HEADS_PER_PAGE = 8
 """The number of requests for single objects that cost as much as one page of a listing."""
 KEYS_PER_PAGE = 1000

@@ -166,7 +166,7 @@ MAX_FILE_BYTES = 2**44
 
 
 class StagedBlobs:
-    """The part of a `Push` that receives blobs. `id` is the id of the push, `url` is the registry's, for messages."""
+    """The part of a `Push` that receives blobs. `id` is the id of the push; `url` is the registry's URL, for messages."""
 
     def __init__(self, directory: Path, url: str, disk: Disk | None = None) -> None:
         self.id = os.urandom(8).hex()

@@ -625,7 +625,7 @@ def open_registry(
 
 
 class ObjectPush(Push):
-    """A push to an object store. Each blob is uploaded when it is put, to its first uncondemned key; the index file last."""
+    """A push to an object store. `put` uploads a blob, to its first key that is not condemned; `publish` the index file."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.id = os.urandom(8).hex()

@@ -182,8 +182,8 @@ class ObjectAnswer(NamedTuple):
 
 
 class ObjectStream(Readable):
-    """A stream over an object from an offset on. After a lost connection, it requests the rest. `begin` requests the bytes
-    from an offset on, of an object with a tag ("": any). `ask` calls a function, again after a failure that may pass.
+    """A stream over an object from the offset `start` on. After a lost connection, it requests the rest. `begin` requests
+    bytes from an offset on, if the object has this tag ("": any). `ask` calls a function, again after a passing failure.
     """
 
     def __init__(

@@ -84,7 +84,7 @@ def share(path: Path, target: Path | None = None) -> None:
 
 
 def refuse_unlisted(error: OSError) -> None:
-    """Raise an error of `os.walk` (as its `onerror`), except of a deleted directory: other unlisted ones hide files."""
+    """Raise an error of `os.walk` (its `onerror`), since an unlisted directory hides files; ignore a deleted directory."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
@@ -246,7 +246,7 @@ def replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Replace a small file as `replacement` does, and make its directory if needed. `times`: of access and modification."""
+    """Replace a small file as `replacement` does; make its directory if needed. `times`: of last access and modification."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacement(path) as file:
         file.write(data)

@@ -394,7 +394,7 @@ def open_made(
     find: Callable[[Digest], Path | None],
     start: int,
 ) -> BinaryIO:
-    """Open a stream over the file that a delta makes, from byte `start` on. Its reads raise IntegrityError if this fails.
+    """Open a stream over the file that a delta makes, from byte `start` on. A read raises IntegrityError if making fails.
 
     `find` returns the path of an old blob on this machine; None if it is absent.
     """

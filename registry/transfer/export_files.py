@@ -145,7 +145,7 @@ def write_package(
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """A context: a new directory, which replaces the target at the end. After a kill, the next call restores the target."""
+    """Yield a new directory, which replaces the target at the end. After a kill, the next call restores the target."""
     path, disk = target.resolve(), Disk()
     aside = path.with_name(f".{path.name}.former")
     with host_errors(f"writing {target}"):
@@ -227,7 +227,7 @@ def unpacked(
 def fetched(
     reader: RegistryReader, artifact: Artifact, present: ArtifactPaths = None, progress: Progress = SILENT
 ) -> Iterator[Path]:
-    """A context with an artifact's main file, beside it its external data; yields the path. NotFoundError if not present."""
+    """Fetch an artifact's main file and external data into a temporary directory; yield its path. NotFoundError if absent."""
     if present is not None and artifact.path not in present:
         raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")
     parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]

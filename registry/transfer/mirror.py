@@ -80,7 +80,7 @@ def mirror(
     progress: Progress = SILENT,
     actor: str | None = None,
 ) -> MirrorResult:
-    """Copy from one registry all that another lacks; list in `skipped` what cannot be copied.
+    """Copy all that the destination lacks from the source; list in `skipped` what cannot be copied.
 
     If both have the same id and a log has forked, raise ForkError before any write. `channels`: also move the destination's
     channels to the source's versions, by new events; an exact copy always has the same channels.

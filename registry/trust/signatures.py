@@ -68,7 +68,7 @@ KINDS = {
     PROVEN: "proof",
     RELEASE: "signature",
 }
-"""The kind of a statement by its media type (`schema/gates/statements.py`); if it is signed, by its predicate type."""
+"""The kinds of statements: by media type (`schema/gates/statements.py`), and for signed statements by predicate type."""
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
 """The status of a signature. `trusted`: valid, its key trusted for this model. `unknown`: the trust file lacks the
 key. `revoked`: the key is no longer trusted. `foreign`: the key is not trusted for this model. `invalid`: the key
