@@ -19,23 +19,23 @@ HALF_RULES: dict[str, tuple[float, float]] = {
     "float16 1e-07..65504": (1e-07, 65504.0),
     "float16 1e-07..10000": (1e-07, 1e4),
 }
-"""The smallest and largest magnitude that a converter keeps; other numbers become the nearer bound. Zero and infinity stay."""
+"""The smallest and largest magnitude that each rule keeps; other numbers, but zero and infinity, become the nearer bound."""
 MAX_CHARACTERS = 1000
-"""The longest reason or name in a report: a hostile file may have longer ones."""
+"""The most characters of a reason or name in a report, since a hostile file may have long names."""
 HALF_STEP = 0.5
 ARITHMETIC = 2.0**-22
-"""Relative error of a code: quantizers divide (or multiply by a reciprocal) and add in float32, each within 2**-24."""
+"""The relative error of a code: quantizers divide (or multiply by a reciprocal) and add in float32, each within 2**-24."""
 HALF_SCALE = 2.0**-10
-"""Relative error of a code if the scale is stored as float16: quantizers compute codes before they round the scale."""
+"""The relative error of a code if the scale is stored as float16: quantizers compute the codes before rounding the scale."""
 MAX_FAR_SHARE = 0.1
-"""The largest share of a tensor's weights that may differ by more than a step or a unit; with more, the proof fails."""
+"""The largest share of a tensor's weights that may differ by more than a step or a unit. If more do, the proof fails."""
 INFINITE = 1e30
-"""A finite number from this magnitude on means infinity, as in attention masks: clipping the number loses nothing."""
+"""The magnitude from which on a finite number means infinity, as in attention masks, so that clipping it loses nothing."""
 CHUNK_ELEMENTS = 2**17
-"""The number of weights to compare at once: few enough for the processor's cache."""
+"""The number of weights to compare at a time: they fit into the processor's cache."""
 WIDE = ("float32", "float64")
 FLOAT32_ROUNDING, FLOAT16_ROUNDING = 2.0**-20, 2.0**-10
-"""Relative error of a scale that quantizers compute in float32 from the extreme weights, and store in 32 or 16 bits."""
+"""The relative error of a scale that is computed in float32 from the extreme weights, and stored in 32 or 16 bits."""
 SMALLEST_SCALE = 2.0**-126
 """The smallest normal float32; quantizers replace a smaller scale by one."""
 _LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (4, 8, 16, 32)}
@@ -46,10 +46,10 @@ Measure = Callable[[int, Any, Any], tuple[Any, Any]]
 
 @dataclass
 class Comparison:
-    """The counts of one proof; `doubts` are the reasons, in words for people, why the proof is bounded only.
+    """The counts of a proof, and its `doubts`: the reasons, for people, why the verdict is `bounded` and not `proven`.
 
-    `largest` is the largest error, in steps of the scale or units in the last place. `half_rules` are the rules for float16
-    that have explained the most values of each tensor so far.
+    `largest` is the largest error, in steps of the scale or units in the last place. `half_rules` are the names of the
+    `HALF_RULES` that explain the most values of all tensors so far.
     """
 
     tensors: int = 0
@@ -64,7 +64,7 @@ class Comparison:
 
 
 def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Comparison:
-    """Compare pairs of stored values, the parent's value first; a repeated pair is compared once."""
+    """Compare pairs of stored values, the parent's value first. A repeated pair is compared only once."""
     comparison = Comparison()
     for parent, child in dict.fromkeys(pairs):
         _compare(comparison, parent, child)
@@ -105,7 +105,7 @@ def _compare(comparison: Comparison, parent: StoredValue, child: StoredValue) ->
 
 
 def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
-    """Raise UnprovableError, naming the first different element, unless two constants have equal bytes in the child's type."""
+    """Raise UnprovableError, with the first difference, unless two constants are equal byte by byte in the child's type."""
     name = child.tensor.name or ""
     if child.element != parent.element and not (child.is_float and parent.is_float):
         raise UnprovableError(f"{name} is {child.element}, in the parent {parent.element}")
@@ -130,7 +130,7 @@ def _index(at: int, dims: tuple[int, ...]) -> list[int]:
 
 
 def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
-    """Raise UnprovableError unless both constants are the same codes with the same scales and zero points."""
+    """Raise UnprovableError unless two quantized constants have the same codes, scales and zero points."""
     facts = [(side.axis, side.block, side.zero is None, side.views) for side in (parent, child)]
     if facts[0] != facts[1]:
         raise UnprovableError(f"{child.tensor.name} is quantized in another way than in the parent")
@@ -143,9 +143,9 @@ def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
 def _compare_rows(
     comparison: Comparison, parent: StoredValue, child: StoredValue, measure: Measure, group: int = 1
 ) -> None:
-    """Compare codes, or values with fewer bits, with the parent's values, some rows at a time; `group` rows stay together.
+    """Compare the child's codes, or values of fewer bits, with the parent's values, some groups of `group` rows at a time.
 
-    `measure` takes the first row's number, values and codes; it returns the errors, in steps, and a mask of the wrong codes.
+    `measure` gets the number of the first row, values and codes; it returns the errors in steps, and a mask of wrong codes.
     """
     name, count = child.tensor.name or "", child.size
     values, codes = child.stored_form(parent.array()), read_array(child.tensor)
@@ -177,7 +177,7 @@ def _compare_rows(
 
 
 def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare codes with the parent's values. Doubts are codes that are not the nearest, and scales by no known rule."""
+    """Compare codes with the parent's values. A code that is not the nearest, or a scale by no known rule, is a doubt."""
     name, block = child.tensor.name or "", child.block
     axis: Any = child.axis
     scales = read_array(child.scale)
@@ -238,11 +238,11 @@ symmetric/254 symmetric/255 symmetric/128 range/255 range/254 range/128 range/12
 symmetric/14 symmetric/15 range/15 range/14 extreme/8 symmetric/65534 range/65535
 """
 SCALE_RULES = tuple(_NAMES.split())
-"""The ways in which quantizers choose scales and zero points; docs/prove.md says which tool uses which way."""
+"""The rules by which quantizers choose scales and zero points; docs/prove.md has the tools that use each rule."""
 
 
 def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int, int], kind: str) -> str:
-    """Return the first rule that gives all scales and zero points from each scale's extreme weights; "" if none does."""
+    """Return the first rule by which all scales and zero points follow from the extreme weights; "" if none fits."""
     tolerance = FLOAT32_ROUNDING if kind in WIDE else FLOAT16_ROUNDING
     empty, (least, most) = (low == 0) & (high == 0), limits
     low, high = np.minimum(low, 0), np.maximum(high, 0)
@@ -251,15 +251,15 @@ def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int,
         steps = int(text)
         if not (most - least) / 4 <= steps <= most - least + 1:
             continue
-        if family == "symmetric":  # twice the largest magnitude; the zero point in the middle of its codes
+        if family == "symmetric":  # from twice the largest magnitude; the zero point is the middle code
             expected = 2 * np.maximum(-low, high) / steps
             own = np.isin(zeros, [0] if least < 0 else [(most + 1) // 2, most // 2, steps // 2])
-        elif family == "range":  # that of the weights and zero; the zero point is the code of zero, rounded
+        elif family == "range":  # from the range of the weights and zero; the zero point is the code of zero
             expected = (high - low) / steps
             starts = {least} if least == 0 else {least, -(steps + 1) // 2, -(steps // 2)}
             exact = [zeros - (start - low / scales) for start in sorted(starts)]
             own = np.logical_or.reduce([np.abs(one) <= 0.5 + 2.0**-12 for one in exact])
-        else:  # the weight of the largest magnitude is the smallest code; the other end may be clipped
+        else:  # the smallest code is the weight of the largest magnitude; the other end may be clipped
             expected = np.where(high > -low, high, low) / -steps
             expected = np.where((high == -low) & (scales > 0), -expected, expected)
             own = zeros == (0 if least < 0 else steps)
@@ -273,9 +273,9 @@ def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int,
 def _unit_errors(
     comparison: Comparison, name: str, kind: str, start: int, wide: Any, narrow: Any
 ) -> tuple[Any, Any]:
-    """Return the errors (units in the last place) of float16 or bfloat16 values that are not the nearest, and their mask.
+    """Return the errors of float16 or bfloat16 values, in units in the last place, and a mask of values not the nearest.
 
-    A bound that a rule for float16 gives counts as the nearest. `comparison` keeps only the rules that give the most values.
+    A bound of a float16 rule counts as nearest. `comparison` keeps only the rules that explain the most values.
     """
     nearest, size = wide.astype(np.float16 if kind == "float16" else ml_dtypes.bfloat16), np.abs(wide)
     equal = (narrow == nearest) & (np.signbit(narrow) == np.signbit(nearest))

@@ -15,25 +15,25 @@ import onnx_ir as ir
 from onnxreg.converters.onnx.tensors import FLOATS, dims_of, is_numeric, type_of
 
 INPUT, CONSTANT = "input", "constant"
-"""Formulas without an operator: an input of the graph, a stored value."""
+"""The `operator` of two formulas without an operator: an input of the graph, and a stored value."""
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean"})
 Attributes = tuple[tuple[str, Hashable], ...]
 READ_AS = {"bfloat16": np.float32, "int4": np.int8, "uint4": np.uint8}
-"""Element types that numpy lacks, and for each the type that holds an element."""
+"""The numpy type in which elements are read, for element types that numpy lacks."""
 
 
 class UnprovableError(Exception):
-    """The reason, in words for people, why a child is not shown to be its parent."""
+    """A child is not proven to be its parent; the message is the reason, for people."""
 
 
 @dataclass(frozen=True)
 class StoredValue:
     """A constant: the values of a tensor or, with `scale`, of a tensor's codes: `(code - zero point) * scale`.
 
-    `axis` is the axis along which each index has a scale (None: all codes have the same scale). With `block`, a scale is
-    for `block` consecutive codes along the axis. `views` are the steps from the tensor to the constant: a function of
-    numpy, and its arguments forth and back. A factor that this package computed may differ from another by the relative
-    error `tolerance`. Two constants are equal if they read the same tensors in the same way.
+    Each index of `axis` has a scale (None: all codes have the same scale); with `block`, every `block` consecutive codes
+    along the axis have a scale. `views` are the steps from the tensor to the constant: a function of numpy, its arguments,
+    and its arguments for the way back. `tolerance` is the relative error of a factor that this package computed, in a
+    comparison. Two constants are equal if they read the same tensors in the same way.
     """
 
     tensor: ir.TensorProtocol
@@ -75,7 +75,7 @@ class StoredValue:
         return replace(self, views=(*self.views, ("ldexp", forth, back)))
 
     def array(self) -> Any:
-        """The values of an unquantized constant, in the constant's shape; bfloat16 values are returned as float32."""
+        """Return the values of an unquantized constant, in the constant's shape; bfloat16 values as float32."""
         array = read_array(self.tensor)
         for function, forth, _ in self.views:
             array = getattr(np, function)(array, forth)
@@ -90,12 +90,12 @@ class StoredValue:
 
 @dataclass(eq=False, slots=True)
 class Formula:
-    """One value of a graph. Compare formulas by `match`, never by `==`.
+    """A value of a graph: an operator with operands and attributes. Compare formulas by `match`, never by `==`.
 
-    `operator` has its domain in front, except for ai.onnx; `epoch` is the version since which the operator has this meaning.
-    `output` is the number of the operator's output; `element` the element type, "" if unknown; `node` a name for people.
-    `shape_of` is a digest of the formula without constants, and without values that follow from sizes of inputs; operands of
-    a commutative operator are sorted by `shape_of`.
+    `operator` begins with its domain, except for ai.onnx; `epoch` is the first version in which it has this meaning.
+    `output` is the number of the operator's output; `element` the element type ("": unknown); `node` a name for people.
+    `shape_of` is a digest of the formula without constants and values that follow from sizes of inputs. By it, the operands
+    of a commutative operator are sorted.
     """
 
     operator: str
@@ -126,7 +126,7 @@ class Formula:
         return dict(self.attributes).get(name, default)
 
     def first(self, count: int) -> list[Any]:
-        """Return `count` operands, with None for absent ones. Raise ValueError if there are more."""
+        """Return `count` operands, with None for absent operands. Raise ValueError if the formula has more operands."""
         if len(self.operands) > count:
             raise ValueError(f"{self} has {len(self.operands)} operands")
         return [*self.operands, *[None] * (count - len(self.operands))]
@@ -150,20 +150,20 @@ def stored(tensor: ir.TensorProtocol, node: str = "") -> Formula:
 
 
 def computed(name: str, array: Any) -> StoredValue:
-    """A constant that this package computed and no file stores."""
+    """Make a constant that this package computed, and that no file stores."""
     return StoredValue(ir.Tensor(array, name=name), array.shape)
 
 
 def number(name: str, value: Any, kind: Any = np.float32, tolerance: float = 0.0) -> Formula:
-    """A constant that no file stores, such as an attribute."""
+    """Make a formula of a constant that no file stores, such as an attribute."""
     return constant(replace(computed(name, np.asarray(value, kind)), tolerance=tolerance))
 
 
 def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> StoredValue:
-    """Codes of 4 or 8 bits in the bytes of a tensor, the low half of a byte first; each read unpacks the codes again.
+    """Make a constant of codes of 4 or 8 bits from a tensor's bytes, the low half of a byte first. Each read unpacks them.
 
     Args:
-        dims: the shape of the codes; the rest of each row's bytes is not read.
+        dims: the shape of the codes; further bytes of each row are not read.
     """
     kind = ir.DataType.UINT8 if bits == 8 else ir.DataType.UINT4
 
@@ -190,7 +190,7 @@ def array_of(formula: Operand, most: int = 2**16) -> Any:
 
 
 def is_number(formula: Operand, expected: float | None = None) -> bool:
-    """Return True if a formula is a stored number without axes; with `expected`, that number rounded to the element type."""
+    """True if a formula is a stored number without axes; with `expected`, this number rounded to the element type."""
     value = formula.constant if formula is not None else None
     if value is None or value.dims or expected is None:
         return value is not None and not value.dims
@@ -201,7 +201,7 @@ def is_number(formula: Operand, expected: float | None = None) -> bool:
 
 
 def same_arrays(one: Operand, other: Operand) -> bool:
-    """Return True if two formulas are the same object, or constants with the same type, size and elements."""
+    """True if two formulas are the same object, or constants with the same type, size and elements."""
     if one is other:
         return True
     a, b = array_of(one), array_of(other)
@@ -211,7 +211,7 @@ def same_arrays(one: Operand, other: Operand) -> bool:
 
 
 def split(operands: Iterable[Operand], is_first: Callable[[Formula], bool]) -> tuple[Formula, Formula] | None:
-    """Return two operands, first the one for which `is_first` is true; None if it is true for neither."""
+    """Return two operands in the order in which `is_first` is true for the first; None if it is true for neither."""
     one, other = (*operands, None, None)[:2]
     pairs = ((one, other), (other, one)) if one and other else ()
     return next((pair for pair in pairs if is_first(pair[0])), None)

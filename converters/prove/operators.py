@@ -1,4 +1,4 @@
-"""ONNX operators across versions: for each the oldest version with its meaning, its default attributes and element types."""
+"""ONNX operators across versions: the oldest version with the same meaning, default attributes, element types of results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,9 +18,9 @@ RANDOM = names(
     "Bernoulli BiasDropout BitmaskBiasDropout BitmaskDropout Dropout Multinomial RandomNormal RandomNormalLike"
     " RandomUniform RandomUniformLike Sampling"
 )
-"""Operators, in any domain, whose results may differ from run to run. An operator with the attribute `seed` may do so too.
+"""Operators, in any domain, whose results may differ from run to run, besides operators with the attribute `seed`.
 
-A rewrite erases a Dropout that passes its input on.
+The rule `dropout` removes each Dropout that only passes its input on.
 """
 
 _SINCE = """
@@ -39,24 +39,24 @@ Tanh 6, ThresholdedRelu 10, Tile 6, TopK 11, Transpose 1, Trilu 14, Unsqueeze 1,
 SINCE: Mapping[str, int] = {
     name: int(version) for name, version in (item.split() for item in _SINCE.replace("\n", " ").split(","))
 }
-"""For each operator, the first of the versions that differ only by added element types, optional operands and attributes."""
+"""The first version of an operator with today's meaning: later versions only add types, optional operands, attributes."""
 REDUCTIONS = tuple(name for name in SINCE if name.startswith("Reduce"))
 MOVED = dict.fromkeys((*REDUCTIONS, "Squeeze", "Unsqueeze"), "axes") | {"Split": "split"}
-"""Attributes that became the second operand in later versions of the operator."""
+"""The attribute that became the second operand in a later version of the operator."""
 
 UNARY = names(
     "Abs Cast Ceil Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Neg Not Reciprocal Relu Round"
     " Sigmoid Sign Sin Softplus Sqrt Tanh"
 )
-"""Operators on each element of the first operand; any other operand is a single number."""
+"""Operators on each element of the first operand. Other operands are single numbers."""
 ELEMENTWISE = names(
     "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Where Xor"
 )
-"""Operators on the elements of several operands, whose shapes are equal or, from version 7 on, broadcast."""
+"""Operators on the elements of several operands. The operands' shapes are equal or, from version 7 on, broadcast."""
 
 
 def epoch(domain: str, name: str, version: int) -> int:
-    """The first version of an operator with the same meaning: 1 in com.microsoft, `version` for unknown operators."""
+    """Return the first version of an operator with the same meaning: 1 in com.microsoft, `version` for unknown operators."""
     if domain == CONTRIB:
         return 1
     schema = find_schema(domain, name, version)
@@ -66,13 +66,13 @@ def epoch(domain: str, name: str, version: int) -> int:
 
 
 def depends_on_output_count(domain: str, name: str, version: int) -> bool:
-    """Return True if the number of outputs may change a result: for variadic outputs, training, or an unknown operator."""
+    """True if a result may depend on the number of outputs: variadic outputs, operators that train, unknown operators."""
     schema, is_training = find_schema(domain, name, version), name == "BatchNormalization" and version < 14
     return schema is None or is_training or any(map(is_variadic, schema.outputs))
 
 
 def default_attributes(domain: str, name: str, version: int) -> Mapping[str, Any]:
-    """The defaults of an operator's attributes, as far as they are known."""
+    """Return the defaults of an operator's attributes, as far as they are known."""
     schema = find_schema(domain, name, version)
     if schema is None:
         return _CONTRIB_DEFAULTS.get(name, {}) if domain == CONTRIB else {}
@@ -90,13 +90,13 @@ CONTRIB_FLOATS = names(
     " FusedMatMul GatherBlockQuantized Gelu GroupQueryAttention MatMulIntegerToFloat MatMulNBits MultiHeadAttention"
     " NhwcFusedConv QAttention QuickGelu RotaryEmbedding SkipLayerNormalization SkipSimplifiedLayerNormalization"
 )
-"""Contrib operators whose first output has the element type of the first floating-point operand."""
+"""The contrib operators whose first output has the element type of the first floating-point operand."""
 
 
 def result_types(
     domain: str, name: str, version: int, operands: Sequence[Formula | None], to: object = 0
 ) -> Iterator[str]:
-    """Yield the element type of each output, "" if the type is not known, up to the largest possible number of outputs.
+    """Yield the element type of each possible output; "" if the type is not known.
 
     Args:
         to: the number of a Cast's target type.
@@ -123,7 +123,7 @@ def result_types(
 
 
 def _parameters(stated: Sequence[Any]) -> Iterator[Any]:
-    """Yield the parameters of a schema; repeat the last parameter forever if it is variadic."""
+    """Yield the parameters of an operator's schema; if the last is variadic, repeat it forever."""
     yield from stated
     while stated and is_variadic(stated[-1]):
         yield stated[-1]

@@ -18,14 +18,14 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount
 
 MAX_FOLDED = 2_000
-"""The most values to compute because only one side has stored the result."""
+"""The most values that are computed because only one of the two files stores them."""
 MAX_PAIRS = 500_000
-"""The most pairs of formulas to compare: a hostile graph may need far more pairs than it has nodes."""
+"""The most pairs of formulas that are compared: a hostile graph may need far more pairs than it has nodes."""
 Pair = tuple[Operand, Operand]
 
 
 class Matcher:
-    """Compares pairs of formulas, each once, from a work list. `constants` are the pairs of stored values found.
+    """Compares pairs of formulas, each once. `constants` collects the pairs of stored values, which are compared later.
 
     `sizes` counts the pairs that are equal because both values follow from the sizes of inputs in the same way.
     """
@@ -38,7 +38,7 @@ class Matcher:
         self.constants: list[tuple[StoredValue, StoredValue]] = []
 
     def match(self, pairs: Iterable[Pair]) -> None:
-        """Raise UnprovableError, naming the node, unless each child's formula equals its parent's, which comes first."""
+        """Raise UnprovableError, with the node, unless the formulas of each pair (parent, child) are equal."""
         waiting, visited = [*pairs][::-1], set[Pair]()
         while waiting:
             pair = waiting.pop()
@@ -49,7 +49,7 @@ class Matcher:
                 raise UnprovableError(f"more than {MAX_PAIRS:,} pairs of values would have to be compared")
 
     def _pair(self, one: Operand, other: Operand) -> list[Pair]:
-        """Return the pairs of operands that must be equal so that `one` equals `other`. Raise UnprovableError if they differ."""
+        """Return the pairs of operands that must be equal if two formulas are. UnprovableError if they differ already."""
         if one is other is None:
             return []
         if one is None or other is None:
@@ -75,7 +75,7 @@ class Matcher:
 
 
 def _check_heads(one: Formula, other: Formula) -> None:
-    """Raise UnprovableError if two formulas differ in anything except operands."""
+    """Raise UnprovableError if two formulas differ in anything but their operands."""
     if one.operator != other.operator or one.output != other.output:
         raise UnprovableError(f"the child computes {other}, the parent {one}")
     if one.operator.rpartition(":")[2] in RANDOM or one.attribute("seed") is not None:
@@ -130,7 +130,7 @@ def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> Faithful
 
 
 def _compare(parent_file: Path, child_file: Path) -> tuple[list[str], dict[str, Any]]:
-    """Compute the doubts and figures of a report. Raise UnprovableError if the child may be more than the parent with rounded weights."""
+    """Compare two files; return the doubts and figures of a report. UnprovableError if the child may be another model."""
     parent = read_formulas(parent_file)
     child = read_formulas(child_file, parent.rewriter.shapes)
     _check_contract(parent, child)
@@ -161,7 +161,7 @@ def _compare(parent_file: Path, child_file: Path) -> tuple[list[str], dict[str, 
 
 
 def _check_contract(parent: FormulaGraph, child: FormulaGraph) -> None:
-    """Raise UnprovableError unless inputs and outputs are the parent's; a floating-point type may become another one."""
+    """Raise UnprovableError unless inputs and outputs are the parent's, maybe with another floating-point type."""
     for kind in ("inputs", "outputs"):
         one, other = ({spec.name: spec for spec in getattr(graph, kind)} for graph in (parent, child))
         lists = [[*names] if kind == "outputs" else sorted(names) for names in (other, one)]

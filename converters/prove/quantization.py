@@ -22,20 +22,20 @@ from onnxreg.converters.prove.rewrites import Rewriter, rule
 
 MICROSOFT = "com.microsoft:"
 MOVES = names("Expand Flatten Gather GatherElements MaxPool Reshape Slice Squeeze Transpose Unsqueeze")
-"""Operators that move elements of the first operand, or choose the largest of several elements."""
+"""The operators that only move elements of the first operand, or choose the largest of several elements."""
 CODES = names("int4 uint4 int8 uint8 int16 uint16 int32")
 DYNAMIC = "DynamicQuantizeLinear"
 
 
 def _plain(*parts: Operand) -> list[StoredValue]:
-    """Return the constants of the operands that are not None; empty unless all are unquantized constants without views."""
+    """Return the constants of the operands that are not None; [] unless all are unquantized constants without views."""
     values = [one.constant for one in parts if one is not None]
     stored = [value for value in values if value is not None and not value.views and not value.is_coded]
     return stored if len(stored) == len(values) else []
 
 
 def coded(codes: Operand, scale: Operand, zero: Operand, axis: int, block: int = 0) -> Operand:
-    """Make a quantized constant. Codes may have views; None unless scale and zero point are plain constants that fit."""
+    """Make a quantized constant of codes, which may have views; None unless scale and zero point are constants that fit."""
     values, parts = codes.constant if codes is not None else None, _plain(scale, zero)
     if codes is None or values is None or values.is_coded or scale is None or not parts:
         return None
@@ -66,7 +66,7 @@ def quantized_constant(_: Rewriter, formula: Formula) -> Operand:
 
 
 def _codes_and_scale(formula: Formula) -> tuple[Any, Any]:
-    """Return the codes that a product casts to float32, and the other factor; twice None for another product."""
+    """Return the factor that a product casts to float32 (before the cast), and the other factor; else None, None."""
     pair = split(formula.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
     return (pair[0].operands[0], pair[1]) if pair else (None, None)
 
@@ -97,7 +97,7 @@ def activation_range(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("quantized-move", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def quantized_move(make: Rewriter, formula: Formula) -> Operand:
-    """Dequantize before a move of codes (or a choice of the largest code) instead of after it."""
+    """Dequantize before codes are moved (or the largest code is chosen) instead of afterwards."""
     inner, scale, zero = formula.first(3)
     if inner is None or inner.operator not in MOVES or inner.output or not _is_positive(scale):
         return None
@@ -130,7 +130,7 @@ def dynamic_product(make: Rewriter, formula: Formula) -> Operand:
 
 
 def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: bool = False) -> Operand:
-    """A factor of `MatMul` or `Conv`, stored or quantized while the model runs; None if codes, scale and zero do not fit."""
+    """Return a factor of `MatMul` or `Conv` as values, stored or quantized at run time; None if scale and zero do not fit."""
     if codes is None or scale is None:
         return None
     if codes.is_op(DYNAMIC):
@@ -141,7 +141,7 @@ def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: 
         return None
     dims, axes = scale.constant.dims, len(codes.constant.dims)
     if len(dims) > axes - (name == "MatMul"):
-        return None  # the product with the scale has an axis more
+        return None  # the scale would add an axis
     if scale.constant.size != 1 and (is_first or name == "Conv" or len(dims) > 1):
         return None
     return coded(codes, scale, zero, 0 if name == "Conv" else -1)
@@ -149,7 +149,7 @@ def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: 
 
 @rule("dynamic-product", f"{MICROSOFT}MatMulIntegerToFloat", f"{MICROSOFT}DynamicQuantizeMatMul")
 def fused_dynamic_product(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a fused product of codes (or of a value to quantize and codes) by the product of the values, plus the bias."""
+    """Replace a fused product, of codes or of a value to quantize and codes, by the product of the values plus the bias."""
     if formula.operator.endswith("DynamicQuantizeMatMul"):
         source, right, scale, zero, bias = formula.first(5)
     else:
@@ -165,7 +165,7 @@ def fused_dynamic_product(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("quantized-rows", "Mul")
 def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
-    """Replace gathered rows of codes, times the gathered scales of the rows, by gathered rows of values."""
+    """Replace rows of codes times their scales, both gathered, by gathered rows of values."""
     codes, scales = _codes_and_scale(formula)
     if codes is None or not (codes.is_op("Gather") and scales.is_op("Gather")):
         return None
@@ -239,16 +239,16 @@ _OPERATORS = {
     f"{MICROSOFT}QLinearConcat": 0,
     **dict.fromkeys((f"{MICROSOFT}QLinear{name}" for name in _UNARY), 1),
 }
-"""The operators on codes, with the number of their values (0: any number).
+"""The operators on codes, with the number of values that they take (0: any number).
 
-The operands are codes, scale and zero point of each value, then scale and zero point of the result (which come first if
-the number is 0). The bias of Conv is the last operand; the bias of Gemm is before the result's scale.
+The operands are codes, scale and zero point of each value, then scale and zero point of the result (if the number is 0, the
+result's come first). The bias of Conv is the last operand; the bias of Gemm precedes the result's scale.
 """
 
 
 @rule("quantized-operator", *_OPERATORS)
 def quantized_operator(make: Rewriter, formula: Formula) -> Operand:
-    """Replace an operator on codes by the operator on values; quantize the result, except of a QGemm that gives values."""
+    """Replace an operator on codes by the operator on values, and quantize the result, unless a QGemm returns values."""
     name, count = formula.operator.rpartition("Q")[2].removeprefix("Linear"), _OPERATORS[formula.operator]
     attributes: dict[str, Any] = dict(formula.attributes)
     if attributes.pop("channels_last", 0) or (name == "Softmax" and attributes.pop("axis", -1) != -1):

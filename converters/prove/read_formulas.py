@@ -23,13 +23,13 @@ from onnxreg.schema.manifest.manifest import TensorSpec
 MAX_DEPTH = 32
 """The deepest nesting of subgraphs."""
 MAX_NAME = 100
-"""The longest name of a size, in characters. Two sizes with the same longer name are not treated as equal."""
+"""The most characters of a size's name. Sizes with a longer name count as different."""
 Scope = dict[ir.Value, Formula]
 
 
 @dataclass(frozen=True)
 class FormulaGraph:
-    """The formulas of a file's outputs, the contract, and the counts of nodes and tensors that no output needs."""
+    """A file as formulas: of its outputs, with the contract, and how many nodes and tensors no output needs."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -40,10 +40,10 @@ class FormulaGraph:
 
 
 def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
-    """The formulas of an ONNX or ORT-format file.
+    """Read the formulas of an ONNX or ORT-format file.
 
     Args:
-        parent: for a child, the shapes inferred for its parent; the shapes of the parent's inputs hold for both.
+        parent: for a child, the inferred shapes of its parent, whose inputs have the same shapes.
 
     Raises InputError for a file that cannot be read, UnprovableError for a graph that the rules do not cover.
     """
@@ -59,7 +59,7 @@ def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     nodes, tensors = len(graph), len(graph.initializers)
     common.RemoveUnusedNodesPass()(model)
-    common.TopologicalSortPass()(model)  # ORT-format files have no order
+    common.TopologicalSortPass()(model)  # nodes of ORT-format files are in no order
     reader = _Reader(Shapes(_input_dims(inputs) if parent is None else parent.inputs))
     scope: Scope = {
         value: Formula(INPUT, (), (("name", spec.name),), element=spec.dtype, node=spec.name)
@@ -71,7 +71,7 @@ def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
 
 
 def _input_dims(inputs: tuple[TensorSpec, ...]) -> dict[str, Dims]:
-    """The shapes of inputs. In ONNX, sizes with one name are equal, and an empty shape may mean that no shape is stated."""
+    """Return the shapes of inputs. In ONNX, sizes of one name are equal, and an empty shape may mean an unknown shape."""
     return {
         spec.name: tuple(
             dim.value
@@ -89,7 +89,7 @@ class _Reader:
         self.rewriter = Rewriter(shapes)
 
     def graph(self, graph: ir.Graph, scope: Scope, depth: int) -> list[Formula]:
-        """The formulas of a graph's outputs."""
+        """Make the formulas of a graph's outputs. `scope` has the values of outer graphs, `depth` counts these graphs."""
         if depth > MAX_DEPTH:
             raise UnprovableError("its subgraphs are nested too deep")
         scope |= {
@@ -135,7 +135,7 @@ class _Reader:
                 scope[output] = self.rewriter.rewritten(formula)
 
     def _structure(self, key: str, value: Any, scope: Scope, depth: int) -> Iterator[Operand]:
-        """Yield the tensor, or the outputs of the subgraphs, in an attribute of a node as operands."""
+        """Yield what an attribute of a node contains as operands: its tensor, or the outputs of its subgraphs."""
         for number_, item in enumerate(value if isinstance(value, tuple) else [value]):
             if hasattr(item, "tofile"):
                 yield stored(item, key)
@@ -154,7 +154,7 @@ def _operand(value: ir.Value, scope: Scope) -> Formula:
 
 
 def _plain(attribute: ir.Attr) -> Any:
-    """The value of an attribute: texts become bytes, lists become tuples."""
+    """Return the value of an attribute, with texts as bytes and lists as tuples."""
     value = attribute.value
     if isinstance(value, list | tuple):
         return tuple(item.encode() if isinstance(item, str) else item for item in value)

@@ -1,7 +1,7 @@
 """Bring formulas to one form by a closed list of rewrites. Each keeps the function of a graph, up to rounding of its values.
 
-A rule takes a formula and returns a replacement, or None. docs/prove.md has the name of each rule, and the reason why the
-rule holds. The rules that erase quantization are in `quantization.py`.
+A rule gets a formula and returns a replacement, or None. docs/prove.md has the name of each rule, and the reason why the
+rule is right. The rules that erase quantization are in `quantization.py`.
 """
 
 from collections import Counter, defaultdict
@@ -18,15 +18,15 @@ from onnxreg.converters.prove.operators import ELEMENTWISE, SINCE, UNARY, result
 from onnxreg.converters.prove.shapes import RESHAPES, Shapes, is_known
 
 MAX_DEPTH = 64
-"""The most operators in a row that a transposition moves past."""
+"""The most operators in a row past which a transposition is moved."""
 Axes = tuple[int, ...]
 Rule = Callable[["Rewriter", Formula], Operand]
 RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
-"""The rules for each operator, in the order of their use."""
+"""The rules for each operator with their names, in the order in which they are tried."""
 
 
 def rule(name: str, *kinds: str) -> Callable[[Rule], Rule]:
-    """Register a rule for some operators under its documented name."""
+    """Register a function as a rule for the operators `kinds`, under its name in docs/prove.md."""
 
     def enter(function: Rule) -> Rule:
         for kind in kinds:
@@ -37,10 +37,10 @@ def rule(name: str, *kinds: str) -> Callable[[Rule], Rule]:
 
 
 class Rewriter:
-    """Makes the formulas of one graph in the form that the rules lead to.
+    """Makes the formulas of one graph, and rewrites each by the rules.
 
-    `used` counts rewrites, `ranges` has the static activation ranges. `transposed` has, for a formula and axes, the result
-    of moving the transposition before the operator, or None; `waiting` are the formulas of unfinished moves.
+    `used` counts rewrites by rule; `ranges` has the nodes of static activation ranges. `transposed` has, for a formula and
+    axes, the result of moving a transposition before the operator (None: impossible); `waiting`: unfinished moves.
     """
 
     def __init__(self, shapes: Shapes) -> None:
@@ -52,17 +52,17 @@ class Rewriter:
         self.node = ""
 
     def op(self, name: str, *operands: Operand, node: str | None = None, **attributes: Any) -> Formula:
-        """Make the first output of an ONNX operator in its newest meaning; `node` is by default the node being rewritten."""
+        """Make the first output of an ONNX operator of the newest version. `node`: by default the node being rewritten."""
         epoch, node = SINCE.get(name, 1), self.node if node is None else node
         element = next(result_types(DEFAULT_DOMAIN, name, epoch, operands), "")
         return self.rewritten(Formula(name, operands, tuple(attributes.items()), 0, element, node, epoch))
 
     def plus(self, value: Formula, summand: Operand) -> Formula:
-        """The sum; without a summand the value itself."""
+        """Add a summand to a value; if it is None, return the value."""
         return value if summand is None else self.op("Add", value, summand)
 
     def rewritten(self, formula: Formula) -> Formula:
-        """Return the result of the first rule that applies, else the formula itself."""
+        """Return the result of the first rule that applies; if none does, the formula itself."""
         for name, rewrite in RULES.get(formula.operator, ()):
             outer, self.node = self.node, formula.node
             result = rewrite(self, formula)
@@ -126,7 +126,7 @@ def _turn(make: Rewriter, formula: Operand, axes: Axes) -> Formula:
 
 
 def _turned(make: Rewriter, formula: Operand, axes: Axes) -> Operand:
-    """An operand with its axes reordered; a single number stays the same. None if the ranks of operand and result differ."""
+    """Reorder the axes of an operand; a single number stays as it is. None if its rank differs from the result's."""
     dims = make.shapes.dims(formula)
     if dims is not None and len(dims) < 2 and all(size == 1 for size in dims):
         return formula
@@ -134,7 +134,7 @@ def _turned(make: Rewriter, formula: Operand, axes: Axes) -> Operand:
 
 
 def _places(make: Rewriter, formula: Formula, axes: Axes) -> Operand:
-    """The axes operand of a Slice after a transposition; None if the axes are not known."""
+    """Return the operand `axes` of a Slice for the transposed value; None if the axes are not known."""
     value = make.shapes.value(formula.operands[3]) if len(formula.operands) > 3 else None
     if value is None or value.dtype.kind != "i":
         return None
@@ -143,11 +143,11 @@ def _places(make: Rewriter, formula: Formula, axes: Axes) -> Operand:
 
 
 SINGLE, COARSE = 2.0**-21, 2.0**-9
-"""Relative error of a factor that an optimizer computed in float32, and of a factor stored with 16 bits."""
+"""The relative errors of a factor that an optimizer computed in float32, and of a factor stored with 16 bits."""
 MAX_SCALE = 2.0**16
-"""The largest factor (or reciprocal) to move out of a product: a larger one may overflow where the parent does not."""
+"""The largest factor (or reciprocal) to move out of a product: with a larger factor, only the child could overflow."""
 MAX_EXPONENT = 16
-"""The largest exponent, positive or negative, of a power of two to move from a channel into a matrix: see `MAX_SCALE`."""
+"""The largest exponent, positive or negative, of a power of two that is moved from a channel into a matrix (`MAX_SCALE`)."""
 
 
 @rule("scaled-product", "MatMul")
@@ -162,7 +162,7 @@ def scaled_product(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("scaled-product", "Mul", "Div")
 def product_scaled_again(make: Rewriter, formula: Formula) -> Operand:
-    """Merge two factors of a matrix product into one, and turn a divisor into a factor. A single stored factor stays."""
+    """Merge two stored factors of a matrix product into one factor, and turn a divisor into a factor."""
     part = _unscaled(make, formula)
     if part is None or (formula.operator == "Mul" and part[0].is_op("MatMul")):
         return None
@@ -180,7 +180,7 @@ def _scaled(make: Rewriter, value: Formula, factor: float, tolerance: float) -> 
 
 
 def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] | None:
-    """Split a product or quotient with a stored number: return value, factor and relative error; else None."""
+    """Split a product or quotient with a stored number into value, factor and relative error; None for other formulas."""
     if formula is None or not (formula.is_op("Mul") or formula.is_op("Div")) or formula.epoch < 7:
         return None
     pairs = [formula.operands] if formula.operator == "Div" else [formula.operands, formula.operands[::-1]]
@@ -221,7 +221,7 @@ def identity(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("dropout", "Dropout")
 def dropout(_: Rewriter, formula: Formula) -> Operand:
-    """Replace a Dropout that does not train by its input."""
+    """Replace a Dropout, except in training, by its input."""
     source, _ratio, training = formula.first(3)
     flag = array_of(training, 1)
     is_off = training is None or (flag is not None and not flag.any())
@@ -230,7 +230,7 @@ def dropout(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("cast", "Cast")
 def cast(_: Rewriter, formula: Formula) -> Operand:
-    """Drop a cast to the value's own type or between floating-point types; other casts to floating point give float32."""
+    """Drop a cast to the same type or between floating-point types. Make other casts to floating point casts to float32."""
     source = formula.operands[0]
     if source is not None and source.element and source.element == formula.element:
         return source
@@ -259,7 +259,7 @@ def constant_view(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("sizes", *RESHAPES)
 def known_sizes(make: Rewriter, formula: Formula) -> Operand:
-    """Drop a Reshape or Expand that changes no size; write the sizes of any other, if they are known, as an attribute."""
+    """Drop a Reshape or Expand that changes no size. Of others, write the sizes, if they are known, as an attribute."""
     source, dims = formula.operands[0], make.shapes.by_rule(formula)
     if dims is not None and dims == make.shapes.dims(source):
         return source
@@ -281,7 +281,7 @@ def gemm(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("fused-matmul", "com.microsoft:FusedMatMul")
 def fused_matmul(make: Rewriter, formula: Formula) -> Operand:
-    """Replace FusedMatMul by MatMul times the factor; swap the last two axes of an operand that is transposed."""
+    """Replace FusedMatMul by MatMul times its factor, with Transpose of the last two axes of a transposed operand."""
     attributes: dict[str, Any] = dict(formula.attributes)
     factor, flags = attributes.pop("alpha", 1.0), [attributes.pop(name, 0) for name in ("transA", "transB")]
     operands = formula.first(2)
@@ -333,14 +333,14 @@ def gelu(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("gelu", "Erf")
 def scaled_error(make: Rewriter, formula: Formula) -> Operand:
-    """Turn a division in Erf's operand into a product with a rounded factor."""
+    """Turn a division in the operand of Erf into a product with a rounded factor."""
     part = _unscaled(make, formula.operands[0])
     return None if part is None else replace(formula, operands=(_scaled(make, *part),))
 
 
 @rule("gelu", "Mul")
 def scaled_gate(make: Rewriter, formula: Formula) -> Operand:
-    """Move the number in a product with 1 + Erf(...) to the end."""
+    """Move the number in a product with 1 + Erf(...) to the end of the product."""
     for product, other in (formula.operands, formula.operands[::-1]):
         parts = split(product.operands, is_number) if product is not None and product.is_op("Mul") else None
         if parts is not None and not is_number(other) and (_is_gate(parts[1]) or _is_gate(other)):
@@ -355,7 +355,7 @@ def _is_gate(formula: Operand) -> bool:
 
 @rule("idle-number", "Add", "Mul", "Sub", "Div", "Pow")
 def idle_number(make: Rewriter, formula: Formula) -> Operand:
-    """Drop a factor of one and a summand of zero; reduce a stored number of shape [1] to a scalar if the other value has axes."""
+    """Drop a factor of one, or a summand of zero. Make a stored number of shape [1] a scalar if the other value has axes."""
     neutral = {"Add": 0.0, "Mul": 1.0}.get(formula.operator)
     for at, (one, other) in enumerate((formula.operands, formula.operands[::-1])):
         value = one.constant if one is not None else None
@@ -390,7 +390,7 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(make: Rewriter, formula: Formula) -> Operand:
-    """Replace by x / Sqrt(mean of x * x + epsilon) * gamma + beta, last axis; if not simplified, subtract x's mean first."""
+    """Replace by x / Sqrt(mean of x * x + epsilon) * gamma + beta over the last axis, where x has mean 0 unless simplified."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None

@@ -1,7 +1,7 @@
-"""Shapes of the values of a graph, and the values of its small tensors, as far as both follow from the sizes of inputs.
+"""Shapes of a graph's values, and the values of its small tensors, if they follow from the sizes of inputs.
 
 The rules come from the ONNX operator specification, for runs that ONNX Runtime does not refuse: if shapes must fit, the
-rules assume that they fit. An unknown size is a fresh symbol.
+rules assume that they fit. Each unknown size is a new symbol.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,33 +20,33 @@ from onnxreg.converters.prove.operators import ELEMENTWISE, REDUCTIONS, UNARY, n
 Size = Any
 Dims = tuple[Size, ...]
 MAX_OPERATIONS = 200
-"""The most operations of an expression; sizes of real graphs have a few operations."""
+"""The most operations of an expression for a size; in real graphs, a size has a few operations."""
 MAX_FACTOR, MAX_CHOICES = 2**63, 4
 MAX_SPENT = 25_000
 """The most operations of all expressions of a graph together; exports of encoders need some hundreds."""
 SPENT: ContextVar[int] = ContextVar("SPENT", default=0)
 SLICE = sympy.Function("slice", integer=True, nonnegative=True)
-"""The size of an axis that is sliced between a start and an end."""
+"""The function for the size of an axis that is sliced from a start to an end, which are not known."""
 MAX_ELEMENTS = 2**16
 """The most elements of a computed value, such as a shape, a mask or a factor."""
 MAX_COMPUTED = 2**24
 """The most elements of all values that are computed for one graph."""
 MAX_RANK = 64
 RESHAPES = ("Reshape", "Expand")
-"""Operators whose result has the elements of the first operand in another shape."""
+"""The operators whose result has the first operand's elements in another shape."""
 ENDLESS = 2**31 - 1
-"""A slice with at least this end goes to the end of the axis."""
+"""The least `end` of a slice that means the end of the axis."""
 REFUSED = (ValueError, TypeError, LookupError, ArithmeticError)
-"""Errors for a graph that ONNX Runtime refuses, or a shape that does not follow from the sizes of inputs."""
+"""The errors of rules for a graph that ONNX Runtime refuses, or a shape that does not follow from the sizes of inputs."""
 
 
 def of_input(name: str) -> Size:
-    """A symbol for a named size of an input; such a size is at least one."""
+    """Make the symbol for a size of an input by name; such a size is at least one."""
     return sympy.Symbol(name, integer=True, positive=True)
 
 
 def fresh() -> Size:
-    """A symbol for an unknown size."""
+    """Make a new symbol for an unknown size."""
     return sympy.Dummy("?", integer=True, nonnegative=True)
 
 
@@ -55,7 +55,7 @@ def is_known(size: Size) -> bool:
 
 
 def simple(size: Any) -> Size:
-    """Bring an expression to one form. Raise OverflowError if it, or all of a graph together, are unusually large."""
+    """Simplify an expression. Raise OverflowError if it is too large, or all expressions of the graph together are."""
     if any(abs(number) >= MAX_FACTOR for number in sympy.sympify(size).atoms(sympy.Integer)):
         raise OverflowError("a size is too large")
     if isinstance(size, int):
@@ -69,7 +69,7 @@ def simple(size: Any) -> Size:
 
 
 def is_positive(*sizes: Size) -> bool:
-    """Return True if all sizes are at least one for any inputs; False may also mean that this is not known."""
+    """True if all sizes are at least one for any inputs; False if not, or if this is not known."""
     return all(sympy.sympify(size).is_positive for size in sizes)
 
 
@@ -78,7 +78,7 @@ def product(sizes: Iterable[Size]) -> Size:
 
 
 def quotient(one: Size, other: Size) -> Size | None:
-    """The quotient, if the division is exact and the divisor positive; else None."""
+    """Return the quotient of two sizes; None unless the division is exact and the divisor positive."""
     if not is_positive(other):
         return None
     exact = sympy.expand(sympy.sympify(one) / other)
@@ -94,7 +94,7 @@ def floor_of_quotient(one: Size, other: Size) -> Size:
 
 
 def is_equal(one: Size, other: Size) -> bool:
-    """Return True if sizes are equal for all inputs, False if for none. Raise ArithmeticError if this depends on inputs."""
+    """True if two sizes are equal for all inputs, False if for no input; ArithmeticError if this depends on the inputs."""
     answer = sympy.sympify(simple(one - other)).is_zero
     if answer is None:
         raise ArithmeticError("this depends on the inputs")
@@ -114,24 +114,24 @@ class Shapes:
         self._computed = 0
 
     def dims(self, formula: Operand) -> Dims | None:
-        """The shape of a formula's value; None if not even its rank is known."""
+        """Return the shape of a formula's value; None if not even its rank is known."""
         return self._of(formula)[0] if formula is not None else None
 
     def value(self, formula: Operand) -> Any:
-        """Return a value that depends on sizes alone: int64, or objects with expressions. None for others and large ones."""
+        """Return a small value that follows from sizes alone, as int64 or as objects with expressions; None for others."""
         if formula is None or formula.constant is not None:
             return array_of(formula, MAX_ELEMENTS)
         return self._of(formula)[1]
 
     def integers(self, formula: Formula, index: int) -> list[Any] | None:
-        """The elements of an operand that is a vector of sizes, axes or indices; None if the elements are not known."""
+        """Return the elements of an operand that is a vector of sizes, axes or indices; None if they are not known."""
         value = self.value(formula.operands[index]) if len(formula.operands) > index else None
         if value is None or value.dtype.kind not in "iO" or value.size > MAX_RANK:
             return None
         return list(value.reshape(-1).tolist())
 
     def sizes(self, formula: Formula, index: int) -> Dims | None:
-        """The shape that an operand states, with fresh symbols for sizes that are not known; None for an unknown rank."""
+        """Return the shape that an operand states, with new symbols for unknown sizes; None for an unknown rank."""
         sizes = self.integers(formula, index)
         if sizes is not None and all(sympy.sympify(size).is_nonnegative for size in sizes):
             return tuple(sizes)
@@ -141,13 +141,13 @@ class Shapes:
         return tuple(fresh() for _ in range(shape[0]))
 
     def by_rule(self, formula: Formula) -> Dims | None:
-        """The shape of a result by the rule of the operator; None without a rule, or if the shape is not known."""
+        """Return the shape of a result by the operator's rule; None without a rule, or if the rule cannot tell the shape."""
         rule, stated = _RULES.get(formula.operator), formula.attribute("sizes")
         if formula.operator in RESHAPES and stated and isinstance(stated[0], tuple):
-            return stated[0]  # no attribute of a file has a tuple in a tuple
+            return stated[0]  # from `known_sizes`: a file's attribute has no nested tuple
         try:
             dims = rule(self, formula, *map(self.dims, formula.operands)) if rule else None
-        except REFUSED:  # TypeError too if a rule needs a shape that is not known
+        except REFUSED:  # TypeError: a rule needs an unknown shape
             return None
         return dims if dims is None or len(dims) <= MAX_RANK else None
 
@@ -181,15 +181,15 @@ class Shapes:
 
 
 def broadcast(shapes: Sequence[Dims]) -> Dims:
-    """The shape that results from broadcasting operands of these shapes."""
+    """Return the shape to which operands of these shapes are broadcast."""
     columns = zip_longest(*(dims[::-1] for dims in shapes), fillvalue=1)
     return tuple(map(_together, columns))[::-1]
 
 
 def _together(sizes: Sequence[Size]) -> Size:
-    """The size of a broadcast axis: all sizes except 1 are equal.
+    """Return the size of a broadcast axis, where all sizes but 1 are equal.
 
-    `min(512, length)` is `length` if both occur, because each of the two is 1 only if the other is 1 too.
+    `min(512, length)` beside `length` is `length`, because each of the two is 1 only if the other is 1 too.
     """
     others = list(dict.fromkeys(size for size in sizes if size != 1)) or [1]
     for one in others:
@@ -200,12 +200,12 @@ def _together(sizes: Sequence[Size]) -> Size:
 
 
 def _broadcast(of: Shapes, formula: Formula, *shapes: Dims) -> Dims | None:
-    """The broadcast shape; None if the attribute `broadcast` (before version 7) places the axes of the second operand."""
+    """Return the broadcast shape; None if the attribute `broadcast` (before version 7) places the second operand's axes."""
     return broadcast(shapes) if formula.attribute("broadcast") is None else None
 
 
 def _product(of: Shapes, formula: Formula, one: Dims, other: Dims) -> Dims | None:
-    """The shape of a matrix product; None if an operand is a vector."""
+    """Return the shape of a matrix product; None if an operand is a vector."""
     return (*broadcast([one[:-2], other[:-2]]), one[-2], other[-1]) if min(len(one), len(other)) > 1 else None
 
 
@@ -220,7 +220,7 @@ def _transpose(of: Shapes, formula: Formula, dims: Dims) -> Dims | None:
 
 
 def _reshape(of: Shapes, formula: Formula, dims: Dims | None, _: Dims | None) -> Dims | None:
-    """The shape of a Reshape: 0 copies a size, -1 is the remainder. If another size may be 0, all sizes are unknown."""
+    """Return the shape of a Reshape: 0 copies a size, -1 is the remainder. If another size may be 0, all are unknown."""
     sizes = of.integers(formula, 1)
     if sizes is None or formula.attribute("allowzero", 0):
         return of.sizes(formula, 1)
@@ -247,7 +247,7 @@ def _unsqueeze(of: Shapes, formula: Formula, dims: Dims, _: Dims | None) -> Dims
 
 
 def _reduce(of: Shapes, formula: Formula, dims: Dims, *_: Dims | None) -> Dims | None:
-    """The shape of a reduction or a Squeeze."""
+    """Return the shape of a reduction or a Squeeze."""
     axes = of.integers(formula, 1)
     if not axes:
         return None
@@ -278,7 +278,7 @@ def _axes(formula: Formula, starts: Any, axes: Any) -> Any:
 
 
 def _part(size: Size, start: Size, end: Size) -> Size:
-    """The size of a sliced axis."""
+    """Return the size of a sliced axis."""
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
         return len(range(*slice(start, end).indices(size)))
     if start == 0 and isinstance(end, int) and end >= ENDLESS:
@@ -336,7 +336,7 @@ _RULES: dict[str, Callable[..., Dims | None]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-"""The rule for the shape of an operator's result, from the shapes of the operands; None is an unknown shape."""
+"""The rule for the shape of each operator's result: a function of the operands' shapes (None: an unknown shape)."""
 
 
 def _span(formula: Formula) -> slice:
@@ -399,7 +399,7 @@ _COMPUTE: dict[str, Callable[..., Any]] = {
     "Sub": lambda formula, dims, one, other: one - other,
     "Where": lambda formula, dims, condition, one, other: np.where(condition, one, other),
 }
-"""Operators whose results numpy gives exactly as ONNX Runtime does: on integers, or with correctly rounded arithmetic.
+"""Operators that numpy computes exactly as ONNX Runtime does: on integers, or with correctly rounded arithmetic.
 
-The shape of the result is known beforehand, and small.
+They are computed only for small results whose shape (`dims`) is known.
 """
