@@ -1,6 +1,6 @@
-"""The backbone: an image classifier as one graph that gives logits and an embedding.
+"""The backbone: an image classifier as one graph, whose outputs are the logits and an embedding.
 
-The classifier is a checkpoint of transformers, or a torch module that a factory makes, with the weights of a file.
+The classifier is a checkpoint of transformers, or a torch module made by a factory, with weights from a file.
 """
 
 import re
@@ -27,7 +27,7 @@ class LoadedBackbone:
     """A trained classifier. `subject` takes `input`; its outputs, logits and embedding, have the names in the document.
 
     `classes` are in the order of the logits, `shape` is channels, height and width, `width` is the size of the embedding.
-    `model_type` is the name in transformers, None if a factory made the module.
+    `model_type` is the name of the architecture in transformers; None if a factory made the module.
     """
 
     subject: conversion.TorchModel
@@ -81,7 +81,7 @@ def load_backbone(
 
 
 def _check_classes(trained: Sequence[Any], stated: Sequence[str] | None) -> None:
-    """Raise InputError for class ids that cannot be file names, that repeat, or that differ from the document's."""
+    """Raise InputError for class ids that cannot be file names, that repeat, or that differ from the `stated` ids."""
     for class_id in trained:
         if not isinstance(class_id, str) or not CLASS_ID.fullmatch(class_id):
             raise InputError(
@@ -99,7 +99,7 @@ def _check_classes(trained: Sequence[Any], stated: Sequence[str] | None) -> None
 
 
 def _with_embedding(model: Any, names: tuple[str, str]) -> Any:
-    """Wrap a classifier so that it also gives the embedding, which is the input of its last layer."""
+    """Wrap a classifier so that it also returns the embedding: the input of its last layer."""
     import torch
 
     classifier: Any = getattr(model, "classifier", None)

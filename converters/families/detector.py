@@ -1,11 +1,11 @@
 """Out-of-distribution detection by Mahalanobis distance, fitted in float64 and folded into an ONNX graph.
 
-With the Cholesky factor L of the covariance the distance is |L^-1 (x - mean)|: the graph multiplies by L^-T, which in
+With the Cholesky factor L of the covariance, the distance is |L^-1 (x - mean)|. The graph multiplies by L^-T, which in
 float32 is more exact than the inverse covariance. The threshold is a percentile of the distances of held-out rows.
 
 The covariance is shrunk towards a multiple of the identity by Ledoit and Wolf's optimal amount (J. Multivar. Anal. 88, 2004)
-or a stated amount. Shrinking makes any covariance invertible, and would hide rows that are too few or too similar, so the
-rank of the rows is judged first.
+or a stated amount. Shrinking makes any covariance invertible, even of too few or too similar rows; so the rank of the rows
+is checked first.
 """
 
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ DISTANCE, VERDICT = "distance", "in_distribution"
 AXES_ARE_AN_INPUT = 18
 """The first opset in which ReduceL2 takes the axes as an input."""
 MAX_DEPENDENT_SHARE = 0.01
-"""Largest share of the dimensions that may depend on the others. One always may: after a layer norm, one does."""
+"""The largest share of dimensions that may depend on the others. One always may, as after a layer norm."""
 ROUNDING_UNITS = 4
-"""Units in the last place by which rounding may separate equal values."""
+"""The units in the last place by which equal values may differ because of rounding."""
 BATCH_ROWS = 64
 Z = 1.959963984540054
 """The 97.5 % quantile of the normal distribution, for intervals of 95 %."""
@@ -42,7 +42,7 @@ HELD_OUT_HINT = "hold out other rows: of those that made it a detector rejects f
 class Rows:
     """The rows of a file as embeddings: float32 `[n, width]`. `dataset` is the digest of the file's arrays.
 
-    `keys` are hashes of the file's rows. `stored` is True if the file itself has the embeddings, from any backbone.
+    `keys` are hashes of the file's rows. `stored` is True if the embeddings were read from the file, not computed.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Rows:
     stored: bool = False
 
     def check_apart(self, used: "Rows") -> None:
-        """Raise InputError if both have a common row: a detector must not be tested on rows that it was fitted on."""
+        """Raise InputError if two files share a row: a detector must not be tested on rows on which it was fitted."""
         embedded = keys_of(self.embeddings) & keys_of(used.embeddings)
         if count := max(len(self.keys & used.keys), len(embedded)):
             raise InputError(
@@ -62,25 +62,25 @@ class Rows:
 
 
 def keys_of(rows: Any) -> frozenset[bytes]:
-    """Hash each row."""
+    """Return the SHA-256 of each row."""
     return frozenset(sha256(row.tobytes()).digest() for row in rows)
 
 
 class Embedder:
-    """Computes the embeddings of files of rows in `directory`, with a backbone's session; each file's result is cached."""
+    """Computes the embeddings of rows in files of `directory` with a backbone's session; each result is cached."""
 
     def __init__(self, session: Any, embedding: str, directory: Path) -> None:
         self._session, self._embedding, self._directory = session, embedding, directory
         self.embed = cache(self._embed)
 
     def _embed(self, path: str, images: bool = False) -> Rows:
-        """Return the embeddings of a file's rows: stored as `embedding`, or made from `input`.
+        """Return the embeddings of a file's rows: its array `embedding`, else computed from its array `input`.
 
         Raises NotFoundError for a missing file, InputError for a file with neither array, with another shape than the
         backbone's, or with NaN or infinity.
 
         Args:
-            images: make the embeddings from `input` even if some are stored.
+            images: compute the embeddings even if the file has them.
         """
         import numpy as np
 
@@ -99,7 +99,7 @@ class Embedder:
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
-    """Convert floats `[n, *shape]`, n > 0, to float32. Raise InputError, naming `label`, for other arrays, NaN, infinity."""
+    """Convert floats `[n, *shape]`, n > 0, to float32. InputError, about `label`, for other arrays, NaN and infinity."""
     import numpy as np
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):
@@ -148,7 +148,7 @@ def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance
     centred = exact - mean
     count, width = centred.shape
 
-    # the rank: directions along which the rows vary by more than rounding explains
+    # the rank: the directions along which the rows vary by more than rounding
     unit = np.finfo(rows.dtype).eps * np.abs(rows).max(axis=0).astype(np.float64)
     constant = np.flatnonzero(centred.std(axis=0) <= ROUNDING_UNITS * unit)
     if len(constant):
@@ -200,7 +200,7 @@ class Detector:
     held_out: Rows
 
     def record(self, rejected: int) -> dict[str, Any]:
-        """Return the facts behind the threshold, in JSON form; `rejected` held-out rows are above it."""
+        """Return facts about the fit for the manifest, in JSON form. `rejected` held-out rows are above the threshold."""
         count = len(self.held_out.embeddings)
         return {
             "rows": len(self.rows.embeddings),
@@ -247,7 +247,7 @@ def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None =
             f"ood: {rows.name} has {fitted} distinct rows for {width} dimensions: too few for a covariance",
             "fit on more rows than there are dimensions, better ten times as many",
         )
-    # so many rows have their largest value above the percentile, with 95 % confidence
+    # the largest of this number of rows is above the percentile, with 95 % confidence
     if calibrating < (least := ceil(log(0.05) / log(percentile / 100))):
         raise InputError(
             f"ood: {held_out.name} has {calibrating} distinct rows: too few for the {percentile:g}th percentile",
@@ -260,7 +260,7 @@ def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None =
 
 
 def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
-    """Make the graph from embeddings to `distance` and `in_distribution`, which have one value per row."""
+    """Make the graph from embeddings to `distance` and `in_distribution`, with a value for each row."""
     import numpy as np
     from onnx import TensorProto
     from onnx.helper import make_node, make_tensor_value_info
@@ -289,10 +289,10 @@ def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
 
 
 def rejection(session: Any, rows: Rows, name: str, metric: str, least: float | None = None) -> dict[str, Any]:
-    """Measure the share of rows that a detector's graph rejects, and make its check; the share must reach `least`.
+    """Measure the share of rows that a detector's graph rejects; return a check, which passes if it is at least `least`.
 
     Args:
-        session: a session with the written graph, so that the check measures the file itself.
+        session: a session of the written file, so that the check is about the file itself.
     """
     takes, count = session.get_inputs()[0].name, len(rows.embeddings)
     hits = int((~samples.outputs(session, {takes: rows.embeddings}, "the detector")[VERDICT]).sum())

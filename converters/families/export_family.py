@@ -1,7 +1,7 @@
 """The export of a family, from the document to the draft of a version.
 
-Every file that the document names is located and hashed before a model runs. Then the members are made; each is compared
-with its origin, and judged by the limits.
+Every file in the document is located and hashed before a model runs. Then the members are made. Each member is compared
+with its origin (the trained module, or weights), and judged by the limits.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,20 +67,20 @@ from onnxreg.schema.manifest.family import ModelFamily, Role, classes_digest
 from onnxreg.schema.manifest.manifest import Preprocessing, Recipe, Source, Step
 
 DOCUMENT = "family"
-"""The key in a recipe's parameters that holds the family document."""
+"""The key of the family document in a recipe's parameters."""
 TASK = "image-classification"
 """The task of the backbone and its heads."""
 ROWS = ("fit", "calibrate", "outliers")
-"""The keys of the detector's settings that name files of rows."""
+"""The keys of the detector's settings whose values are files of rows."""
 
 
 @dataclass(frozen=True)
 class FamilyPlan:
     """A checked family. `recorded` is the document with all defaults, and with digests in place of paths.
 
-    `checkpoint` is the backbone's. `source` is the digest of all checkpoints. The document's paths begin at `directory`.
-    `factory` makes the backbone; it is None for a backbone of transformers. `consent` names the code that may run.
-    `certificates` maps each member that is judged on a suite to its evaluation plan.
+    `checkpoint` has the backbone's weights; `source` is the digest of all checkpoints. Paths in the document are relative to
+    `directory`. `factory` makes the backbone (None: transformers does). `consent` has the code that may run. `certificates`
+    has the evaluation plan of each member that is judged on a suite.
     """
 
     document: FamilyFile
@@ -110,7 +110,7 @@ class FamilyPlan:
 
 
 def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile:
-    """Read the family in a document; `name`, if given, replaces its name. Raise InputError for an invalid family."""
+    """Read the family in a document; `name` replaces the document's name. Raise InputError for an invalid family."""
     value = document.value if name is None else {**document.value, "name": name}
     return FamilyFile.from_json(value, document.path.name)
 
@@ -166,9 +166,9 @@ DETECTOR: Literal["ood"] = "ood"
 PLAIN = "float32"
 SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
 COMPARED_IMAGES, COMPARED_EMBEDDINGS = 32, 64
-"""Numbers of rows on which precisions are compared: images for the backbone, embeddings for heads and detector."""
+"""The numbers of rows on which precisions are compared: of images (backbone), of embeddings (heads, detector)."""
 MAX_NAMED_LIMITS = 5
-"""The most failed limits that an error names."""
+"""The most failed limits that one error lists."""
 BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
 
 
@@ -191,7 +191,7 @@ class MemberFile:
 def export_family(
     plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
 ) -> tuple[Draft, list[LatencyTable]]:
-    """Make a family that meets its limits; time one row through each precision of it, and judged files beside float32.
+    """Make a family that meets its limits. Time one row through each precision, and each judged file beside float32.
 
     Raises GateError if a limit is not met, and the errors of `make_family`. After an error the workspace is not valid.
     """
@@ -216,7 +216,7 @@ def export_family(
 
 
 def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: LatencyTable) -> None:
-    """Raise GateError, naming members, if a limit is not met."""
+    """Raise GateError, with the members, if a limit is not met."""
     failed = [
         f"{file.member} ({file.precision}): {check['name']}: {check['metric']} is {check['value']:g}, "
         f"the limit {check['limit']:g}"
@@ -241,7 +241,7 @@ def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: Lat
 def make_family(
     plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
 ) -> tuple[Draft, list[MemberFile], list[SourceEvaluation]]:
-    """Make every member of a family in `workspace`, whether or not the limits are met, and judge members on their suites.
+    """Make all members of a family in `workspace`, and judge members on their suites; limits are not checked here.
 
     Raises InputError or NotFoundError, naming the member, for a checkpoint or rows that cannot be used, ConversionError if
     a graph differs from the checkpoint.
@@ -336,7 +336,7 @@ def make_family(
 
 
 def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
-    """The first held-out images for comparisons, float32."""
+    """Return the first held-out images, float32, to compare precisions of the backbone."""
     path = plan.directory / str(plan.document.evaluation)
     arrays = golden.read_rows(path)
     if INPUT not in arrays:
@@ -345,7 +345,7 @@ def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
 
 
 def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tuple[str, str]]]:
-    """Plan the path of each precision of each member, float32 first.
+    """Return the path of each precision of each member, float32 first.
 
     Raises InputError, naming the members, if two files would have the same path, or a file the path of a folder.
     """
@@ -375,7 +375,7 @@ def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tu
 
 @contextmanager
 def _named(member: str) -> Iterator[None]:
-    """Put the member's name before the message of an error that does not begin with the name."""
+    """A context that puts the member's name before the message of an error, unless the message begins with it."""
     try:
         yield
     except RegError as error:
@@ -447,7 +447,7 @@ def _draft(
     preprocessing: Preprocessing | None,
     workspace: Path,
 ) -> Draft:
-    """Describe the artifacts (by facts read back from the files), the members, edges and routing, and the recipe."""
+    """Make the draft: the artifacts (by facts read back from the files), members, edges, routing, and the recipe."""
     document = plan.document
     artifacts = []
     for file in files:
@@ -519,7 +519,7 @@ def _draft(
 def _evaluation(
     document: FamilyFile, member: str, plan: EvaluationPlan, files: Sequence[MemberFile], workspace: Path
 ) -> SourceEvaluation:
-    """Plan the evaluation of the reduced precisions of a member on a suite of images or, for a head, embeddings.
+    """Plan the evaluation of a member's reduced precisions on a suite of images (of embeddings, for a head).
 
     A head gets the embeddings of the float32 backbone, so that the verdict is about the head's file alone. Raises InputError
     if the suite does not fit the member, or the member has only float32; ConversionError if a graph does not run.

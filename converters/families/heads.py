@@ -1,4 +1,4 @@
-"""Heads: linear layers over the backbone's embedding, read from safetensors and written as graphs without a tracer."""
+"""Heads: linear layers over the backbone's embedding, read from safetensors and written as graphs node by node."""
 
 import json
 import re
@@ -33,7 +33,7 @@ class Head:
 
     @property
     def width(self) -> int:
-        """The width of the embedding that the head takes."""
+        """The size of the embedding that the head takes."""
         return int(self.layers[0][0].shape[1])
 
     def logits(self, rows: Any, activation: str) -> Any:
@@ -49,9 +49,9 @@ class Head:
 
 
 def plain(class_id: str) -> str:
-    """Write a class id as part of a member's name and of paths: `corn (maize)` is `corn-maize`, `maïs` is `mais`.
+    """Convert a class id for names of members and for paths: `corn (maize)` to `corn-maize`, `maïs` to `mais`.
 
-    A class id that cannot be written in this form becomes a digest.
+    A class id without any usable character becomes a digest.
     """
     letters = unicodedata.normalize("NFKD", class_id).encode("ascii", "ignore").decode()
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", letters).strip("-._")
@@ -59,12 +59,12 @@ def plain(class_id: str) -> str:
 
 
 def member_of(class_id: str) -> str:
-    """The member's name for the head of a class."""
+    """Return the member's name for the head of a class."""
     return f"head:{plain(class_id)}"
 
 
 def head_files(spec: HeadsSpec, directory: Path) -> list[Path]:
-    """List the files in the folder of heads, sorted, without hidden ones. Raise NotFoundError if the folder is missing."""
+    """List the files in the folder of heads, sorted, without hidden files. NotFoundError if the folder is missing."""
     folder = directory / spec.folder
     if not folder.is_dir():
         raise NotFoundError(f"there is no folder of heads at {spec.folder}")
@@ -110,10 +110,10 @@ def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width
 
 
 def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> Head:
-    """Read the layers of a head, each with `weight` and `bias`, and the classes in the metadata. Errors call the head `name`.
+    """Read a head: layers with `weight` and `bias`, and the classes in the metadata. `name` is the head's in messages.
 
     Args:
-        classes: the classes in the document, in order; recorded classes must equal them.
+        classes: the document's classes, in order; if the file records classes, they must be the same.
 
     Raises InputError if the file is not safetensors, the layers do not fit each other, a weight is NaN or infinite, or the
     classes are unknown or differ.
@@ -177,7 +177,7 @@ def _classes(
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """A sort key that puts `2.` before `10.`."""
+    """Return a sort key by which `2.` precedes `10.`."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", text)]
 
 

@@ -31,10 +31,10 @@ _CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-
 
 
 def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **options: Any) -> Adopted:
-    """Make a version of existing files: a directory, or .onnx and .ort files with their companions.
+    """Make a draft of existing files: of a directory, or of .onnx and .ort files with their companions.
 
-    The source is not changed; `workspace` is an empty directory. A directory with a manifest is OpenMed's or from `--output`;
-    any other directory is a repository. Files that are named are placed by their names, and take the options of `survey_files`.
+    The source is not changed; `workspace` is an empty directory. A directory with a manifest is OpenMed's, or by `--output`;
+    any other directory is a repository. Single files keep only their names; `options` are those of `survey_files`.
 
     Raises NotFoundError if the directory is missing; for InputError see `survey_files`, `survey_written`, `survey_openmed` and
     `survey_repository`.
@@ -115,7 +115,7 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
 
 
 def _check_format(model: Model, facts: GraphFacts, hint: str) -> None:
-    """Raise InputError if a file contradicts what its format name promises."""
+    """Raise InputError if a file contradicts the name of its format."""
     actual = facts.format
     format = model.format or actual
     wrong_container = (actual == "ort") != format.startswith("ort")
@@ -130,7 +130,7 @@ def _check_format(model: Model, facts: GraphFacts, hint: str) -> None:
 
 
 def _artifact(model: Model, intake: Intake) -> DraftArtifact:
-    """Describe a model from its file; a document's statements fill in only what the file does not give."""
+    """Describe a model from its file. A document's statements are only used for values that the file lacks."""
     intake.take(model.main)
     sidecars = tuple(map(intake.take, model.files))
     facts, fields = model.facts, dict(model.fields)
@@ -146,7 +146,7 @@ def _artifact(model: Model, intake: Intake) -> DraftArtifact:
 
 
 def _contradicted(models: Iterable[Model]) -> Iterator[Difference]:
-    """Yield the claims about models that their files contradict or cannot support. A missing claim is not a difference."""
+    """Yield the claims about models that the files contradict or do not confirm. A missing claim is not a difference."""
     for index, model in enumerate(models):
         at, stated = f"artifacts.{index}", model.claims.get("metadata") or {}
         if model.facts is not None:
@@ -158,7 +158,7 @@ def _contradicted(models: Iterable[Model]) -> Iterator[Difference]:
 
 
 def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
-    """Return the manifest fields that config.json, id2label.json and the tokenizer files give, without unknown ones.
+    """Return the known manifest fields from config.json, id2label.json and the tokenizer files.
 
     Raises InputError if both label files disagree about the labels, or a label map is malformed.
     """
@@ -196,7 +196,7 @@ def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
 
 
 def _parse_labels(value: Any, origin: str) -> list[str]:
-    """Return labels by class index, from an `id2label` object whose keys are 0, 1, ... as decimal strings."""
+    """Return the labels in the order of their classes from an `id2label` object with the keys "0", "1", ..."""
     ok = isinstance(value, dict) and all(isinstance(label, str) for label in value.values())
     if ok and set(value) == {str(index) for index in range(len(value))} and value:
         return [value[str(index)] for index in range(len(value))]

@@ -1,7 +1,7 @@
 """Adopting model files, or a repository of the Hub, in a separate process, whose memory and time are limited.
 
-Native code parses graphs, and neither reacts to Ctrl-C nor limits its time. The process runs this module with the number of
-a socket, receives one request, and answers with JSON; nothing that it sends is unpickled.
+Native code parses graphs; it does not react to Ctrl-C, and its time is unlimited. The process runs this module with the
+number of a socket, receives one request, and answers with JSON. Nothing that it sends is unpickled.
 
 {"reading": NAME, "size": BYTES}   before a model file is read; BYTES is the size of all files so far
 {"adopted": ...}                   the draft and the differences, or
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
-"""Limits of the child. Memory: a base, plus bytes per byte of the files. Time: a base, plus a second per so many bytes."""
+"""The limits of the child process: memory and time are a base, plus an amount for each byte of the files."""
 POLL_SECONDS = 0.05
 MESSAGE_BYTES = 2**28
 READER_HINT = "look at who made the file; a model of this size needs less"
 DIES_WITH_PARENT, SIGKILL = 1, 9
-"""PR_SET_PDEATHSIG of prctl(2), and the signal that the child gets when its parent dies."""
+"""The option PR_SET_PDEATHSIG of prctl(2), and its argument: the signal that the child gets when its parent dies."""
 _FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}
 SCHEME = "hf://"
 URL = re.compile(r"hf://(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?/?")
@@ -48,14 +48,14 @@ PATTERNS = (
     "[0-9]*_*/model.safetensors", "*.tiktoken", "*.config", "README.md",
 )
 # fmt: on
-"""Patterns of graphs with their external data, and of possible companions."""
+"""The patterns of files to download: graphs with external data, and possible companions."""
 
 
 class Child:
     """A process that reads files for one request. It starts at once, and is always killed at the end of the context.
 
-    It has a session of its own, so that Ctrl-C reaches only the parent, which kills the child. What libraries print goes to
-    stderr.
+    Ctrl-C reaches only the parent, which then kills the child, because the child has its own session. Output of libraries
+    goes to stderr.
     """
 
     def __init__(self) -> None:
@@ -82,8 +82,8 @@ class Child:
     def adopt(self, **request: Any) -> "Adopted":
         """Run `adopt.adopt` in the child.
 
-        Raises InputError also if a file takes too much memory or time; HostError if unreadable; RuntimeError, with the child's
-        traceback, for an unexpected error.
+        Raises the errors of `adopt.adopt`; InputError if a file takes too much memory or time; HostError if unreadable;
+        RuntimeError, with the child's traceback, for an unexpected error.
         """
         with suppress(ConnectionError):
             self._channel.send(request)
@@ -110,14 +110,14 @@ class Child:
     def _messages(self) -> Iterator[Mapping[str, Any]]:
         """Yield messages of the child until it ends. Raises InputError if the child took too much memory or time."""
         Thread(target=self._watch, daemon=True).start()
-        with suppress(EOFError, OSError):  # also in the middle of a message
+        with suppress(EOFError, OSError):  # the child may end within a message
             while True:
                 yield json.loads(self._channel.recv_bytes(MESSAGE_BYTES))
         if self._excess:
             raise InputError(self._about(f"reading it takes more than {self._excess}"), READER_HINT)
 
     def _watch(self) -> None:
-        """Kill the child if it takes too much memory or time; `_excess` is the limit, empty before."""
+        """Kill the child if it takes too much memory or time; then `_excess` has the limit in words."""
         while self._process.poll() is None:
             limit = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
             if resident(self._process.pid) > limit:
@@ -129,14 +129,14 @@ class Child:
             time.sleep(POLL_SECONDS)
 
     def _about(self, message: str) -> str:
-        """Put the name of the file that was being read before a message, unless the message has the name."""
+        """Put the name of the file that the child was reading before a message, unless the message has the name."""
         return message if not self._reading or self._reading in message else f"{self._reading}: {message}"
 
 
 def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = False) -> "Adopted":
-    """Adopt a directory, or a repository on the Hub, in a separate process; for errors see `Child.adopt`.
+    """Make a draft of a directory, or of a repository on the Hub, in a separate process; for errors see `Child.adopt`.
 
-    External data with unusual names is downloaded once a graph names the files.
+    External data with unusual names is downloaded when a graph turns out to name the files.
 
     Args:
         source: a directory, or a URL as `fetch_repository` takes it.
@@ -193,7 +193,7 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
 
 
 def resident(pid: int) -> int:
-    """Return the resident bytes of a process, 0 if the process is gone."""
+    """Return the bytes of memory that a process occupies; 0 if the process has ended."""
     try:
         pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
     except FileNotFoundError:
@@ -207,7 +207,7 @@ def resident(pid: int) -> int:
 
 
 def main(channel: Connection) -> None:
-    """Receive a request, adopt its files, and report the outcome."""
+    """Receive a request, adopt the files in it, and send the outcome (see the module)."""
     from onnxreg.converters.onnx.onnx_graph import MissingDataError, notify_listener
 
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""Taking existing files into a workspace: names are checked, pickles refused, and paths of machines removed."""
+"""Place existing files in a workspace: names are checked, pickles refused, and paths of a machine removed."""
 
 import ast
 import pickletools
@@ -25,9 +25,9 @@ MAX_HEADER_BYTES = 2**16
 MAX_OPCODES = 1_000_000
 _NAMES = frozenset({"GLOBAL", "INST", "STACK_GLOBAL"})
 _CALLS = frozenset({"REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST", "BUILD", "STOP"})
-"""Pickle opcodes that push a function by its name, and opcodes that call a function or end the pickle."""
+"""Opcodes of pickles: `_NAMES` push a function by its name, `_CALLS` call a function or end the pickle."""
 _NAME = re.compile(r"[\w.]+ [\w.]+")
-"""The module and function that GLOBAL or INST names in a real pickle; other text means another kind of file."""
+"""The pattern of the argument (module and function) of GLOBAL or INST in a real pickle."""
 _PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth", ".ckpt"})
 _SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})
 
@@ -42,7 +42,7 @@ def refuse_unfit(path: Path) -> None:
 
 
 def _is_pickle(path: Path) -> bool:
-    """Return True for a pickle, a zip archive of torch.save, and for numpy files (.npy, or archives of them) with objects."""
+    """True for a pickle, a zip archive of torch.save, and a numpy file (.npy, or an archive of such files) with objects."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
@@ -59,7 +59,7 @@ def _is_pickle(path: Path) -> bool:
 
 
 def _has_objects(file: IO[bytes]) -> bool:
-    """Return True for an .npy file of Python objects or without a readable type; the file must be at its beginning."""
+    """True for an .npy file of Python objects, or without a readable type. `file` is read from its beginning."""
     from numpy.lib import format as npy
 
     magic = file.read(8)
@@ -74,7 +74,7 @@ def _has_objects(file: IO[bytes]) -> bool:
 
 
 def _is_pickle_stream(file: BinaryIO) -> bool:
-    """Return True if a file begins with the opcodes of a pickle, of any protocol."""
+    """True if a file begins with the opcodes of a pickle, of any protocol."""
     file.seek(0)
     is_named = has_protocol = False
     try:
@@ -90,7 +90,7 @@ def _is_pickle_stream(file: BinaryIO) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """A field of a document (`artifacts.2.metadata.operators`), the claim, and the value in the files; None if missing."""
+    """A field of a document, such as `artifacts.2.metadata.operators`: its claim, and the files' value (None: absent)."""
 
     path: str
     claimed: Any
@@ -98,12 +98,12 @@ class Difference:
 
 
 Adopted = tuple[Draft, list[Difference]]
-"""A draft, and the claims that the draft's files contradict."""
+"""A draft of existing files, and the claims of documents that the files contradict."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A file to take, with its role and its path in the version. `drop` lists top-level JSON keys to leave out."""
+    """A file for a version, with its role and its path there. `drop` lists top-level JSON keys to leave out."""
 
     role: str
     file: Path
@@ -113,7 +113,7 @@ class Found:
 
 @dataclass
 class Intake:
-    """Fills a workspace. `scrubbed` lists changed fields as `<file>:<field>`; for `file_states` and `warnings` see `Draft`."""
+    """Fills a workspace with files. `scrubbed` lists the changed fields as `FILE:FIELD`; see `Draft` for the others."""
 
     workspace: Path
     name: str
@@ -124,7 +124,7 @@ class Intake:
     _taken: dict[str, Path] = field(default_factory=dict)
     _distinct: DistinctPaths = field(default_factory=lambda: DistinctPaths([FILENAME]))
     resolved: Callable[[Path], Path] = field(default_factory=lambda: cache(Path.resolve))
-    """The real path of a file, remembered."""
+    """Resolves links in a path; results are cached."""
 
     def take(self, file: Found) -> DraftFile:
         """Place a file at its path in the workspace.
@@ -160,7 +160,7 @@ class Intake:
                 try:
                     target.symlink_to(real)
                     self.file_states[relative] = state
-                except FileExistsError:  # may be somebody's file
+                except FileExistsError:  # a link may be to a user's file
                     raise
                 except OSError:
                     with real.open("rb") as data, target.open("xb") as copy:
@@ -172,7 +172,7 @@ class Intake:
         return taken
 
     def look(self, source: Path) -> FileState:
-        """Return a file's state at the first call for this file; call it before the file is read."""
+        """Return the state of a file when this was first called, which must be before the file is read."""
         real = self.resolved(source)
         if real not in self._states:
             self._states[real] = FileState.of(source.stat())

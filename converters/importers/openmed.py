@@ -37,26 +37,26 @@ NO_EVIDENCE = (
 EXPORT_AGAIN = "export the model again; single files go in without this promise: reg add FILE... --name NAME"
 ONE_EXPORT = "the directory mixes files of two exports; export again into an empty directory"
 DEFAULT_RECALL_LOSS_LIMIT = 0.005
-"""The loss of recall at which OpenMed refuses a model, if the documents state no limit."""
+"""The loss of recall from which on OpenMed refuses a model, unless its documents state a limit."""
 _MODELS = (*GRAPHS, ".xml")
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 # fmt: off
 _CONFIG_VERDICTS = ("_onnx_quantization", "certified", "quant_recall_delta", "quantization", "recall_delta_path")
 # fmt: on
-"""Keys of config.json that repeat a verdict."""
+"""The keys of config.json that repeat a verdict."""
 _VERDICT = ("certified", "quant_recall_delta", "certification_limit", "certification")
 _QUANTIZATION = ("scheme", "weight_type", "op_types", "calibration", "target", "output")
 _UNCARRIED = {
     *("inputs", "outputs", "operators", "opset", "unsupported_ops", "warnings", "quantization"),
     *("certified", "quant_recall_delta", "certification_limit", "recall_delta_path"),
 }
-"""Claims of an artifact that are not copied: facts that are read again from the file, and verdicts."""
+"""The claims about an artifact that are not copied: verdicts, and facts that are read from the file."""
 _UNCARRIED_OF_MANIFEST = {
     *("format", "format_version", "formats", "artifacts", "config_path", "label_map_path", "tokenizer"),
     *("quantization", "quant_recall_delta", "certified", "recall_delta_path", "certification"),
     *("generated_at", "created_at", "exported_at"),
 }
-"""Claims of the manifest that are not copied: facts that are read again, verdicts, and times."""
+"""The claims of the manifest that are not copied: verdicts, times, and facts that are read from the files."""
 
 
 def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
@@ -78,7 +78,7 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
     named = {FILENAME, *(file.path for files in (*located, companions) for file in files)}
     left_out = [path for path in files_below(directory) if path not in named]
     full = [path for path, item in facts.items() if item.ort_format is None and item.precision == "float32"]
-    base = next(iter([*full, *facts]), "")  # the others were made from it
+    base = next(iter([*full, *facts]), "")  # other files were made from this file
     incomparable = _refuse_mixture(directory, facts, base) if facts else []
     for path in (*_reports(manifest), *(path for path in left_out if role_of(path) == "report")):
         report = read_json(directory / path)
@@ -92,7 +92,7 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
         model_facts = facts.get(main.path)
         is_promised = is_android and claim.format in _ANDROID
         stated = claim.metadata.to_json() if claim.metadata else {}
-        # the manifest-wide keys describe the INT8 artifact, the only one that OpenMed evaluates
+        # the manifest's top-level keys describe the INT8 artifact: OpenMed evaluates no other
         verdicts = (manifest.to_json() if claim.format == "onnx-int8" else {}) | stated
         claimed = {key: verdicts[key] for key in _VERDICT if verdicts.get(key) is not None}
         metadata = _without(stated, _UNCARRIED)
@@ -122,7 +122,7 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
         )
     claims, wrong_files = manifest.to_json(), list[Difference]()
     carried = _without(claims, _UNCARRIED_OF_MANIFEST)
-    if manifest.segmenter is not None:  # with the sizes and digests of its files as they are
+    if manifest.segmenter is not None:  # with the real sizes and digests of its files
         carried["segmenter"] = manifest.segmenter.to_json()
         for index, entry in enumerate(carried["segmenter"].get("resource_files", ())):
             data = (directory / entry["path"]).read_bytes()
@@ -155,7 +155,7 @@ def _without(claims: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]
 
 
 def _found(root: Path, path: str, role: str, label: str | None = None) -> Found:
-    """Return a file that the manifest names. Raises InputError if the file is outside the directory or missing."""
+    """Return a file in the manifest. Raises InputError if it is missing or outside the directory."""
     label = label or role
     _check_inside(path, label)
     file = named_file(root, path, label)
@@ -199,7 +199,7 @@ def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
 
 
 def _companions(root: Path, manifest: ManifestV1) -> tuple[Found, ...]:
-    """Return the files that the manifest names beside its artifacts, each once, with its first role."""
+    """Return the files in the manifest besides artifacts, each once, with the first role that the manifest gives."""
     files = []
     for path, role in ((manifest.config_path, "config"), (manifest.label_map_path, "labels")):
         if path is not None:
@@ -225,9 +225,9 @@ def _reports(manifest: ManifestV1) -> list[str]:
 def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> list[str]:
     """Raise InputError if two model files cannot come from one export; return the paths that could not be compared.
 
-    Each model must have the inputs and outputs of `base` (name, type and static axes), and its weights within the tolerances
-    of `compare_weights`. An .ort file without a counterpart of any weight cannot be compared, because the optimizer may
-    rename weights; a float ONNX file without one is refused. If all weights of `base` are quantized, no weight is compared.
+    Each model must have the inputs and outputs of `base` (name, type and static axes), and weights within the tolerances of
+    `compare_weights`. If no weight of a file has a counterpart in `base`, a float ONNX file is refused, but an .ort file
+    cannot be compared: the optimizer may rename weights. If all weights of `base` are quantized, no weight is compared.
     """
     expected = models[base]
     for path, facts in models.items():
@@ -252,7 +252,7 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> 
 
 
 def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
-    """Return True if two specs are equal, apart from axes that are dynamic in one spec: the ORT converter may fix axes."""
+    """True if two specs are equal, except for axes that are dynamic in one spec, since the ORT converter may fix axes."""
     axes = zip(a.shape, b.shape, strict=False)
     same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
     have_ranks = len(a.shape) == len(b.shape) or not (a.shape and b.shape)
@@ -262,7 +262,7 @@ def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
 def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any], root: Path) -> Verdict:
     """Make a verdict from claims, which have no evidence: they can refuse an artifact, but not certify it.
 
-    A single refusal in the artifact's entry, or (for `onnx-int8`) in the manifest, report or config.json, is enough.
+    One refusal is enough: in the artifact's entry or, for `onnx-int8`, in the manifest, report or config.json.
     """
     documents: list[Any] = [claim.metadata.to_json() if claim.metadata else {}]
     if claim.format == "onnx-int8":

@@ -3,7 +3,7 @@
 Sources are model files of any origin with the companions beside them (`survey_files`), directories that `--output` wrote
 (`survey_written`), and published repositories (`survey_repository`): Transformers.js and onnx-community
 (`onnx/model_quantized.onnx`), Optimum (`model.onnx`), sentence-transformers (`onnx/`, `modules.json`) and plain snapshots.
-Files keep their paths. The facts of a graph, and its parent among the files, are found from the graph and its weights.
+Files keep their paths. The facts of a graph are read from it; its parent among the files is found by the weights.
 """
 
 import filecmp
@@ -31,13 +31,13 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 FLOAT_TOLERANCE = 1e-6
-"""Relative change of a float32 tensor that constant folding may cause."""
+"""The relative change of a float32 weight that constant folding may cause."""
 HALF_TOLERANCE, HALF_TINY, HALF_MAX = 2.0**-10, 1e-7, 65504.0
-"""Tolerances of float16: two roundings (relative), the smallest difference (absolute), and the clipping value."""
+"""The tolerances of float16: two roundings (relative), the smallest difference (absolute), and the largest value."""
 BLOCK_ELEMENTS = 2**20
-"""Number of elements that are compared at once."""
+"""The number of elements that are compared at a time."""
 MAX_QUANTIZATION_STEPS = 1.001
-"""A dequantized weight `(q - zero point) * scale` may differ from its parent by one scale, and rounding."""
+"""The most scales by which a dequantized weight `(q - zero point) * scale` may differ from its parent: one, and rounding."""
 MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
 GRAPHS = (".onnx", ".ort")
 
@@ -47,9 +47,8 @@ class Model:
     """One model: its main file, the facts (None: the format cannot be read), and files that no other model uses.
 
     `format` and `precision` are the stated names (None: as in the file), `member` is the model's stage in a pipeline,
-    `parent` the path of the parent model. With `is_android` the tensor contract of the android profile is checked,
-    whatever the format. `claims` are a document's entry to compare with the file, `fields` further keys of the artifact
-    from a document.
+    `parent` the path of the parent model. `is_android`: check the tensor contract of the android profile, in any format.
+    `claims` are the entry of a document, to compare with the file; `fields` are further keys of the artifact from it.
     """
 
     main: Found
@@ -71,12 +70,12 @@ class Model:
 
 @dataclass(frozen=True)
 class Survey:
-    """The models of one source, and everything else that the version gets.
+    """The models of a source, and everything else for the version.
 
-    `profile`, `step`, `params` and `result` are for the recipe. `fields` are a document's statements about
-    the version, without paths of a machine; `scrubbed` lists the places of such paths. `claims` are the
-    document to compare with the files, `differences` were found by the survey. `hint` is the hint of errors
-    about a file's format; `document` is a manifest to keep unchanged.
+    `profile`, `step`, `params` and `result` are for the recipe. `fields` are a document's statements about the version,
+    without paths of a machine; `scrubbed` lists the places of such paths. `claims` are the document, to compare with the
+    files; `differences` are contradictions that the survey met. `hint` is the hint of errors about a file's format;
+    `document` is a manifest to keep unchanged.
     """
 
     models: tuple[Model, ...]
@@ -94,7 +93,7 @@ class Survey:
 
 
 def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
-    """Read an .onnx or .ort file; return its facts, and its external data, which keeps its place relative to the file.
+    """Read an .onnx or .ort file; return its facts, and the files of its external data, which keep their relative paths.
 
     Raises InputError for another format, or if neither ONNX's checker nor ONNX Runtime accepts the file.
     """
@@ -102,13 +101,13 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
     if file.suffix == ".ort":
         return inspect_file(file), []
     model = load_onnx(file)
-    for location in external_files(model, file):  # looked at before it is read
+    for location in external_files(model, file):  # before it is read
         intake.look(file.parent / location)
     facts, folder = inspect_file(file, model), PurePosixPath(main.path).parent
     try:
         check_model(model, file)
     except InputError as error:
-        try:  # the runtime knows operators that ONNX's checker does not
+        try:  # ONNX Runtime has operators that ONNX's checker lacks
             load_session(file, name=file.name)
         except RegError:
             raise error from None
@@ -124,7 +123,7 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
 def compare(
     claimed: Mapping[str, Any], actual: Mapping[str, Any], at: str, keys: Iterable[str]
 ) -> list[Difference]:
-    """Return a difference for each key whose claim differs from the actual value. A null claims nothing; lists of names are sets."""
+    """Return a difference for each key whose claim differs from the actual value. Null claims nothing; lists are sets."""
 
     def comparable(value: Any) -> Any:
         is_names = isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -139,12 +138,12 @@ def compare(
 
 
 def files_below(root: Path, folder: str = "") -> list[str]:
-    """Return every file below a folder, relative to `root`, sorted."""
+    """Return the paths of all files below a folder, relative to `root`, sorted."""
     return sorted(path.relative_to(root).as_posix() for path in below(root / folder) if path.is_file())
 
 
 def named_file(root: Path, path: str, role: str) -> Path:
-    """Return a file that a manifest names. Raises InputError, naming the `role`, if it is missing or leads outside."""
+    """Return the file at a manifest's path. Raises InputError, with its `role`, if it is missing or outside of `root`."""
     file = root / path
     if not file.is_file():
         message = f"the manifest names the {role} {path}, which is missing"
@@ -165,15 +164,15 @@ def survey_files(
 ) -> Survey:
     """Survey .onnx and .ort files with the companions among `files`; all facts are read from the files.
 
-    External data is found from the model and need not be named. An operator config (`<stem>.*.config`) belongs to the
-    .ort file with this stem, or to the only one; golden vectors to the model whose name precedes `.golden.json`.
+    External data is found through the model, and need not be listed. An operator config (`STEM.*.config`) belongs to the
+    .ort file with this stem, or to the only .ort file; golden vectors to the model whose name precedes `.golden.json`.
 
     Args:
         files: the files to register; any order.
         format, precision: names for the artifacts, instead of the names that the weights give.
-        members: each model's stage in a pipeline; none for models that are alternatives.
-        parent: the model that all others were made from.
-        root: the directory that paths in the version are relative to; without it, a file's path is its name.
+        members: the stage of each model in a pipeline; empty for models that are alternatives.
+        parent: the model from which all other models were made.
+        root: the directory to which paths in the version are relative; without it, a file's path is its name.
 
     Raises:
         NotFoundError: a file is missing.
@@ -219,7 +218,7 @@ def survey_files(
     companions = []
     for file in others:
         is_deep = root is not None and file.parent != root
-        if intake.resolved(file) not in placed:  # one in a folder belongs to another library
+        if intake.resolved(file) not in placed:  # in a folder, it belongs to another library
             companions.append(found(file, "other" if is_deep else role_of(file.name)))
     stated = {"format": format, "precision": precision}
     params = {key: value for key, value in stated.items() if value is not None}
@@ -227,7 +226,7 @@ def survey_files(
 
 
 def _refuse_unfit(models: list[Path], companions: list[Path], members: Mapping[Path, str]) -> None:
-    """Raise NotFoundError for a missing file, InputError for a directory and a file that cannot be part of the version."""
+    """Raise NotFoundError for a missing file, InputError for a directory, or a file that has no place in the version."""
     for file in (*models, *companions):
         if not file.exists():
             raise NotFoundError(f"there is no file {file}", "check the path")
@@ -266,7 +265,7 @@ def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
 
 
 def _check_contracts(models: Sequence[Model]) -> None:
-    """Raise InputError if alternative models (all, or all of one pipeline stage) have different inputs or outputs."""
+    """Raise InputError if alternative models (all models, or all of one stage) have different inputs or outputs."""
     groups: dict[str | None, dict[str, Graph]] = {}
     for model in models:
         assert model.facts is not None
@@ -282,9 +281,9 @@ def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
     """Survey a directory that `reg pull --output` or `reg export --output` wrote; the manifest digest stays the same.
 
     Each file must have the digest that the manifest states (`Draft.manifest` compares them), and each graph is checked
-    as by `reg add`. Files that the manifest does not name are left out and reported. A manifest that another tool wrote
-    with other spaces is accepted. If the file `exports/model.onnx` of the manifest is missing, `model.onnx` counts as this
-    file, because `reg export --output` into `exports/` of a run directory omits the folder.
+    as by `reg add`. Files that are not in the manifest are left out and reported. A manifest that another tool rewrote with
+    other spaces is accepted. If the manifest's file `exports/model.onnx` is missing, `model.onnx` is taken, because
+    `reg export --output` into `exports/` of a run directory omits this folder.
 
     Raises InputError for a manifest with another name, an edited manifest that contradicts itself, a missing file, and
     a manifest that contradicts the graphs.
@@ -333,8 +332,8 @@ def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
 def survey_repository(directory: Path, intake: Intake) -> Survey:
     """Survey the model files of a repository as one version, with the companions that a runtime needs.
 
-    Of files with equal bytes the first is taken. Weights of other frameworks and other files are left out; the recipe
-    lists them. Graphs with different stems (`encoder_model`, `decoder_model_merged`) become stages of a pipeline.
+    Of files with equal bytes, only the first is taken. Weights of other frameworks, and other files, are left out; the
+    recipe lists them. Graphs with different stems (`encoder_model`, `decoder_model_merged`) become stages of a pipeline.
 
     Raises InputError as `survey_files`, for a link that leads out of the repository, and without models.
     """
@@ -377,7 +376,7 @@ def _paths(directory: Path) -> list[str]:
 
 
 def _is_hidden(path: str | PurePath) -> bool:
-    """Return True for a path that begins with a dot in any part, such as `.git/config`."""
+    """True for a path of which any part begins with a dot, such as `.git/config`."""
     return any(part.startswith(".") for part in PurePath(path).parts)
 
 
@@ -392,7 +391,7 @@ def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
 
 
 def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
-    """Yield the models, each with its parent: the float32 graph of the same stem whose weights agree, up to a conversion."""
+    """Yield the models, each with its parent: the float32 graph with the same stem and, up to a conversion, weights."""
 
     def is_derived(model: Model, parent: Model) -> bool:
         try:
@@ -409,7 +408,7 @@ def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
 
 
 def _stated(card: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a model card's statements on licence, origin and task."""
+    """Return the licence, origin and task that a model card states."""
     base = card.get("base_model")
     statements = {
         "license": card.get("license"),
@@ -422,11 +421,11 @@ def _stated(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: str, parent_path: str) -> int:
-    """Count the weights of `child` with a counterpart in `parent`; all pairs must agree, up to a conversion's changes.
+    """Count the weights of `child` with a counterpart in `parent`. All pairs must be equal, up to a conversion's changes.
 
     Counterparts have the same name (a quantized weight is `<name>_quantized` with a scale and a zero point) and the
-    same shape. Both arguments map names to arrays or tensors, which are read in sequence. Raises InputError, naming the
-    tensor, if a pair differs by more than the tolerances of this module.
+    same shape. Both arguments map names to arrays or tensors, which are read one after the other. Raises InputError, with
+    the tensor's name, if a pair differs by more than the tolerances of this module.
     """
     import numpy as np
 
@@ -455,7 +454,7 @@ def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: s
 
 
 def _floats_agree(reference: Any, value: Any) -> bool:
-    """Return True if each element of two flat arrays is within the tolerance of the narrower type; read in blocks."""
+    """True if two flat arrays differ by at most the tolerance of the narrower type; they are read in blocks."""
     import numpy as np
 
     half = "float16" in (reference.dtype.name, value.dtype.name)
@@ -471,7 +470,7 @@ def _floats_agree(reference: Any, value: Any) -> bool:
 
 
 def _quantized_agree(reference: Any, value: Any, scale: Any, zero_point: Any) -> bool:
-    """Return True if each dequantized element is near its parent; `scale` has one value, or one for each index of an axis."""
+    """True if each dequantized element is near its parent. `scale` has one value, or a value for each index of an axis."""
     import numpy as np
 
     if zero_point.size not in (1, scale.size):
