@@ -35,7 +35,7 @@ NAME_SUITE = "name a suite: --eval-suite FILE"
 STATEMENTS = ("license", "description")
 COMMON = (*EVALUATION, "certify", *SEARCH, *STATEMENTS)
 OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_recall", *COMMON)
-"""All options: those of each built-in kind of export, and those common to all exports."""
+"""All options: of each built-in kind of export, and of all exports."""
 
 
 def flag(option: str) -> str:
@@ -122,7 +122,7 @@ class ExportRequest:
         return Consent.of(self.allow_code, self.source if self.is_typed else None)
 
     def _read(self, document: "RecipeDocument | None") -> "tuple[RecipeFile, Path, Profile | None]":
-        """Return three things: the recipe with all options, the directory where relative paths begin, and the profile."""
+        """Return the recipe with all options, the directory where its relative paths begin, and the profile."""
         from onnxreg.converters.profiles import profile_catalog
         from onnxreg.converters.source.toolchain import require
 

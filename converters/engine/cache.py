@@ -8,7 +8,7 @@ The key of a step holds the digests of its inputs, the pass with its version and
 tools. An entry appears whole or not at all. An entry is used only if every file still has its digest. Trimming removes
 the entries that were unused for longest.
 
-An entry of the kind `exports` is the manifest that an equal plan gave before, so that no step needs to run.
+An entry of the kind `exports` has the digest of the manifest that an equal plan made: no step needs to run again.
 """
 
 import hashlib
@@ -48,9 +48,7 @@ class TrimResult:
 
 
 class StepCache:
-    """A directory of results. Callers must not change the files: the cache and its callers share them by hard links
-    where the file system allows links.
-    """
+    """A directory of results. Callers must not change the files: they are hard links into the cache, if possible."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -121,7 +119,7 @@ class StepCache:
         return TrimResult(len(removed), sum(size for size, _ in removed), kept_bytes)
 
     def _read(self, kind: str, key: Key) -> tuple[Path, dict[str, Any]]:
-        """Return the directory of an entry and the content of its entry.json, {} if the entry cannot be read; mark it as used."""
+        """Return the directory of an entry and the content of its entry.json, {} if the entry cannot be read; mark the entry as used."""
         directory = self._directory(kind, key)
         try:
             entry = canonical.decode((directory / ENTRY_FILE).read_bytes(), ENTRY_FILE)

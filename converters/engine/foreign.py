@@ -248,10 +248,7 @@ def translate_orchard(document: Mapping[str, Any]) -> dict[str, Any]:
         "outputs": outputs,
         "checks": [*([limit] if export.validate_export else []), *(beside.get("checks") or [])],
         **({"benchmark": {"runs": export.benchmark_runs}} if export.benchmark else {}),
-        "translation": [
-            {"field": name, "value": getattr(export, name), "became": outcome}
-            for name, outcome in _outcomes(export).items()
-        ],
+        "translation": [_note(name, getattr(export, name), text) for name, text in _outcomes(export).items()],
     }
 
 

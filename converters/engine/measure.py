@@ -32,7 +32,10 @@ MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 
 @dataclass(frozen=True)
 class Runs:
-    """A graph's inputs, and its outputs at unmasked positions. `golden` has the outputs for the golden inputs."""
+    """A graph's inputs, and its outputs at unmasked positions. `takes_sample` is True if the inputs are the source's sample.
+
+    `golden` has the outputs for the golden inputs.
+    """
 
     feeds: Sequence[Feed]
     takes_sample: bool
@@ -45,7 +48,7 @@ class StepResult:
     """The record of a step, and its files in `directory`, the main graph first. A skipped step has no files.
 
     `ancestors` are the results of the earlier steps, the parent first. `reproducible` is False if a second
-    run is known to give other bytes. If the pass takes two graphs, `second` is the result with the second one.
+    run is known to give other bytes. If the pass takes two graphs, `second` is the result of the step that made the second.
     """
 
     node: StepNode
@@ -104,9 +107,9 @@ class StepResult:
 
     @property
     def _parent_runs(self) -> Runs:
-        """The parent's `runs`, computed once for all its children, which a search makes one by one.
+        """The parent's `runs`. A search makes the children of a parent one by one; the parent is run once.
 
-        Only the two newest parents' runs are kept: of the search's graph, and of a candidate's first pass.
+        The runs of two parents are kept: of the graph that the search starts from, and of a candidate's first pass.
         """
         shared, line = self.source.shared, str([dict(item.digests) for item in self.ancestors])
         runs: Runs = shared.pop(line, None) or self.ancestors[0].runs
@@ -117,7 +120,7 @@ class StepResult:
 
     @cached_property
     def expected(self) -> Outputs:
-        """Expected outputs for the inputs of `runs`: the source's for the sample, else those of the line's first graph."""
+        """Expected outputs for the inputs of `runs`: of the source for the sample, else of the first graph of the line."""
         if self.runs.takes_sample:
             return counting(self.source.expected, self.source)
         if not self.runs.feeds:  # a decoder, which its pass compares
@@ -273,8 +276,7 @@ def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
 def checks(
     result: StepResult, limits: Mapping[str, RecipeCheck], path: str, size: int
 ) -> list[dict[str, Any]]:
-    """Make `manifest.Check` entries (JSON form): three for each output of floats, but not for keys and values, and one
-    for the file size if limited.
+    """Make `manifest.Check` entries (JSON form): three for each output of floats except keys and values, one for a limited size.
 
     Raises ConversionError, naming the file by its path, if a limit is not met. Raises InputError for a limit on a
     metric that is not measured, because such a limit would never be checked.

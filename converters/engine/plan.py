@@ -33,8 +33,6 @@ GOLDEN_PREFIX = "golden-"
 PROFILE_KEYS = ("profile", "profile_version")
 RESERVED_KEYS = (*PROFILE_KEYS, "translation")
 """Recipe keys that only onnxreg writes."""
-FAMILY_KEY = "family"
-"""Recipe key that only the document of a model family has."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +45,12 @@ class RecipeDocument:
     @classmethod
     def read(cls, path: Path) -> "RecipeDocument":
         """Read a file. Raises the errors of `read_document`."""
-        return cls(path, read_document(path, "recipe"))
+        return cls(path, read_document(path))
 
     @property
     def is_family(self) -> bool:
-        return isinstance(self.value, dict) and FAMILY_KEY in self.value
+        """True for a model family: only its document has the key `family`."""
+        return isinstance(self.value, dict) and "family" in self.value
 
     def recipe(self) -> RecipeFile:
         """Make a recipe. Raises InputError if the document is not a recipe, or has keys that only onnxreg writes."""
@@ -288,7 +287,7 @@ class Profile:
 class RecipeParts:
     """Steps, outputs, task and evaluation of a recipe, and the source as the user named it (`start`).
 
-    `confirm` is the evaluation on the file to confirm the winner of a search on, if the recipe names one.
+    `confirm` is the evaluation that confirms the winner of a search on another suite, if the recipe names one.
     """
 
     nodes: dict[str, StepNode]
@@ -365,7 +364,7 @@ class ExportPlan(RecipeParts):
             )
 
     def subject_key(self) -> dict[str, Any]:
-        """Return everything that affects the subject."""
+        """Return everything that affects the loaded source."""
         source = self.source
         return {
             "task": {"id": self.task.id, "options": self.options},

@@ -233,9 +233,9 @@ class _Execution:
 def _apply(
     node: StepNode, subject: Any, target: Path, second: Path | None
 ) -> tuple[Step, tuple[str, ...], bool]:
-    """Run the pass of a step; return its record, its file names, and False if a second run may give other bytes.
+    """Run the pass of a step; return its record, its file names, and True if the result is reproducible.
 
-    A graph loses what an exporter wrote about its source.
+    What an exporter wrote about the source is removed from a graph.
 
     Raises InputError, naming the step, if its pass does not take this kind of input, and the errors of the pass.
 

@@ -35,7 +35,7 @@ ROUNDING_UNITS = 4
 BATCH_ROWS = 64
 Z = 1.959963984540054
 """The 97.5 % quantile of the normal distribution, for intervals of 95 %."""
-HELD_OUT_HINT = "hold out other rows: of those that made it a detector rejects far fewer than it says"
+HELD_OUT_HINT = "hold out other rows: a detector rejects too few of the rows that it was fitted on"
 
 
 @dataclass(frozen=True)

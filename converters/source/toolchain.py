@@ -1,4 +1,4 @@
-"""Versions of the tools that shape exported bytes, without data of a single machine; and plug-ins of other packages."""
+"""The tools that shape exported bytes: their versions, the instruction set, free memory, and plug-ins of other packages."""
 
 import platform
 import sys
@@ -158,7 +158,7 @@ class PlugIns(Generic[T]):
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:
-        """The plug-in called `name`. InputError for an unknown name, ConflictError for two, HostError if loading fails."""
+        """The plug-in called `name`. InputError for an unknown name, ConflictError for a name of two, HostError if loading fails."""
         if name in self.built_in:
             return self.built_in[name]
         kind, others = self.noun.partition(" ")[2], self._others()
