@@ -176,20 +176,25 @@ def copy_but(source: Any, target: Any, left_out: str) -> None:
             getattr(target, field.name).MergeFrom(value)
 
 
-def replace_but_weights(model: Any, light: Any) -> None:
-    """Change `model` to `light`, a tool's result for `without_weights(model)`; no large weight is moved or copied."""
-    public = {value.name for value in model.graph.input}
-    large = {tensor.name for tensor in model.graph.initializer if prod(tensor.dims) > MAX_SMALL_ELEMENTS}
-    for message, keep in ((model, "graph"), (model.graph, "initializer")):
+def replace_but_weights(model: Any, light: Any, names: Collection[str] | None = None) -> None:
+    """Change `model` to `light`, a tool's result for the model without the initializers `names`, which stay as they are.
+
+    By default these are the large initializers, as after `without_weights(model)`. No such weight is moved or copied.
+    """
+    public, weights = {value.name for value in model.graph.input}, model.graph.initializer
+    names = (
+        {one.name for one in weights if prod(one.dims) > MAX_SMALL_ELEMENTS} if names is None else {*names}
+    )
+    for message, field_kept in ((model, "graph"), (model.graph, "initializer")):
         for field, _ in message.ListFields():
-            if field.name != keep:
+            if field.name != field_kept:
                 message.ClearField(field.name)
-    for index in reversed(range(len(model.graph.initializer))):
-        if model.graph.initializer[index].name not in large:
-            del model.graph.initializer[index]
+    for index in reversed(range(len(weights))):
+        if weights[index].name not in names:
+            del weights[index]
     copy_but(light, model, "graph")
     copy_but(light.graph, model.graph, "initializer")
-    model.graph.initializer.extend(one for one in light.graph.initializer if one.name not in large)
-    kept_inputs = [value for value in light.graph.input if value.name in public or value.name not in large]
+    weights.extend(one for one in light.graph.initializer if one.name not in names)
+    inputs = [value for value in light.graph.input if value.name in public or value.name not in names]
     del model.graph.input[:]
-    model.graph.input.extend(kept_inputs)
+    model.graph.input.extend(inputs)

@@ -171,32 +171,36 @@ class QuantizationPass(GraphPass):
         models.refuse_unknown("node", self.excluded, models.node_names(subject))
 
     def observe(self, subject: Any) -> Facts:
+        import onnx_ir as ir
+
         models.inline_functions(subject)
         before = super().observe(subject)
         self.prepare(subject)
-        sizes = list(map(tensor_bytes, self.factors(subject).values()))
+        sizes = [value.const_value.nbytes for value in self.factors(ir.from_proto(subject))]
         return {**before, "weights": len(sizes), "quantized_bytes": sum(sizes)}
 
     def prepare(self, subject: Any) -> None:
         """Change the graph before the pass lists the graph's weights. This base class changes nothing."""
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
+        import onnx_ir as ir
+
         result = super().ensures(before, after)
         if not before["weights"]:
             hint = f"the graph has no {' or '.join(sorted(self.products))} with constant weights"
             raise ConversionError("quantization reached none of the weights", hint)
-        if left := sorted(self.factors(after)):
+        if left := sorted(value.name for value in self.factors(ir.from_proto(after))):
             raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
         return {**result, "weights": before["weights"], "quantized_bytes": before["quantized_bytes"]}
 
-    def factors(self, subject: Any) -> dict[str, Any]:
-        """Return the weights to quantize (`onnx.TensorProto`), by name."""
-        return models.factors(subject, self.products, self.excluded)
+    def factors(self, view: Any) -> list[Any]:
+        """Return the weights to quantize (`onnx_ir.Value`) of a graph (`onnx_ir.Model`)."""
+        return models.factors(view, self.products, self.excluded)
 
-    def note_stacks(self, subject: Any) -> None:
+    def note_stacks(self, view: Any) -> None:
         """Record the names of stacks of matrices; no kernel takes scales per channel for these."""
-        matrices = models.factors(subject, self.products & {"MatMul"}, self.excluded)
-        names = sorted(name for name, tensor in matrices.items() if len(tensor.dims) > 2)
+        matrices = models.factors(view, self.products & {"MatMul"}, self.excluded)
+        names = sorted(value.name for value in matrices if models.rank_of(value) > 2)
         if names and self.params.per_channel:
             self.found["per_tensor"] = names
 

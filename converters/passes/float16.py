@@ -251,8 +251,12 @@ def to_float16(
         )
     models.clear_value_info(half)
     for body in within(half.graph):
-        first: dict[str, Any] = {}  # the converter adds an equal Cast for each reader
-        models.replace_nodes(body, [one for one in body.node if first.setdefault(one.output[0], one) is one])
+        first: dict[str, int] = {}  # the converter adds an equal Cast for each reader
+        indices = (
+            index for index, node in enumerate(body.node) if first.setdefault(node.output[0], index) != index
+        )
+        for index in sorted(indices, reverse=True):
+            del body.node[index]
     with models.edited(half) as light:
         _join_float32(light.graph)
     return half

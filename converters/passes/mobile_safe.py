@@ -41,6 +41,7 @@ class MobileSafeRewrite(Pass[Any, Any]):
     def apply(self, subject: Any) -> Any:
         if not REWRITES.keys() & models.count_operators(subject).keys():
             return subject
+        models.infer_types(subject)
         with models.edited(subject) as light:
             bodies: list[Any] = [light.graph, *light.functions.values()]
             for node in [node for body in bodies for node in body.all_nodes()]:

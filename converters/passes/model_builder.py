@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from onnxreg.converters.onnx.facts import inspect_file, weight_type
-from onnxreg.converters.onnx.onnx_graph import containers, load_onnx
+from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
 from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
@@ -146,7 +146,9 @@ class ModelBuilder(Pass[Decoder, Generator]):
 
     def _blocks(self, path: Path) -> dict[str, int]:
         """Return `block_size` and `accuracy_level` of quantized weights. ConversionError if they are not those requested."""
-        nodes = [node for body in containers(load_onnx(path)) for node in body.node]
+        import onnx_ir as ir
+
+        nodes = list(ir.from_proto(load_onnx(path)).graph.all_nodes())
         requested = {
             "bits": (BITS[self.params.precision], BLOCK_OPERATORS, 4),
             "block_size": (self.params.int4_block_size, BLOCK_OPERATORS, 0),
@@ -154,7 +156,7 @@ class ModelBuilder(Pass[Decoder, Generator]):
         }
         result = {}
         for name, (value, operators, default) in requested.items():
-            values = {models.attribute(node, name, default) for node in nodes if node.op_type in operators}
+            values = {node.attributes.get_int(name, default) for node in nodes if node.op_type in operators}
             if len(values) != 1 or value not in (None, *values):
                 built = " and ".join(map(str, sorted(values))) or "none"
                 raise ConversionError(

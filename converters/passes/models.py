@@ -6,14 +6,13 @@ else a file and its weights in `<file>.data` beside it, in order and aligned, so
 
 import re
 import tempfile
-from collections import ChainMap, Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from copy import deepcopy
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnxreg.converters.onnx.onnx_graph import (
     attributes,
@@ -21,7 +20,6 @@ from onnxreg.converters.onnx.onnx_graph import (
     external_files,
     graph_inputs,
     load_onnx,
-    subgraphs,
     tensors,
     within,
 )
@@ -36,9 +34,6 @@ from onnxreg.converters.runtime.sessions import load_session, quiet, silent_runt
 from onnxreg.converters.source.source_files import scrub
 from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, why
-
-if TYPE_CHECKING:
-    import onnx_ir as ir
 
 MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
 """If all weights take more, they go into a separate file: protobuf's limit is 2**31 - 1 bytes, including the graph."""
@@ -205,44 +200,9 @@ def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
         raise ConversionError(f"{failure}: {why(cause, 300)}", hint) from error
 
 
-def factors(model: Any, operators: Collection[str], excluded: Collection[str] = ()) -> dict[str, Any]:
-    """Return the floating-point initializers of rank 2 or more that `operators` multiply by (`onnx.TensorProto`), by name.
-
-    Nodes named in `excluded` are skipped. Initializers that are read through Transpose or Identity, or in subgraphs, are
-    included; local functions are not searched. A product of two computed values has no initializer. Nodes must be sorted:
-    each after the nodes that make its inputs.
-    """
-    result: dict[str, Any] = {}
-    stack: list[tuple[Any, ChainMap[str, Any]]] = [(model.graph, ChainMap())]
-    while stack:
-        body, outer = stack.pop()
-        weights = (one for one in body.initializer if one.data_type in FLOATS and len(one.dims) >= 2)
-        stored = outer.new_child({tensor.name: tensor for tensor in weights})
-        nodes = [node for node in body.node if is_standard(node)]
-        for node in nodes:
-            if node.op_type in ("Identity", "Transpose") and node.input[0] in stored:
-                stored[node.output[0]] = stored[node.input[0]]
-        for node in nodes:
-            if node.op_type in operators and not (node.name and node.name in excluded):
-                read = (stored[value] for value in node.input[:2] if value in stored)
-                result |= {tensor.name: tensor for tensor in read if tensor.name not in result}
-        stack += [
-            (inner, stored) for node in body.node for item in node.attribute for inner in subgraphs(item)
-        ]
-    return result
-
-
 def is_standard(node: Any) -> bool:
     """Return True if a node is of the default domain."""
     return node.domain in ("", "ai.onnx")
-
-
-def attribute(node: Any, name: str, default: Any) -> Any:
-    """Return the number or tensor of a node's attribute, or `default` if the node lacks the attribute."""
-    import onnx
-
-    entries = (entry for entry in node.attribute if entry.name == name)
-    return next(map(onnx.helper.get_attribute_value, entries), default)
 
 
 def count_operators(model: Any) -> dict[str, int]:
@@ -336,21 +296,6 @@ def rename_values(model: Any, names: Mapping[str, str]) -> None:
             value.name = names.get(value.name, value.name)
 
 
-def fresh_names(model: Any) -> Callable[[str], str]:
-    """Return a function that makes a name for a new value: its argument, with a number if a value of the model has that name."""
-    bodies = list(within(model.graph))
-    taken = {name for body in bodies for node in body.node for name in (*node.input, *node.output)}
-    taken |= {one.name for body in bodies for one in (*body.input, *body.output, *body.initializer)}
-
-    def fresh(base: str) -> str:
-        numbered = (f"{base}_{number}" for number in count(1))
-        name = next(name for name in chain([base], numbered) if name not in taken)
-        taken.add(name)
-        return name
-
-    return fresh
-
-
 def name_nodes(model: Any) -> None:
     """Give every node without a name a new name, from its operator and a number; existing names stay."""
     taken, numbers = node_names(model), count()
@@ -361,121 +306,149 @@ def name_nodes(model: Any) -> None:
 
 
 @contextmanager
-def edited(model: Any) -> Iterator["ir.Model"]:
-    """Yield the graph as an `onnx_ir.Model` with inferred types; after the block, sort its nodes and write it to `model`.
+def edited(model: Any) -> Iterator[Any]:
+    """Yield the graph as an `onnx_ir.Model`; after the block, sort its nodes and write it to `model`.
 
-    In the yielded graph large weights are inputs, so they are not copied. The result has no types of intermediate values,
-    and weights keep their order. Imported operator sets do not change.
+    No weight of the main graph is copied. The result has no types of intermediate values. Weights keep their order, new
+    weights follow; imported operator sets do not change.
     """
     import onnx_ir as ir
 
-    proto = without_weights(model)
-    infer_types(proto)
     with tool("onnx_ir", "the graph cannot be edited"):
-        light = ir.from_proto(proto)
-    yield light
-    light.graph.sort()
+        view = ir.from_proto(model)
+    yield view
+    view.graph.sort()
     places = {tensor.name: index for index, tensor in enumerate(model.graph.initializer)}
-    result = ir.to_proto(light)
+    weights = view.graph.initializers
+    same = [name for name, value in weights.items() if isinstance(value.const_value, ir.TensorProtoTensor)]
+    for name in same:
+        del weights[name]
+    result = ir.to_proto(view)
     del result.opset_import[:]
     result.opset_import.extend(model.opset_import)
-    replace_but_weights(model, result)
-    model.graph.initializer.sort(key=lambda tensor: places[tensor.name])
+    replace_but_weights(model, result, same)
+    model.graph.initializer.sort(key=lambda tensor: places.get(tensor.name, len(places)))
     clear_value_info(model)
 
 
-def replace_nodes(body: Any, nodes: Collection[Any]) -> None:
-    """Replace the nodes of a graph, in place; the new nodes may include old ones."""
-    copies = deepcopy([*nodes])
-    del body.node[:]
-    body.node.extend(copies)
+def factors(view: Any, operators: Collection[str], excluded: Collection[str] = ()) -> list[Any]:
+    """Return the floating-point initializers (`onnx_ir.Value`) of rank 2 or more that `operators` multiply by, each once.
+
+    Nodes named in `excluded` are skipped. Initializers that are read through Transpose or Identity, or in subgraphs, are
+    included; local functions are not searched. A product of two computed values has no initializer.
+    """
+    weights: dict[Any, None] = {}
+    for node in view.graph.all_nodes():
+        if node.domain or node.op_type not in operators or (node.name and node.name in excluded):
+            continue
+        for value in node.inputs[:2]:
+            while value is not None and (maker := value.producer()) is not None:
+                is_view = maker.op_type in ("Identity", "Transpose") and not maker.domain
+                value = maker.inputs[0] if is_view else None
+            if rank_of(value) >= 2:
+                weights[value] = None
+    return list(weights)
 
 
-def drop_second_names(model: Any) -> None:
+def rank_of(value: Any, elements: Collection[int] = FLOATS) -> int:
+    """Return the rank of a stored tensor of these element types; -1 for any other value, and for None."""
+    tensor = value.const_value if value is not None and value.is_initializer() else None
+    return len(tensor.shape) if tensor is not None and tensor.dtype in elements else -1
+
+
+def store(body: Any, name: str, array: Any) -> Any:
+    """Store an array in a graph, in place of the tensor of this name, if any."""
+    import numpy as np
+    import onnx_ir as ir
+
+    value = body.initializers.get(name) or ir.Value(name=name)
+    value.const_value = ir.tensor(np.asarray(array, order="C"), name=name)
+    body.initializers.add(value)
+    return value
+
+
+@contextmanager
+def replaced(node: Any) -> Iterator[Callable[..., Any]]:
+    """Yield a function that adds a node and returns its value; after the block the added nodes replace `node`.
+
+    The function takes the operator, the inputs, the names of value and node, and attributes. The last value gets the name
+    of the replaced value.
+    """
+    import onnx_ir as ir
+
+    tape = ir.tape.Tape()
+
+    def add(operator: str, inputs: Sequence[Any], value: str = "", name: str = "", **attributes: Any) -> Any:
+        return tape.op(operator, inputs, attributes, name=name, output=ir.Value(name=value))
+
+    yield add
+    body, results = node.graph, tape.nodes[-1].outputs
+    ir.convenience.replace_nodes_and_values(body, node, [node], tape.nodes, node.outputs, results)
+
+
+def fresh_names(view: Any) -> Callable[[str], str]:
+    """Return a function that makes a name for a new value: its argument, with a number if a value of the model has that name."""
+    taken = {value.name for body in view.graphs() for value in (*body.inputs, *body.initializers.values())}
+    taken |= {value.name for node in view.graph.all_nodes() for value in node.outputs}
+
+    def fresh(base: str) -> str:
+        numbered = (f"{base}_{number}" for number in count(1))
+        name = next(name for name in chain([base], numbered) if name not in taken)
+        taken.add(name)
+        return name
+
+    return fresh
+
+
+def drop_second_names(view: Any) -> None:
     """Drop each Identity that only renames a stored tensor, and let its readers read the tensor itself, in place.
 
     PyTorch's exporter writes such nodes if a weight is used twice, as in the layers of ALBERT.
     """
-    stored = {tensor.name for tensor in model.graph.initializer}
-    public = {value.name for value in model.graph.output}
-    second = {
-        node.output[0]: node.input[0]
-        for node in model.graph.node
-        if node.op_type == "Identity" and node.input[0] in stored and node.output[0] not in public
-    }
-    if second:
-        replace_nodes(model.graph, [node for node in model.graph.node if node.output[0] not in second])
-        rename_values(model, second)
+    for node in [node for node in view.graph if node.op_type == "Identity"]:
+        source, second = node.inputs[0], node.outputs[0]
+        if source is not None and source.is_initializer() and not second.is_graph_output():
+            second.replace_all_uses_with(source)
+            view.graph.remove(node, safe=True)
 
 
-def fold_transposes(model: Any) -> None:
+def fold_transposes(view: Any) -> None:
     """Fold, in place, each Transpose of a MatMul's stored matrix: its output becomes a stored tensor of the same name."""
-    import numpy as np
-    import onnx
-
-    stored = {tensor.name: tensor for tensor in model.graph.initializer if tensor.data_type in FLOATS}
-    multiplied = {
-        node.input[1] for node in model.graph.node if node.op_type == "MatMul" and is_standard(node)
-    }
-    for node in [node for node in model.graph.node if node.op_type == "Transpose" and is_standard(node)]:
-        tensor = stored.get(node.input[0])
-        if tensor is not None and len(tensor.dims) == 2 and node.output[0] in multiplied:
-            array = onnx.numpy_helper.to_array(tensor).transpose(attribute(node, "perm", (1, 0)))
-            across = onnx.numpy_helper.from_array(np.ascontiguousarray(array), node.output[0])
-            model.graph.initializer.append(across)
-            model.graph.node.remove(node)
+    for node in [node for node in view.graph if node.op_type == "Transpose" and not node.domain]:
+        matrix, across = node.inputs[0], node.outputs[0]
+        is_factor = any(use.node.op_type == "MatMul" and use.idx == 1 for use in across.uses())
+        if matrix is not None and is_factor and rank_of(matrix) == 2:
+            array = matrix.const_value.numpy().transpose(node.attributes.get_ints("perm", (1, 0)))
+            folded = store(view.graph, across.name or "", array)
+            across.replace_all_uses_with(folded, replace_graph_outputs=True)
+            view.graph.remove(node, safe=True)
 
 
-def unfold_gemms(model: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
+def unfold_gemms(view: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
     """Replace, in place, each Gemm with a stored matrix by MatMul and Add, if the Gemm is only a product and a sum.
 
-    Nodes named in `excluded` stay. With `only_shared`, a Gemm stays too if no other node reads its matrix.
+    Nodes named in `excluded` stay. With `only_shared`, a Gemm stays too if no other node reads its matrix. A transposed
+    matrix is transposed in place, or as a new tensor if other nodes read it.
     """
-    import numpy as np
-    import onnx
-
-    bodies = list(within(model.graph))
-    stored = {tensor.name: (body, tensor) for body in bodies for tensor in body.initializer}
-    readers = Counter(name for body in bodies for node in body.node for name in node.input)
-    transposed: dict[str, str] = {}
-    fresh = fresh_names(model)
-
-    def is_unfolded(node: Any) -> bool:
-        is_sum = node.op_type == "Gemm" and is_standard(node) and node.input[1] in stored
-        return (
-            is_sum
-            and all(attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
-            and not attribute(node, "transA", 0)
-            and not (node.name and node.name in excluded)
-            and not (only_shared and readers[node.input[1]] == 1)
-        )
-
-    def matrix_of(node: Any) -> str:
-        """Return the matrix's name; with `transB` transpose it in place, or as a new tensor if other nodes read it."""
-        name: str = node.input[1]
-        if not attribute(node, "transB", 0):
-            return name
-        if name not in transposed:
-            body, tensor = stored[name]
-            across = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor).T)
-            new = fresh(f"{name}_transposed") if readers[name] > 1 else name
-            target = tensor if new == name else body.initializer.add()
-            target.CopyFrom(onnx.numpy_helper.from_array(across, new))
-            transposed[name] = new
-        return transposed[name]
-
-    for body in reversed(bodies):  # a body before the one around it, which is copied with it
-        nodes: list[Any] = []
-        for node in body.node:
-            if not is_unfolded(node):
-                nodes.append(node)
-                continue
-            bias = [name for name in node.input[2:] if name]
-            product = fresh(f"{node.output[0]}_MatMul") if bias else node.output[0]
-            name = f"{node.name}_MatMul" if node.name else ""
-            nodes.append(onnx.helper.make_node("MatMul", [node.input[0], matrix_of(node)], [product], name))
+    gemms = [node for node in view.graph.all_nodes() if node.op_type == "Gemm" and not node.domain]
+    readers = {node.inputs[1]: len(node.inputs[1].uses()) for node in gemms if node.inputs[1]}
+    fresh, transposed = fresh_names(view), dict[Any, Any]()
+    for node in gemms:
+        source, matrix, *bias = filter(None, node.inputs)
+        options = node.attributes
+        is_product = options.get_float("alpha", 1.0) == options.get_float("beta", 1.0) == 1.0
+        if not (is_product and matrix.is_initializer()) or options.get_int("transA", 0):
+            continue
+        if (node.name and node.name in excluded) or (only_shared and readers[matrix] == 1):
+            continue
+        if options.get_int("transB", 0):
+            if matrix not in transposed:
+                name = fresh(f"{matrix.name}_transposed") if readers[matrix] > 1 else matrix.name
+                transposed[matrix] = store(matrix.graph, name, matrix.const_value.numpy().T)
+            matrix = transposed[matrix]
+        name = f"{node.name}_MatMul" if node.name else ""
+        product = fresh(f"{node.outputs[0].name}_MatMul") if bias else ""
+        with replaced(node) as add:
+            value = add("MatMul", [source, matrix], product, name)
             if bias:
-                name = f"{node.name}_Add" if node.name else ""
-                nodes.append(onnx.helper.make_node("Add", [product, *bias], [node.output[0]], name))
-        replace_nodes(body, nodes)
-    drop_unread_weights(model)
+                add("Add", [value, *bias], name=f"{node.name}_Add" if node.name else "")

@@ -5,8 +5,7 @@ graph. ONNX Runtime copies all weights four times and codes each channel in Pyth
 coded by ONNX Runtime's formulas (`compute_scale_zp` and `quantize_nparray`), to the same bits.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from copy import deepcopy
 from functools import partial
@@ -17,12 +16,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from onnxreg.converters.onnx.onnx_graph import within
-from onnxreg.converters.onnx.tensors import tensor_bytes
+from onnxreg.converters.onnx.tensors import FLOATS, type_of
 from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import GraphPass, PassParams, QuantizationPass
 from onnxreg.schema.core.errors import ConversionError, InputError
 
+FLOAT, INTEGERS = 1, frozenset({6, 7})
+"""TensorProto element types: float32; int32 and int64."""
 LIMIT, REDUCED_LIMIT = 127, 64
 """The largest code, by default and with `reduce_range`."""
 MIN_ROW_COSINE = 0.99
@@ -61,7 +61,7 @@ class OnnxDynamicQuantization(QuantizationPass):
     """
 
     id = "OnnxDynamicQuantization"
-    version = 4
+    version = 5
 
     class Params(PassParams):
         weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
@@ -72,64 +72,59 @@ class OnnxDynamicQuantization(QuantizationPass):
 
     def prepare(self, subject: Any) -> None:
         import numpy as np
-        import onnx
+        import onnx_ir as ir
 
         stay = {"MatMul", "Gemm"}.difference(self.params.op_types_to_quantize)
         if self.params.nodes_to_exclude or len(stay) == 1:
             models.name_nodes(subject)
         others = (node.name for node in subject.graph.node if node.op_type in stay and node.name)
         self.excluded = {*self.params.nodes_to_exclude, *others}
-        models.drop_second_names(subject)
-        models.fold_transposes(subject)
-        if "Gemm" in self.params.op_types_to_quantize:
-            models.unfold_gemms(subject, self.excluded)
-        weights = self.factors(subject)
-        if halves := [name for name, tensor in weights.items() if tensor.data_type != tensor.FLOAT]:
-            raise InputError(
-                f"{self.id} takes weights in float32, and {len(halves)} are float16: {', '.join(halves)[:100]}",
-                "quantize the float32 graph (input: STEP), or use OnnxBlockWiseRtnQuantization, which takes float16",
-            )
-        for name, tensor in weights.items():
-            if not np.isfinite(onnx.numpy_helper.to_array(tensor)).all():
-                raise ConversionError(f"the weight {name} holds NaN or infinity")
+        with models.edited(subject) as view:
+            models.drop_second_names(view)
+            models.fold_transposes(view)
+            if "Gemm" in self.params.op_types_to_quantize:
+                models.unfold_gemms(view, self.excluded)
+            weights = {value.name: value.const_value for value in self.factors(view)}
+            if halves := [name for name, tensor in weights.items() if tensor.dtype != ir.DataType.FLOAT]:
+                raise InputError(
+                    f"{self.id} takes weights in float32, and {len(halves)} are float16: {', '.join(halves)[:100]}",
+                    "quantize the float32 graph (input: STEP), or use OnnxBlockWiseRtnQuantization, which takes float16",
+                )
+            for name, tensor in weights.items():
+                if not np.isfinite(tensor.numpy()).all():
+                    raise ConversionError(f"the weight {name} holds NaN or infinity")
 
     def apply(self, subject: Any) -> Any:
-        import numpy as np
-        import onnx
+        import onnx_ir as ir
 
-        self.note_stacks(subject)
-        if "Gather" in self.params.op_types_to_quantize:
-            self.found["embeddings"] = quantize_tables(subject)
-        stored = {tensor.name: tensor for tensor in self.factors(subject).values()}
-        codes_of: dict[str, list[Any]] = {}
-        activations: set[str] = set()
-        nodes: list[Any] = []
-        for node in subject.graph.node:
-            is_product = node.op_type in self.products - {"Gemm"} and models.is_standard(node)
-            if not is_product or node.name in self.excluded or node.input[1] not in stored:
-                nodes.append(node)
-                continue
-            value, weight = node.input[:2]
-            if weight not in codes_of:
-                codes_of[weight] = self._coded(stored[weight])
-            activation = f"{value}_input" if value in stored else value  # it may be a weight elsewhere
-            if activation not in activations:
-                activations.add(activation)
-                outputs = [f"{activation}_{part}" for part in ("quantized", "scale", "zero_point")]
-                name = f"{activation}_QuantizeLinear"
-                nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", [value], outputs, name))
-            nodes += _product(node, activation, weight)
-            if node.op_type == "Conv" and len(node.input) > 2:
-                shape = np.array([1, -1, *[1] * (len(stored[weight].dims) - 2)], np.int64)
-                name = f"{node.output[0]}_bias_reshape_shape"  # the bias is added in this shape
-                codes_of[weight].append(onnx.numpy_helper.from_array(shape, name))
-        subject.graph.initializer.extend(tensor for tensors in codes_of.values() for tensor in tensors)
-        models.replace_nodes(subject.graph, nodes)
+        has_tables = "Gather" in self.params.op_types_to_quantize
+        if has_tables:
+            models.name_nodes(subject)
+        with models.edited(subject) as view:
+            self.note_stacks(view)
+            if has_tables:
+                self.found["embeddings"] = quantize_tables(view)
+            weights, coded, activations = {*self.factors(view)}, dict[Any, Any](), dict[Any, Any]()
+            for node in list(view.graph):
+                is_product = node.op_type in self.products - {"Gemm"} and not node.domain
+                if not is_product or node.name in self.excluded or node.inputs[1] not in weights:
+                    continue
+                value, weight = node.inputs[:2]
+                if weight not in coded:
+                    coded[weight] = self._store_codes(weight)
+                if value not in activations:
+                    base = f"{value.name}_input" if value in weights else value.name  # a weight elsewhere
+                    names = [f"{base}_{part}" for part in ("quantized", "scale", "zero_point")]
+                    outputs = [ir.Value(name=name) for name in names]
+                    label = f"{base}_QuantizeLinear"
+                    quantize = ir.node("DynamicQuantizeLinear", [value], outputs=outputs, name=label)
+                    view.graph.insert_before(node, quantize)
+                    activations[value] = outputs
+                _multiply_codes(node, *activations[value], *coded[weight])
         models.drop_unread_weights(subject)
-        models.clear_value_info(subject)
         operators = models.count_operators(subject)
-        names = ("MatMulInteger", "ConvInteger", "DynamicQuantizeLinear")
-        self.found["operators"] = {name: operators.get(name, 0) for name in names}
+        kinds = ("MatMulInteger", "ConvInteger", "DynamicQuantizeLinear")
+        self.found["operators"] = {name: operators.get(name, 0) for name in kinds}
         return subject
 
     @property
@@ -137,24 +132,19 @@ class OnnxDynamicQuantization(QuantizationPass):
         operators = frozenset(self.params.op_types_to_quantize) - {"Gather"}
         return operators | {"MatMul"} if "Gemm" in operators else operators
 
-    def _coded(self, tensor: Any) -> list[Any]:
-        """Return the tensors of a weight's codes, zero points and scales; only a matrix gets a scale for each column."""
-        import onnx
-
-        weight = onnx.numpy_helper.to_array(tensor)
+    def _store_codes(self, value: Any) -> list[Any]:
+        """Store a weight's codes, zero points and scales; only a matrix gets a scale for each column."""
+        weight = value.const_value.numpy()
         axis = -1 if self.params.per_channel and weight.ndim == 2 else None
         limit = REDUCED_LIMIT if self.params.reduce_range else LIMIT
         if self.params.weight_type == "QInt8":
-            values, scales, zeros = _code(weight, axis, -limit, limit)
+            codes, scales, zeros = _code(weight, axis, -limit, limit)
         else:
-            values, scales, zeros = _code(weight, axis, 0, LIMIT if self.params.reduce_range else 255)
+            codes, scales, zeros = _code(weight, axis, 0, LIMIT if self.params.reduce_range else 255)
         shape = (-1,) if axis is not None else ()
-        parts = {
-            "quantized": values,
-            "zero_point": zeros.astype(values.dtype).reshape(shape),
-            "scale": scales.reshape(shape),
-        }
-        return [onnx.numpy_helper.from_array(array, f"{tensor.name}_{part}") for part, array in parts.items()]
+        zeros, scales = zeros.astype(codes.dtype).reshape(shape), scales.reshape(shape)
+        parts = {"quantized": codes, "zero_point": zeros, "scale": scales}
+        return [models.store(value.graph, f"{value.name}_{part}", array) for part, array in parts.items()]
 
 
 def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any, Any]:
@@ -184,27 +174,27 @@ def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any,
     return np.clip(values, kind.min, kind.max, out=values).astype(kind.dtype), scales, zeros
 
 
-def _product(node: Any, activation: str, weight: str) -> Iterator[Any]:
-    """Yield the nodes that replace a MatMul or Conv: the integer product, the product with both scales, and a Conv's bias."""
-    import onnx
+def _multiply_codes(
+    node: Any, left: Any, left_scale: Any, left_zero: Any, right: Any, right_zero: Any, right_scale: Any
+) -> None:
+    """Replace a MatMul or Conv by the integer product, the product with both scales, and a Conv's bias."""
+    import numpy as np
 
-    make, output = onnx.helper.make_node, node.output[0]
-    name = f"{node.name}_quant" if node.name else ""
-    operands = [f"{one}_{part}" for part in ("quantized", "zero_point") for one in (activation, weight)]
+    output, name = node.outputs[0].name, f"{node.name}_quant" if node.name else ""
     product, scales = f"{output}_output_quantized", f"{name or output}_scales_mul"
-    bias = next((one for one in node.input[2:] if one), None)
-    result = f"{output}quant_scaled_output" if bias else output
-    integers = make(f"{node.op_type}Integer", operands, [product], name)
-    integers.attribute.extend(node.attribute)
-    yield integers
-    yield make("Cast", [product], [f"{product}_cast_output"], f"{product}_cast", to=onnx.TensorProto.FLOAT)
-    yield make("Mul", [f"{activation}_scale", f"{weight}_scale"], [f"{scales}:0"], scales)
-    factors = [f"{product}_cast_output", f"{scales}:0"]
-    yield make("Mul", factors, [result], f"{name}_output_scale_mul" if name else "")
-    if bias:
-        across = f"{output}_bias_reshape_output"
-        yield make("Reshape", [bias, f"{output}_bias_reshape_shape"], [across])
-        yield make("Add", [result, across], [output], f"{output}_bias_add")
+    bias = next(filter(None, node.inputs[2:]), None)
+    with models.replaced(node) as add:
+        operands = [left, right, left_zero, right_zero]
+        integers = add(f"{node.op_type}Integer", operands, product, name, **node.attributes)
+        floats = add("Cast", [integers], f"{product}_cast_output", f"{product}_cast", to=FLOAT)
+        scale = add("Mul", [left_scale, right_scale], f"{scales}:0", scales)
+        result = f"{output}quant_scaled_output" if bias else ""
+        scaled = add("Mul", [floats, scale], result, f"{name}_output_scale_mul" if name else "")
+        if bias:
+            dims = np.array([1, -1, *[1] * (len(right.const_value.shape) - 2)], np.int64)
+            shape = models.store(node.graph, f"{output}_bias_reshape_shape", dims)
+            across = add("Reshape", [bias, shape], f"{output}_bias_reshape_output")
+            add("Add", [scaled, across], name=f"{output}_bias_add")
 
 
 class OrtDynamicQuantization(GraphPass):
@@ -264,7 +254,7 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
     """
 
     id = "OnnxBlockWiseRtnQuantization"
-    version = 2
+    version = 3
 
     class Params(PassParams):
         bits: Literal[4, 8] = 4
@@ -276,7 +266,8 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
 
     def prepare(self, subject: Any) -> None:
         if self.params.gemm:
-            models.unfold_gemms(subject, self.params.nodes_to_exclude)
+            with models.edited(subject) as view:
+                models.unfold_gemms(view, self.params.nodes_to_exclude)
 
     def apply(self, subject: Any) -> Any:
         options = self.params.model_dump(exclude={"gemm", "nodes_to_exclude"})
@@ -308,6 +299,7 @@ class WeightQuantization(QuantizationPass):
     """
 
     id = "WeightQuantization"
+    version = 2
     products = frozenset({"MatMul", "Gemm"})
 
     class Params(PassParams):
@@ -316,37 +308,37 @@ class WeightQuantization(QuantizationPass):
 
     def apply(self, subject: Any) -> Any:
         import numpy as np
-        import onnx
+        import onnx_ir as ir
 
-        weights, make, fresh = self.factors(subject), onnx.helper.make_node, models.fresh_names(subject)
-        for body in within(subject.graph):
-            nodes: list[Any] = []
-            for tensor in [item for item in body.initializer if item.name in weights]:
-                weight = onnx.numpy_helper.to_array(tensor)
-                if not np.isfinite(weight).all():
-                    raise ConversionError(f"{tensor.name} holds NaN or infinity")
-                *outer, length, width = weight.shape
-                size = length if length % self.params.block_size else self.params.block_size
-                blocks = weight.reshape(*outer, length // size, size, width).astype(np.float32)
-                scales = (
-                    (np.abs(blocks).max(-2, keepdims=True) / LIMIT).astype(weight.dtype).astype(np.float32)
-                )
-                scales[scales < np.finfo(weight.dtype).tiny] = 1
-                codes = np.clip(np.rint(blocks / scales), -LIMIT, LIMIT).astype(np.int8)
-                shape = np.array(weight.shape, np.int64)
-                parts = {"codes": codes, "scales": scales.astype(weight.dtype), "shape": shape}
-                names = {part: fresh(f"{tensor.name}_{part}") for part in (*parts, "floats", "blocks")}
-                nodes += [
-                    make("Cast", [names["codes"]], [names["floats"]], to=tensor.data_type),
-                    make("Mul", [names["floats"], names["scales"]], [names["blocks"]]),
-                    make("Reshape", [names["blocks"], names["shape"]], [tensor.name]),
-                ]
-                body.initializer.remove(tensor)
-                body.initializer.extend(
-                    onnx.numpy_helper.from_array(parts[part], names[part]) for part in parts
-                )
-            models.replace_nodes(body, [*nodes, *body.node])
-        models.clear_value_info(subject)
+        with models.edited(subject) as view:
+            weights, fresh = self.factors(view), models.fresh_names(view)
+            for body in view.graphs():
+                nodes: list[ir.Node] = []
+                for value in [one for one in body.initializers.values() if one in weights]:
+                    weight = value.const_value.numpy()
+                    if not np.isfinite(weight).all():
+                        raise ConversionError(f"{value.name} holds NaN or infinity")
+                    *outer, length, width = weight.shape
+                    size = length if length % self.params.block_size else self.params.block_size
+                    blocks = weight.reshape(*outer, length // size, size, width).astype(np.float32)
+                    scales = np.abs(blocks).max(-2, keepdims=True) / LIMIT
+                    scales = scales.astype(weight.dtype).astype(np.float32)
+                    scales[scales < np.finfo(weight.dtype).tiny] = 1
+                    codes = np.clip(np.rint(blocks / scales), -LIMIT, LIMIT).astype(np.int8)
+                    shape = np.array(weight.shape, np.int64)
+                    parts = {"codes": codes, "scales": scales.astype(weight.dtype), "shape": shape}
+                    names = {part: fresh(f"{value.name}_{part}") for part in (*parts, "floats", "blocks")}
+                    stored = [models.store(body, names[part], array) for part, array in parts.items()]
+                    tape, kind = ir.tape.Tape(), value.const_value.dtype
+                    floats, wide = (ir.Value(name=names[part]) for part in ("floats", "blocks"))
+                    tape.op("Cast", stored[:1], {"to": kind}, name="", output=floats)
+                    tape.op("Mul", [floats, stored[1]], name="", output=wide)
+                    matrix = tape.op("Reshape", [wide, stored[2]], name="", output=ir.Value(name=value.name))
+                    del body.initializers[value.name]
+                    value.replace_all_uses_with(matrix, replace_graph_outputs=True)
+                    nodes += tape.nodes
+                if nodes:
+                    body.insert_before(body[0], nodes)
         return subject
 
 
@@ -358,74 +350,67 @@ class EmbeddingQuantization(GraphPass):
     """
 
     id = "EmbeddingQuantization"
+    version = 2
 
     def apply(self, subject: Any) -> Any:
         models.inline_functions(subject)
-        size = sum(map(tensor_bytes, find_tables(subject)))
-        self.found = {"quantized_bytes": size, "embeddings": quantize_tables(subject)}
-        models.clear_value_info(subject)
+        models.name_nodes(subject)
+        with models.edited(subject) as view:
+            size = sum(value.const_value.nbytes for value in find_tables(view))
+            self.found = {"quantized_bytes": size, "embeddings": quantize_tables(view)}
+        models.drop_unread_weights(subject)
         return subject
 
 
-def find_tables(subject: Any) -> list[Any]:
-    """Return the float32 matrices of the main graph that only Gather along the first axis reads."""
-    rows, others = set[str](), {value.name for value in (*subject.graph.input, *subject.graph.output)}
-    for body in within(subject.graph):
-        for node in body.node:
-            is_gather = body is subject.graph and node.op_type == "Gather" and models.is_standard(node)
-            reads_rows = is_gather and models.attribute(node, "axis", 0) == 0
-            rows.update(node.input[:1] if reads_rows else ())
-            others.update(node.input[1:] if reads_rows else node.input)
+def find_tables(view: Any) -> list[Any]:
+    """Return the float32 matrices (`onnx_ir.Value`) of the main graph that only Gather along the first axis reads."""
+
+    def reads_rows(node: Any, position: int) -> bool:
+        is_gather = node.op_type == "Gather" and not node.domain and node.graph is view.graph
+        return is_gather and position == 0 and node.attributes.get_int("axis", 0) == 0
+
     return [
-        tensor
-        for tensor in subject.graph.initializer
-        if tensor.data_type == tensor.FLOAT and len(tensor.dims) == 2 and tensor.name in rows - others
+        value
+        for value in view.graph.initializers.values()
+        if models.rank_of(value, {FLOAT}) == 2
+        and value.uses()
+        and all(reads_rows(*use) for use in value.uses())
+        and not value.is_graph_output()
     ]
 
 
-def quantize_tables(subject: Any) -> dict[str, Any]:
-    """Quantize the tables of a graph in place. Raises ConversionError if there are no tables, or if a row is wrong.
+def quantize_tables(view: Any) -> dict[str, Any]:
+    """Quantize the tables of a graph with named nodes. Raises ConversionError if there are no tables, or if a row is wrong.
 
     Returns `tables`, `tables_quantized`, and `min_row_cosine`, the lowest cosine of a row with its original.
     """
     import numpy as np
-    import onnx
 
-    models.name_nodes(subject)
-    least, names, fresh = 1.0, dict[str, list[str]](), models.fresh_names(subject)
-    for tensor in find_tables(subject):
-        table = onnx.numpy_helper.to_array(tensor).astype(np.float32)
+    least, tables, fresh = 1.0, find_tables(view), models.fresh_names(view)
+    for value in tables:
+        table = value.const_value.numpy()
         if not np.isfinite(table).all():
-            raise ConversionError(f"the table {tensor.name} holds NaN or infinity")
-        values, scales, _ = _code(table, 0, -LIMIT, LIMIT)
-        names[tensor.name] = [fresh(f"{tensor.name}_{part}") for part in ("codes", "scales")]
-        stored = map(onnx.numpy_helper.from_array, (values, scales), names[tensor.name])
-        subject.graph.initializer.extend(stored)
-        rows = values.astype(np.float32) * scales
-        norms = np.linalg.norm(table, axis=1) * np.linalg.norm(rows, axis=1)
-        cosines = (table * rows).sum(axis=1)[norms > 0] / norms[norms > 0]
-        least = min(least, float(cosines.min(initial=1.0)))
-    if not names:
+            raise ConversionError(f"the table {value.name} holds NaN or infinity")
+        codes, scales, _ = _code(table, 0, -LIMIT, LIMIT)
+        rows = codes.astype(np.float32) * scales
+        least = min(least, float(samples.cosines(table, rows, 1.0).min(initial=1.0)))
+        names = [fresh(f"{value.name}_{part}") for part in ("codes", "scales")]
+        stored = list(map(partial(models.store, view.graph), names, (codes, scales)))
+        for node, _ in value.uses():
+            label, indices = node.name, node.inputs[1]
+            with models.replaced(node) as add:
+                read = add("Gather", [stored[0], indices], f"{label}_codes", f"{label}_codes", axis=0)
+                scale = add("Gather", [stored[1], indices], f"{label}_scale", f"{label}_scale", axis=0)
+                wide = add("Cast", [read], f"{label}_values", f"{label}_values", to=FLOAT)
+                add("Mul", [wide, scale], name=f"{label}_rows")
+    if not tables:
         raise ConversionError(
             "quantization reached none of the embedding tables",
             "the graph has no table that only Gather reads",
         )
     if not least >= MIN_ROW_COSINE:
         raise ConversionError(f"a row of a quantized table has the cosine {least:.3g} with its original")
-    make, nodes = onnx.helper.make_node, list[Any]()
-    for node in subject.graph.node:
-        if node.op_type != "Gather" or node.input[0] not in names:
-            nodes.append(node)
-            continue
-        (codes_name, scales_name), indices = names[node.input[0]], node.input[1]
-        read, scale, wide = (f"{node.name}_{part}" for part in ("codes", "scale", "values"))
-        nodes.append(make("Gather", [codes_name, indices], [read], read, axis=0))
-        nodes.append(make("Gather", [scales_name, indices], [scale], scale, axis=0))
-        nodes.append(make("Cast", [read], [wide], wide, to=onnx.TensorProto.FLOAT))
-        nodes.append(make("Mul", [wide, scale], [node.output[0]], f"{node.name}_rows"))
-    models.replace_nodes(subject.graph, nodes)
-    models.drop_unread_weights(subject)
-    return {"tables": len(names), "tables_quantized": len(names), "min_row_cosine": float(f"{least:.6g}")}
+    return {"tables": len(tables), "tables_quantized": len(tables), "min_row_cosine": float(f"{least:.6g}")}
 
 
 class OnnxStaticQuantization(QuantizationPass):
@@ -441,7 +426,7 @@ class OnnxStaticQuantization(QuantizationPass):
     """
 
     id = "OnnxStaticQuantization"
-    version = 2
+    version = 3
 
     class Params(PassParams):
         weight_type: Literal["QInt8", "QUInt8"] = "QInt8"
@@ -468,10 +453,12 @@ class OnnxStaticQuantization(QuantizationPass):
     def apply(self, subject: Any) -> Any:
         models.name_nodes(subject)
         # ONNX Runtime (1.31) gives all readers of a matrix the channels of the first, transposed or not
-        models.unfold_gemms(subject, only_shared=True)
-        if names := float_nodes(subject):
-            self.found["float_nodes"] = names
-        self.note_stacks(subject)
+        with models.edited(subject) as view:
+            models.unfold_gemms(view, only_shared=True)
+            if names := float_nodes(view):
+                self.found["float_nodes"] = names
+            self.note_stacks(view)
+        models.drop_unread_weights(subject)
         quantized = by_files(self.id, subject, self._quantize)
         data = self.data or ()
         self.found["calibration"] = {"samples": len(data), "dataset": str(samples.digest(data))}
@@ -547,40 +534,34 @@ def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool
     return TensorsData(CalibrationMethod.MinMax, ranges)
 
 
-def float_nodes(model: Any) -> list[str]:
+def float_nodes(view: Any) -> list[str]:
     """Return the names of the nodes whose values 8 bits cannot hold.
 
     Such a node reads a mask (a Softmax or a similar operator), carries a mask to one that does, or computes an index.
     """
-    import onnx
-
-    integers = {onnx.TensorProto.INT32, onnx.TensorProto.INT64}
-    masks = {tensor.name for tensor in model.graph.initializer if _is_mask(tensor)}
-    for node in model.graph.node:
-        is_mask = any(_is_mask(entry.t) for entry in node.attribute if entry.HasField("t"))
-        if is_mask or (node.op_type in CARRYING and masks.intersection(node.input)):
-            masks.update(node.output)
+    masks = {value for value in view.graph.initializers.values() if _is_mask(value.const_value)}
+    for node in view.graph:
+        is_mask = any(_is_mask(item.value) for item in node.attributes.values() if item.type.name == "TENSOR")
+        if is_mask or (node.op_type in CARRYING and masks.intersection(node.inputs)):
+            masks.update(node.outputs)
     names: list[str] = []
-    masked: set[str] = set()
-    indices: set[str] = set()
-    for node in reversed(model.graph.node):
-        if (node.op_type in MASKED or masked.intersection(node.output)) and masks.intersection(node.input):
+    masked, indices = set[Any](), set[Any]()
+    for node in reversed(view.graph):
+        if (node.op_type in MASKED or masked.intersection(node.outputs)) and masks.intersection(node.inputs):
             names.append(node.name)
-            masked.update(masks.intersection(node.input))
-        elif node.op_type == "Cast" and models.attribute(node, "to", 0) in integers:
-            indices.update(node.input)
-        elif node.op_type in ARITHMETIC and indices.intersection(node.output):
+            masked.update(masks.intersection(node.inputs))
+        elif node.op_type == "Cast" and node.attributes.get_int("to", 0) in INTEGERS:
+            indices.update(node.inputs)
+        elif node.op_type in ARITHMETIC and indices.intersection(node.outputs):
             names.append(node.name)
-            indices.update(node.input)
+            indices.update(node.inputs)
     return names[::-1]
 
 
 def _is_mask(tensor: Any) -> bool:
-    import onnx
-
-    if tensor.data_type not in (tensor.FLOAT, tensor.FLOAT16, tensor.DOUBLE, tensor.BFLOAT16):
+    if type_of(tensor) not in FLOATS:
         return False
-    values = onnx.numpy_helper.to_array(tensor)
+    values = tensor.numpy()
     return bool(values.size and max(values.max(), -values.min()) >= MASK_SIZE)
 
 
@@ -595,6 +576,7 @@ class SmoothQuant(GraphPass):
     """
 
     id = "SmoothQuant"
+    version = 2
     tolerance = 1e-3
 
     class Params(PassParams):
@@ -602,59 +584,56 @@ class SmoothQuant(GraphPass):
 
     def apply(self, subject: Any) -> Any:
         import numpy as np
-        import onnx
+        import onnx_ir as ir
 
         models.inline_functions(subject)
-        stored = {tensor.name: tensor for tensor in subject.graph.initializer}
-        products, inverse = self._products(subject), dict[str, str]()
-        if not products:
-            hint = "the graph has no MatMul of a normalized activation with a constant matrix"
-            raise ConversionError("smoothing reached no product", hint)
-        fresh = models.fresh_names(subject)
-        for activation, peaks in self._peaks(subject, list(products)).items():
-            matrices = {name: onnx.numpy_helper.to_array(stored[name]) for name in products[activation]}
-            weights = np.max([np.abs(matrix).max(axis=1) for matrix in matrices.values()], axis=0)
-            is_used = (peaks > 0) & (weights > 0)
-            peaks, weights = (np.log2(np.where(is_used, one, 1)) for one in (peaks, weights))
-            exponents = np.rint(self.params.alpha * peaks - (1 - self.params.alpha) * weights)
-            exponents = np.clip(exponents - np.rint(np.median(exponents)), -MAX_SHIFT, MAX_SHIFT)
-            scales = np.exp2(exponents).astype(np.float32)
-            for name, matrix in matrices.items():
-                stored[name].CopyFrom(onnx.numpy_helper.from_array(matrix * scales[:, None], name))
-            inverse[activation] = fresh(f"{activation}_inverse_scales")
-            subject.graph.initializer.append(onnx.numpy_helper.from_array(1 / scales, inverse[activation]))
-        self.found["activations"] = len(inverse)
-        smoothed, nodes = dict[str, str](), list[Any]()
-        for node in subject.graph.node:
-            activation = node.input[0] if node.op_type == "MatMul" else ""
-            if node.input[1:2] and node.input[1] in products.get(activation, ()):
-                if name := inverse.pop(activation, ""):
-                    smooth = smoothed[activation] = fresh(f"{activation}_smoothed")
-                    nodes.append(onnx.helper.make_node("Mul", [activation, name], [smooth], smooth))
-                node.input[0] = smoothed[activation]
-            nodes.append(node)
-        models.replace_nodes(subject.graph, nodes)
-        models.clear_value_info(subject)
+        with models.edited(subject) as view:
+            products, fresh = self._products(view), models.fresh_names(view)
+            if not products:
+                hint = "the graph has no MatMul of a normalized activation with a constant matrix"
+                raise ConversionError("smoothing reached no product", hint)
+            peaks_of = self._peaks(subject, [value.name for value in products])
+            for value, matrices in products.items():
+                arrays = [matrix.const_value.numpy() for matrix in matrices]
+                weights = np.max([np.abs(array).max(axis=1) for array in arrays], axis=0)
+                peaks = peaks_of[value.name]
+                is_used = (peaks > 0) & (weights > 0)
+                peaks, weights = (np.log2(np.where(is_used, one, 1)) for one in (peaks, weights))
+                exponents = np.rint(self.params.alpha * peaks - (1 - self.params.alpha) * weights)
+                exponents = np.clip(exponents - np.rint(np.median(exponents)), -MAX_SHIFT, MAX_SHIFT)
+                scales = np.exp2(exponents).astype(np.float32)
+                inverse = models.store(view.graph, fresh(f"{value.name}_inverse_scales"), 1 / scales)
+                name = fresh(f"{value.name}_smoothed")
+                smooth = ir.node("Mul", [value, inverse], outputs=[ir.Value(name=name)], name=name)
+                view.graph.insert_before(matrices[0].uses()[0].node, smooth)
+                for matrix, array in zip(matrices, arrays, strict=True):
+                    models.store(view.graph, matrix.name, array * scales[:, None])
+                    matrix.uses()[0].node.replace_input_with(0, smooth.outputs[0])
+        self.found["activations"] = len(products)
         return subject
 
-    def _products(self, subject: Any) -> dict[str, list[str]]:
+    def _products(self, view: Any) -> dict[Any, list[Any]]:
         """Return, for each normalized activation, the float32 matrices that multiply it and that no other node reads."""
-        readers = Counter(name for body in within(subject.graph) for node in body.node for name in node.input)
-        readers.update(value.name for value in (*subject.graph.input, *subject.graph.output))
-        floats = [one for one in subject.graph.initializer if one.data_type == one.FLOAT]
-        vectors = {one.name for one in floats if len(one.dims) == 1}
-        matrices = {one.name for one in floats if len(one.dims) == 2 and readers[one.name] == 1}
-        normalized, stretched, products = set[str](), set[str](), dict[str, list[str]]()
-        for node in subject.graph.node:
-            if not (models.is_standard(node) or node.op_type in NORMALIZATIONS):
+
+        normalized, stretched, products = set[Any](), set[Any](), dict[Any, list[Any]]()
+        for node in view.graph:
+            if node.domain and node.op_type not in NORMALIZATIONS:
                 continue
-            is_shift = node.op_type == "Add" and not stretched.isdisjoint(node.input)
-            if node.op_type == "Mul" and not vectors.isdisjoint(node.input):
-                stretched.update(node.output)
-            elif node.op_type in NORMALIZATIONS or (is_shift and not vectors.isdisjoint(node.input)):
-                normalized.update(node.output[:1])
-            elif node.op_type == "MatMul" and node.input[0] in normalized and node.input[1] in matrices:
-                products.setdefault(node.input[0], []).append(node.input[1])
+            has_vector = any(models.rank_of(value, {FLOAT}) == 1 for value in node.inputs)
+            if node.op_type == "Mul" and has_vector:
+                stretched.update(node.outputs)
+            elif node.op_type in NORMALIZATIONS or (
+                node.op_type == "Add" and has_vector and not stretched.isdisjoint(node.inputs)
+            ):
+                normalized.add(node.outputs[0])
+            elif node.op_type == "MatMul" and node.inputs[0] in normalized:
+                matrix = node.inputs[1]
+                if (
+                    models.rank_of(matrix, {FLOAT}) == 2
+                    and len(matrix.uses()) == 1
+                    and not matrix.is_graph_output()
+                ):
+                    products.setdefault(node.inputs[0], []).append(matrix)
         return products
 
     def _peaks(self, subject: Any, names: list[str]) -> dict[str, Any]:

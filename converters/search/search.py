@@ -25,10 +25,10 @@ from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
 from onnxreg.converters.evaluation.metric import EvaluationError, combine
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.onnx.tensors import tensor_bytes
 from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_catalog import find
+from onnxreg.converters.passes.quantization import find_tables
 from onnxreg.converters.source.source_files import scrub
 from onnxreg.schema.core.errors import ConversionError, InputError, suggest
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -214,14 +214,11 @@ def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> It
 
 def measure_weights(model: Any, size: int) -> WeightBytes:
     """Measure the constant weights of a graph (`onnx.ModelProto`) in a file of `size` bytes."""
-    weights = models.factors(model, frozenset(PRODUCTS))
-    products = sum(tensor_bytes(tensor) for tensor in weights.values())
-    read = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
-    tables = sum(
-        tensor_bytes(tensor)
-        for tensor in model.graph.initializer
-        if tensor.name in read and tensor.data_type == tensor.FLOAT and len(tensor.dims) == 2
-    )
+    import onnx_ir as ir
+
+    view = ir.from_proto(model)
+    products = sum(value.const_value.nbytes for value in models.factors(view, PRODUCTS))
+    tables = sum(value.const_value.nbytes for value in find_tables(view))
     return WeightBytes(products, tables, max(size - products - tables, 0))
 
 
@@ -235,9 +232,9 @@ def product_groups(model: Any) -> list[list[str]]:
     for node, weight in _products(model):
         if not node.name:
             return []
-        key = re.sub(r"\d+", "#", f"{node.name} {weight.name}") + str(weight.dims)
+        key = re.sub(r"\d+", "#", f"{node.name} {weight.name}") + str(weight.shape)
         groups.setdefault(key, []).append(node.name)
-        sizes[key] += tensor_bytes(weight)
+        sizes[key] += weight.nbytes
     return [groups[key] for key, _ in sizes.most_common()]
 
 
@@ -247,12 +244,15 @@ def head_of(model: Any) -> str:
 
 
 def _products(model: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each product with a constant weight, and the weight."""
-    weights = models.factors(model, frozenset(PRODUCTS))
-    for node in model.graph.node:
-        weight = next((weights[name] for name in node.input if name in weights), None)
+    """Yield each product (`onnx_ir.Node`) with a constant weight, and the weight's tensor."""
+    import onnx_ir as ir
+
+    view = ir.from_proto(model)
+    weights = models.factors(view, PRODUCTS)
+    for node in view.graph:
+        weight = next((value for value in node.inputs if value in weights), None)
         if node.op_type in PRODUCTS and weight is not None:
-            yield node, weight
+            yield node, weight.const_value
 
 
 def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
