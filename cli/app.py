@@ -21,7 +21,7 @@ from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import flag, option
 from onnxreg.cli.output import filled
-from onnxreg.registry import support
+from onnxreg.registry import system
 from onnxreg.schema.core.errors import InputError, nearest
 
 
@@ -231,7 +231,7 @@ def _globals(
         print(f"reg {VERSION}")
         raise typer.Exit
     session = Session(registry, quiet, as_json=context.obj is JSON)
-    context.obj, support.tell = session, session.warn
+    context.obj, system.tell = session, session.warn
     if context.invoked_subcommand is None:
         print(root_help())
 

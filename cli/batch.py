@@ -123,7 +123,7 @@ def run(
     Raise InputError before any job runs if rows are certain to fail; after all jobs, raise an error if any failed.
     """
     from onnxreg.converters.tasks.code import absolute
-    from onnxreg.registry.support.environment import actor_of_event
+    from onnxreg.registry.system import actor_of_event
 
     with needs("export", "reg export"):
         jobs = read_jobs(file, trust_remote_code, allow_code)

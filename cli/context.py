@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.output import counted, duration, printable, write_json
-from onnxreg.registry.support import environment
+from onnxreg.registry import system
 from onnxreg.schema.core.errors import GateError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Session:
 
     def limited(self, max_age: str | None) -> "Session":
         """Copy the session with the age limit `--max-age`, else `REG_MAX_AGE`; without a limit, return this session."""
-        limit = max_age or environment.read("REG_MAX_AGE")
+        limit = max_age or system.variable("REG_MAX_AGE")
         if not limit:
             return self
         from onnxreg.schema.core.units import parse_duration
@@ -70,7 +70,7 @@ class Session:
     @property
     def root(self) -> Path:
         """The registry's directory, which may not exist."""
-        return self.registry or environment.default_root()
+        return self.registry or system.default_root()
 
     def remotes(self) -> "Remotes":
         """Return the configured remotes, even if the local registry does not exist."""

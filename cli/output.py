@@ -61,7 +61,7 @@ def fields(item: object, names: str) -> dict[str, Any]:
 
 def write_file(path: Path, data: bytes) -> None:
     """Replace a file atomically. A file with these bytes is not touched."""
-    from onnxreg.registry.support.disk import host_errors, replace_file
+    from onnxreg.registry.system import host_errors, replace_file
 
     with host_errors(f"writing {path}"):
         if not path.is_file() or path.read_bytes() != data:

@@ -12,7 +12,7 @@ import typer
 
 from onnxreg.cli.app import GROUPS, build, flowing
 from onnxreg.cli.output import EXIT_STATUS, InterruptError, filled
-from onnxreg.registry.support.environment import VARIABLES
+from onnxreg.registry.system import VARIABLES
 from onnxreg.schema.core.errors import RegError
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from onnxreg.cli.output import needs
+from onnxreg.registry import system
 from onnxreg.registry.log.commit import read_condemned
 from onnxreg.registry.log.contents import held_files
 from onnxreg.registry.log.decisions import publish_deltas
@@ -16,7 +17,6 @@ from onnxreg.registry.log.log import Log, load, mirror_error, read_deltas, read_
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
-from onnxreg.registry.support import environment
 from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
@@ -88,14 +88,14 @@ def step_cache() -> "StepCache":
     """Open the user's cache of export steps. It is outside of the registry, so that nobody else can write into it."""
     from onnxreg.converters.engine.cache import StepCache
 
-    return StepCache(environment.cache_directory() / "steps")
+    return StepCache(system.cache_directory() / "steps")
 
 
 def cache_limit() -> int:
     """Return the size limit of the cache in bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
     from onnxreg.converters.engine.cache import MAX_CACHE_BYTES
 
-    limit = environment.read("REG_CACHE_SIZE")
+    limit = system.variable("REG_CACHE_SIZE")
     return parse_size(limit) if limit else MAX_CACHE_BYTES
 
 

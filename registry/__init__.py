@@ -1,7 +1,7 @@
 """The store, the logs, and transfers between registries. `Registry` is the documented Python API.
 
-Packages and modules, lowest first: `support` (operating system), `store` (places that hold a registry), `signing.py` (this
-user's keys), `log` (one model's history), `trust` (what a reader accepts), `archive.py` (a registry in one file),
+Packages and modules, lowest first: `system.py` (operating system), `store` (places that hold a registry), `signing.py`
+(this user's keys), `log` (one model's history), `trust` (what a reader accepts), `archive.py` (a registry in one file),
 `remotes.py`, `gates` (rules of channels), `production.py` (versions of channels), `resolution.py` (answers for an app),
 `transfer` (push, pull, mirror), `oci`, `publish.py`, `search`, `dossier`, `maintain` (verify, repair), then `registry.py`,
 `lockfile.py`, and `server`.

@@ -40,7 +40,7 @@ from onnxreg.registry.store.protocol import (
     new_identity,
 )
 from onnxreg.registry.store.streams import Content, Readable, copy_verified
-from onnxreg.registry.support.disk import Disk, host_errors, path_text
+from onnxreg.registry.system import Disk, host_errors, path_text
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_ARCHIVE_FILES, MAX_ARCHIVE_MODELS, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Digest, convert

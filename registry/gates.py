@@ -15,7 +15,7 @@ from typing import Any
 from onnxreg.registry.log.commit import Change, commit, line_signer
 from onnxreg.registry.log.log import LocatedVersion, Log, consult, find, load, log_of, mirror_error, open_log
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
-from onnxreg.registry.support.environment import stamp
+from onnxreg.registry.system import stamp
 from onnxreg.registry.trust import signatures
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
 from onnxreg.schema.core.canonical import Descriptor, Digest

@@ -12,8 +12,7 @@ from onnxreg.registry.log.log import Log, consult, fetcher, read_blob
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push
 from onnxreg.registry.store.streams import measure, piece_hasher
-from onnxreg.registry.support.environment import stamp
-from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.registry.system import run_parallel, stamp
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Descriptor, Digest

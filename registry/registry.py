@@ -24,8 +24,7 @@ from onnxreg.registry.log.log import (
 from onnxreg.registry.remotes import RemoteCopy, RemoteReader, Remotes, check_distinct
 from onnxreg.registry.store.directory import DirectoryRegistry, temporary
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
-from onnxreg.registry.support.disk import MACHINE_ERRNOS, host_errors
-from onnxreg.registry.support.environment import cache_directory, default_root
+from onnxreg.registry.system import MACHINE_ERRNOS, cache_directory, default_root, host_errors
 from onnxreg.registry.transfer.exchange import (
     ExchangeRequest,
     SkippedVersion,

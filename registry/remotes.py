@@ -30,8 +30,7 @@ from onnxreg.registry.store.protocol import (
     open_registry,
     other_registry,
 )
-from onnxreg.registry.support.disk import host_errors, path_text, read_bounded, replace_file
-from onnxreg.registry.support.environment import state_directory
+from onnxreg.registry.system import host_errors, path_text, read_bounded, replace_file, state_directory
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Digest, Record

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from onnxreg.registry.support import environment
-from onnxreg.registry.support.disk import host_errors
+from onnxreg.registry import system
+from onnxreg.registry.system import host_errors
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError, missing_extra
 from onnxreg.schema.signing.dsse import PAYLOAD_TYPE, SPKI, Envelope, PublicKey, Signature, Statement, pae
 
@@ -82,7 +82,7 @@ class Keystore:
     """The directory of the user's keys."""
 
     def __init__(self) -> None:
-        self.directory = environment.key_directory()
+        self.directory = system.key_directory()
 
     def new(self, name: str, kind: str, secret: str | None = None) -> PublicKey:
         """Make a key and write its two files, each atomically. Raise ConflictError if the name is taken."""
@@ -142,7 +142,7 @@ class Keystore:
 
 def signing_key(name: str | None = None) -> PrivateKey:
     """Unlock the key with this name; without a name, the configured key, else the only key. InputError if there is none."""
-    keys, configured = Keystore(), (environment.read("REG_SIGNING_KEY") or "").strip()
+    keys, configured = Keystore(), (system.variable("REG_SIGNING_KEY") or "").strip()
     if not name and configured:
         if not (configured.startswith(_PEM) or keys.has(configured)):  # it may be a secret
             hint = "`reg key list` shows the names"
@@ -152,7 +152,7 @@ def signing_key(name: str | None = None) -> PrivateKey:
         if len(names := list(keys.list())) != 1:
             raise InputError("which key signs?", "name one with --key; `reg key new NAME` makes one")
         name = names[0]
-    return _unlocked(name, name == configured, environment.read("REG_KEY_PASSPHRASE"), keys.directory)
+    return _unlocked(name, name == configured, system.variable("REG_KEY_PASSPHRASE"), keys.directory)
 
 
 @lru_cache(maxsize=8)
@@ -164,7 +164,7 @@ def _unlocked(key: str, is_configured: bool, secret: str | None, directory: Path
 
 def passphrase(name: str, new: bool = False) -> str:
     """Read a passphrase from the environment, else from a person at the terminal. InputError without either."""
-    secret = environment.read("REG_KEY_PASSPHRASE")
+    secret = system.variable("REG_KEY_PASSPHRASE")
     if secret is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass
 

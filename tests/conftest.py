@@ -27,9 +27,9 @@ from support.registries.home import Home
 from support.servers import ceph as ceph_server
 from support.servers import s3servers
 
+from onnxreg.registry import system
 from onnxreg.registry.server.pages import rendering
 from onnxreg.registry.store import requests
-from onnxreg.registry.support import disk
 
 for profile, examples in {"ci": 10, "more": 40, "full": 200}.items():
     settings.register_profile(profile, deadline=None, max_examples=examples, stateful_step_count=20)
@@ -114,7 +114,7 @@ def unsynced() -> Iterator[None]:
     """This process does not wait for the disk: tests/crash proves what is synced, on a file system that records it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
-        patch.setattr(disk, "_sync_file_system", lambda path: True)
+        patch.setattr(system, "_sync_file_system", lambda path: True)
         yield
 
 

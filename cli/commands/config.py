@@ -5,8 +5,8 @@ from typing import Any
 
 from onnxreg.cli.context import Session
 from onnxreg.cli.output import table
-from onnxreg.registry.support import environment
-from onnxreg.registry.support.environment import actor_of_event
+from onnxreg.registry import system
+from onnxreg.registry.system import actor_of_event
 
 EXAMPLES = ("reg config", "reg --registry ./home config --json")
 SECRETS = ("REG_SERVE_TOKEN", "REG_KEY_PASSPHRASE")
@@ -22,11 +22,11 @@ def command(session: Session) -> None:
     """
     variables = [
         {"name": name, "value": None if _is_secret(name) else value, "source": name}
-        for name in environment.names()
-        if (value := environment.read(name))
+        for name in system.variable_names()
+        if (value := system.variable(name))
     ]
     places, author = list(_places(session)), actor_of_event(None)
-    source = "default" if environment.read("REG_ACTOR") is None else "REG_ACTOR"
+    source = "default" if system.variable("REG_ACTOR") is None else "REG_ACTOR"
     settings = [{"name": "actor", "value": author, "source": source}]
     place_rows = [(*list(item.values())[:3], "yes" if item["exists"] else "no") for item in places]
     variable_rows = [
@@ -47,12 +47,12 @@ def _places(session: Session) -> Iterator[dict[str, Any]]:
     """Yield the files and directories that `reg` uses, each with the option, variable or default that sets its path."""
     for name, path, variable in (
         ("registry", session.root, "REG_HOME"),
-        ("cache", environment.cache_directory(), "REG_STATE"),
-        ("keys", environment.key_directory(), "REG_KEYS"),
-        ("trust", environment.trust_file(), "REG_TRUST"),
-        ("state", environment.state_directory(), "REG_STATE"),
+        ("cache", system.cache_directory(), "REG_STATE"),
+        ("keys", system.key_directory(), "REG_KEYS"),
+        ("trust", system.trust_file(), "REG_TRUST"),
+        ("state", system.state_directory(), "REG_STATE"),
     ):
-        source = variable if environment.read(variable) else "default"
+        source = variable if system.variable(variable) else "default"
         if name == "registry" and session.registry:
             source = "--registry"
         path = path.absolute()
@@ -64,5 +64,5 @@ def _is_secret(name: str) -> bool:
     if name == "REG_SIGNING_KEY":
         from onnxreg.registry.signing import Keystore
 
-        return not Keystore().has(environment.read(name) or "")
-    return name in SECRETS or name.startswith(environment.TOKEN_PREFIX)
+        return not Keystore().has(system.variable(name) or "")
+    return name in SECRETS or name.startswith(system.TOKEN_PREFIX)

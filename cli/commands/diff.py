@@ -48,7 +48,7 @@ def command(
     diff-overview); {proofs: {old, new}} and {attested: {old, new}} by path, if any are on record.
     """
     from onnxreg.registry.log.contents import read_version
-    from onnxreg.registry.support.disk import check_outfile
+    from onnxreg.registry.system import check_outfile
 
     gate = [] if fail_on is None else [word.strip() for word in fail_on.split(",")]
     for word in gate:

@@ -8,7 +8,7 @@ import typer
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import flag, option
 from onnxreg.cli.output import needs
-from onnxreg.registry.support import environment
+from onnxreg.registry import system
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.files import read_given
 
@@ -61,7 +61,7 @@ def command(
 def _token(file: Path | None) -> str | None:
     """Return the token in the file, else in the environment. Raise InputError if the text cannot be a token."""
     if file is None:
-        token = environment.read(VARIABLE)
+        token = system.variable(VARIABLE)
         where = VARIABLE
     else:
         where = str(file)

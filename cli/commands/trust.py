@@ -32,7 +32,7 @@ def trust_show(session: Session) -> None:
     lines, since, versions, keys, after: [{registry, model, seq, head}]}], heads: [{registry, name,
     seq, head}]}; revoked is null or {date, reason}.
     """
-    from onnxreg.registry.support.environment import trust_file
+    from onnxreg.registry.system import trust_file
     from onnxreg.registry.trust.known_heads import load_trust, trust_json
 
     trust, heads = trust_json(load_trust()), session.heads().to_json()

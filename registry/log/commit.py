@@ -18,6 +18,7 @@ from io import BytesIO
 from operator import itemgetter
 from typing import Any
 
+from onnxreg.registry import system
 from onnxreg.registry.log.contents import present_versions, references
 from onnxreg.registry.log.log import Log, consult, load, unknown_model
 from onnxreg.registry.store.protocol import (
@@ -32,7 +33,6 @@ from onnxreg.registry.store.protocol import (
     model_of,
     note_path,
 )
-from onnxreg.registry.support import environment
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import (
@@ -76,7 +76,7 @@ def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
 
 def line_signer(registry: str) -> SignLine | None:
     """Return a function that signs a registry's new lines, by the configured key, if any. Its first call unlocks the key."""
-    if not environment.read("REG_SIGNING_KEY"):
+    if not system.variable("REG_SIGNING_KEY"):
         return None
     from onnxreg.registry.signing import signing_key
 
@@ -327,7 +327,7 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
         name = check_name(str(intent_document.get("name")))
 
     def change(log: Log) -> Collection[Digest]:
-        log.append(Fence(**environment.stamp(name, ""), intent=intent))
+        log.append(Fence(**system.stamp(name, ""), intent=intent))
         return ()
 
     commit(remote, push, name, change)

@@ -13,7 +13,7 @@ from onnxreg.registry.log.contents import files, present_versions
 from onnxreg.registry.log.log import LocatedVersion, Log, load, read_deltas, unknown_model
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push, RegistryStore
-from onnxreg.registry.support.environment import stamp
+from onnxreg.registry.system import stamp
 from onnxreg.schema.core.bounds import MAX_DELTAS
 from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError

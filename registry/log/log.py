@@ -27,7 +27,7 @@ from onnxreg.registry.store.protocol import (
     UnlistedError,
     other_registry,
 )
-from onnxreg.registry.support.disk import host_errors
+from onnxreg.registry.system import host_errors
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES, MAX_MACHINES, MAX_SPEEDS
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import (

@@ -17,7 +17,7 @@ from onnxreg.registry.remotes import Remotes, check_distinct
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey, RegistryStore, usable_key
 from onnxreg.registry.store.streams import metered
-from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.registry.system import run_parallel
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from shlex import join
 from typing import Any, BinaryIO, NamedTuple
 
+from onnxreg.registry import system
 from onnxreg.registry.archive import POLICIES
 from onnxreg.registry.log.contents import Reference, documents, files, present_versions
 from onnxreg.registry.log.log import Log, StateError, find, log_of, unknown_model
@@ -30,7 +31,6 @@ from onnxreg.registry.store.protocol import (
     is_system_path,
     model_of,
 )
-from onnxreg.registry.support import parallel
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError, RegError, fault
@@ -38,7 +38,7 @@ from onnxreg.schema.core.progress import SILENT, Progress, count_cores
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.inputs.trust_file import Trust
 
-WORKERS = max(parallel.WORKERS, count_cores())
+WORKERS = max(system.WORKERS, count_cores())
 """The number of threads that read blobs."""
 MAX_LISTED_PATHS = 5
 """The most paths that a diagnosis lists."""
@@ -284,7 +284,7 @@ def _check_blobs(
         return count, Damage(kind, label, detail, digest, key, reference) if kind else None
 
     ordered = sorted(keys, key=lambda key: (-keys[key], key))
-    for count, damage in parallel.run_parallel(check, ordered, WORKERS):
+    for count, damage in system.run_parallel(check, ordered, WORKERS):
         report.blobs += 1
         report.size += count
         if damage is not None:

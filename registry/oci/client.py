@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlencode, urlsplit
 
+from onnxreg.registry import system
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.registry.store.requests import (
@@ -32,8 +33,7 @@ from onnxreg.registry.store.requests import (
     read_body,
     retrying,
 )
-from onnxreg.registry.support import environment
-from onnxreg.registry.support.disk import read_bounded
+from onnxreg.registry.system import read_bounded
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_REFERRER_BYTES, MAX_REFERRER_PAGES
 from onnxreg.schema.core.canonical import Digest
@@ -70,8 +70,8 @@ def find_credential(host: str, repository: str) -> Credential | None:
     parts = [host, *repository.split("/")]
     keys = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     keys += ["index.docker.io"] if host == "docker.io" else []
-    auth_file, runtime = environment.read("REGISTRY_AUTH_FILE"), environment.read("XDG_RUNTIME_DIR")
-    config, docker = environment.read("XDG_CONFIG_HOME"), environment.read("DOCKER_CONFIG")
+    auth_file, runtime = system.variable("REGISTRY_AUTH_FILE"), system.variable("XDG_RUNTIME_DIR")
+    config, docker = system.variable("XDG_CONFIG_HOME"), system.variable("DOCKER_CONFIG")
     for path in (
         *([Path(auth_file)] if auth_file else []),
         *([Path(runtime) / "containers" / "auth.json"] if runtime else []),

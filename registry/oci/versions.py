@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, BinaryIO
 
+from onnxreg.registry import system
 from onnxreg.registry.log.contents import Reference, Release, read_version
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import find, load, read_blob
@@ -23,8 +24,7 @@ from onnxreg.registry.resolution import check_version_trust
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push, RegistryReader
 from onnxreg.registry.store.streams import Content, metered
-from onnxreg.registry.support import environment
-from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.registry.system import run_parallel
 from onnxreg.registry.transfer.exchange import BlobMover
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.signatures import RecordedStatement, attestations
@@ -254,7 +254,7 @@ def fetch_version(
     if name is not None and manifest.name != name:
         raise InputError(f"{target} is {manifest.name}, not {name}", f"write --name {manifest.name}")
     attested = [] if statements is False else list(_read_statements(client, Digest.of(document)))
-    if attested and statements is None and environment.read("REG_SIGNING_KEY"):
+    if attested and statements is None and system.variable("REG_SIGNING_KEY"):
         raise InputError(
             f"{target} has {counted(len(attested), 'statement')}, and your key would sign a line for each",
             "add --statements to record and sign them, or --no-statements to leave them out",

@@ -22,7 +22,7 @@ import msgspec
 from onnxreg.registry.log.log import Log, open_log, read_blob, read_consistently, read_manifest, unknown_model
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, index_path, innermost
-from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.registry.system import run_parallel
 from onnxreg.schema.core.bounds import MAX_CATALOG_ARTIFACTS, MAX_CATALOG_LINE_BYTES, MAX_CATALOG_MODELS
 from onnxreg.schema.core.canonical import Count, Digest, decode_json, is_digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError

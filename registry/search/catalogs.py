@@ -28,8 +28,7 @@ from onnxreg.registry.store.protocol import (
     innermost,
     layers,
 )
-from onnxreg.registry.support.disk import open_regular, read_bounded, replace_file
-from onnxreg.registry.support.environment import TIME_FORMAT
+from onnxreg.registry.system import TIME_FORMAT, open_regular, read_bounded, replace_file
 from onnxreg.schema.core.bounds import MAX_CATALOG_BYTES, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError, RemoteError
 from onnxreg.schema.core.progress import SILENT, Progress

@@ -12,7 +12,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from onnxreg.registry.support.disk import check_outfile, host_errors, replacement
+from onnxreg.registry.system import check_outfile, host_errors, replacement
 from onnxreg.schema.core.errors import InputError, missing_extra
 from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind
 

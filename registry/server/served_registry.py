@@ -26,7 +26,7 @@ from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore
 from onnxreg.registry.store.protocol import IndexFile, blob_path, index_path
-from onnxreg.registry.support.disk import Disk, host_errors
+from onnxreg.registry.system import Disk, host_errors
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust, trust_digest
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, NotFoundError, RegError

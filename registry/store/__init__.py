@@ -4,5 +4,5 @@ A `RegistryReader` can be read, a `RegistryStore` also written. Only a store wit
 a local directory, buckets, fsspec, memory, the Hub. Web servers and archives are read only. Every store passes the tests
 in `tests/conformance`; `open_url` in `remotes.py` picks the store for a URL.
 
-Start with `protocol.py`, then `directory.py`. Must not import: anything of `registry` except `support`.
+Start with `protocol.py`, then `directory.py`. Must not import: anything of `registry` except `system`.
 """

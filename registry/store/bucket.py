@@ -35,9 +35,7 @@ from onnxreg.registry.store.requests import (
     retrying,
 )
 from onnxreg.registry.store.streams import CHUNK_BYTES
-from onnxreg.registry.support.disk import replace_file
-from onnxreg.registry.support.environment import state_directory
-from onnxreg.registry.support.parallel import POLL_SECONDS, check_stop
+from onnxreg.registry.system import POLL_SECONDS, check_stop, replace_file, state_directory
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, why

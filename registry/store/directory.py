@@ -19,7 +19,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self
 
-from onnxreg.registry import support
+from onnxreg.registry import system
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.protocol import (
     BlobKey,
@@ -38,7 +38,7 @@ from onnxreg.registry.store.protocol import (
     usable_key,
 )
 from onnxreg.registry.store.streams import Hasher
-from onnxreg.registry.support.disk import (
+from onnxreg.registry.system import (
     MACHINE_ERRNOS,
     Disk,
     host_errors,
@@ -74,7 +74,7 @@ def exclusive(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = take(path, NOTICE_SECONDS)
     if lock is None:
-        support.tell(f"waiting for another command, which holds {path}")
+        system.tell(f"waiting for another command, which holds {path}")
         lock = take(path)
     assert lock is not None, "without a limit it is waited for"
     try:

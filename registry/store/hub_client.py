@@ -46,6 +46,7 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     logging,
 )
 
+from onnxreg.registry import system
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.protocol import NOTE, BlobKey, ObjectStore, StoredObject, TreeFile
 from onnxreg.registry.store.requests import (
@@ -55,7 +56,6 @@ from onnxreg.registry.store.requests import (
     UnansweredError,
     retrying,
 )
-from onnxreg.registry.support import parallel
 from onnxreg.schema.core.bounds import MAX_HUB_FILES
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError, RemoteError
@@ -467,7 +467,7 @@ class HubStore(ObjectStore):
                 least = pause(error.__cause__)
                 if unanswered == MAX_UNANSWERED_COMMITS or least > MAX_PAUSE_SECONDS:
                     raise
-                parallel.sleep(least + random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered)))
+                system.sleep(least + random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered)))
         raise RemoteError(f"{self.url} is being changed by others without end", "run the command again")
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:

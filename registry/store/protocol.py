@@ -27,7 +27,7 @@ from msgspec import Meta
 
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.streams import Hasher, HashingReader
-from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.registry.system import run_parallel
 from onnxreg.schema.core.canonical import Digest, Record, decode_json
 from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,

@@ -32,6 +32,7 @@ from ipaddress import ip_address
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
+from onnxreg.registry import system
 from onnxreg.registry.store.protocol import (
     ReadOnlyStore,
     RegistryStore,
@@ -40,7 +41,6 @@ from onnxreg.registry.store.protocol import (
     UnlistedError,
 )
 from onnxreg.registry.store.streams import CHUNK_BYTES, Readable
-from onnxreg.registry.support import environment, parallel
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import InputError, RemoteError, why
 
@@ -127,7 +127,7 @@ def retrying(
             if silent >= MAX_SILENT_TRIES or not passing(error) or least > MAX_PAUSE_SECONDS:
                 raise
             wait = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number)
-            parallel.sleep(least + random.uniform(0, wait))
+            system.sleep(least + random.uniform(0, wait))
     return attempt()
 
 
@@ -143,7 +143,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def setting(name: str) -> float:
     """Return a limit in seconds from the environment: infinity for 0. InputError for a negative value or another text."""
-    text = environment.read(name) or ""
+    text = system.variable(name) or ""
     try:
         value = float(text) if text else LIMITS[name]
     except ValueError:
@@ -167,7 +167,7 @@ def deadline() -> float:
 def timely(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
     """Yield the blocks of an answer. RemoteError if a block comes after the time `end`, a result of `deadline`."""
     for block in blocks:
-        parallel.check_stop()
+        system.check_stop()
         if time.monotonic() > end:
             raise RemoteError("the file took longer than REG_READ_DEADLINE", "is the server that slow?")
         yield block
@@ -358,13 +358,13 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 def variable(url: str) -> str:
     """Return the name of the variable with a host's token, such as `REG_TOKEN_MY__HOST_ORG_8443` for `my-host.org:8443`."""
     host = urlsplit(url).netloc.upper()
-    return environment.TOKEN_PREFIX + re.sub(r"[^A-Z0-9_]", "_", host.replace("-", "__"))
+    return system.TOKEN_PREFIX + re.sub(r"[^A-Z0-9_]", "_", host.replace("-", "__"))
 
 
 def bearer(url: str) -> dict[str, str]:
     """Return the Authorization header for a URL; {} without a token. InputError if the token is malformed."""
     name = variable(url)
-    token = (environment.read(name) or "").strip()
+    token = (system.variable(name) or "").strip()
     if not token:
         return {}
     if not _TOKEN.fullmatch(token):

@@ -8,8 +8,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
-from onnxreg.registry.support.disk import host_errors
-from onnxreg.registry.support.parallel import check_stop
+from onnxreg.registry.system import check_stop, host_errors
 from onnxreg.schema.core.canonical import PIECE_BYTES, Descriptor, Digest, Pieces, piece_size
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
 from onnxreg.schema.core.progress import Advance, Progress

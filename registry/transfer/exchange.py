@@ -39,8 +39,7 @@ from onnxreg.registry.log.log import LocatedVersion, Log, load, read_deltas
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobReader, Push, RegistryReader, RegistryStore, innermost
 from onnxreg.registry.store.streams import metered
-from onnxreg.registry.support.environment import TIME_FORMAT, stamp
-from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.registry.system import TIME_FORMAT, run_parallel, stamp
 from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import (
     ConflictError,

@@ -30,8 +30,7 @@ from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry, staging, temporary
 from onnxreg.registry.store.protocol import BlobReader, RegistryReader, is_system_path
 from onnxreg.registry.store.streams import Content, copy_verified
-from onnxreg.registry.support.disk import Disk, host_errors, refuse_unlisted
-from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.registry.system import Disk, host_errors, refuse_unlisted, run_parallel
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref

@@ -26,8 +26,7 @@ from onnxreg.registry.store.protocol import (
     ReaderWrapper,
     RegistryReader,
 )
-from onnxreg.registry.support.disk import host_errors, refuse_unlisted, replace_file
-from onnxreg.registry.support.environment import state_directory, trust_file
+from onnxreg.registry.system import host_errors, refuse_unlisted, replace_file, state_directory, trust_file
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Count, Digest, Record, check_size, decode_json
 from onnxreg.schema.core.errors import (

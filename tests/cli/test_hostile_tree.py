@@ -20,7 +20,7 @@ from support.sampling import sampled
 
 from onnxreg.cli.output import EXIT_STATUS
 from onnxreg.registry import Registry
-from onnxreg.registry.support.environment import state_directory
+from onnxreg.registry.system import state_directory
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
 Prepare = Callable[[Path, Path], object]

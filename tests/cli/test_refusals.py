@@ -14,7 +14,7 @@ from onnxreg.cli import app
 from onnxreg.cli.output import EXIT_STATUS
 from onnxreg.registry import Registry
 from onnxreg.registry.store.protocol import blob_path
-from onnxreg.registry.support.environment import state_directory
+from onnxreg.registry.system import state_directory
 from onnxreg.schema.core import errors
 from onnxreg.schema.core.canonical import Digest
 

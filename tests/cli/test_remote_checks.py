@@ -12,7 +12,7 @@ from onnxreg.cli.reference import commands
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.signing import Keystore, generate
-from onnxreg.registry.support.environment import trust_file
+from onnxreg.registry.system import trust_file
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.policy import read_policy
 

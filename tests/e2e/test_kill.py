@@ -32,7 +32,7 @@ pytestmark = pytest.mark.more
 
 CHILD = """
 import os, signal, sys
-from onnxreg.registry.support.disk import Disk
+from onnxreg.registry.system import Disk
 
 left = taken = int(sys.argv[1])
 

@@ -263,7 +263,7 @@ def test_a_push_meets_the_yanks_of_the_remote(reg, add, tmp_path):
 def test_the_times_of_a_log_are_those_of_arrival(reg, add, tmp_path, monkeypatch):
     """A version that was written first, and pushed last."""
     for day, version in ((2, "0.1.0"), (3, "0.2.0")):
-        monkeypatch.setattr("onnxreg.registry.support.environment.TIME_FORMAT", f"2026-01-0{day}T03:04:05Z")
+        monkeypatch.setattr("onnxreg.registry.system.TIME_FORMAT", f"2026-01-0{day}T03:04:05Z")
         add(day, "--version", version)
     for version in ("0.2.0", "0.1.0"):
         reg("push", f"{M}:{version}", tmp_path / "share")

@@ -18,9 +18,8 @@ from support.trust.tamper import Tree
 
 from onnxreg.cli import search_report
 from onnxreg.cli.commands import query
-from onnxreg.registry import Registry
+from onnxreg.registry import Registry, system
 from onnxreg.registry.search.catalogs import MODELS
-from onnxreg.registry.support import environment
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.formats import json_schema
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
@@ -466,7 +465,7 @@ def test_config_names_every_place_and_what_decides_it(reg, home, own_user, tmp_p
         monkeypatch.delenv(name)
     defaults = config(reg, "places")
     assert {each["source"] for each in defaults.values()} == {"default"}
-    assert defaults["trust"]["path"] == str(environment.trust_file())
+    assert defaults["trust"]["path"] == str(system.trust_file())
 
 
 @pytest.mark.parametrize(
@@ -486,7 +485,7 @@ def test_no_secret_is_shown(reg, monkeypatch, name):
 
 
 def test_every_documented_variable_can_be_shown():
-    assert set(environment.VARIABLES) - set(environment.names()) == {"REG_TOKEN_HOST"}
+    assert set(system.VARIABLES) - set(system.variable_names()) == {"REG_TOKEN_HOST"}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from support.sampling import sampled
 
 from onnxreg.converters.runtime.sessions import quiet
 from onnxreg.registry import Registry
-from onnxreg.registry.support.environment import cache_directory
+from onnxreg.registry.system import cache_directory
 
 pytestmark = pytest.mark.usefixtures("reader_in_process")
 TASK = "task: onnx\nsteps:\n"

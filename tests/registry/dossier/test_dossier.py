@@ -25,7 +25,7 @@ from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.signing import PrivateKey, generate
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.support.environment import stamp, trust_file
+from onnxreg.registry.system import stamp, trust_file
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError

@@ -15,7 +15,7 @@ from onnxreg.registry.log.log import Log, load
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.support.environment import stamp
+from onnxreg.registry.system import stamp
 from onnxreg.registry.transfer.exchange import ExchangeRequest, TransferResult, exchange
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.canonical import Digest

@@ -19,7 +19,7 @@ from onnxreg.registry.log.log import read_lines
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.signing import Keystore
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.support.environment import trust_file
+from onnxreg.registry.system import trust_file
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.signing.dsse import read_sig

@@ -16,7 +16,7 @@ from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store.protocol import RegistryStore
-from onnxreg.registry.support.environment import stamp
+from onnxreg.registry.system import stamp
 from onnxreg.registry.transfer.exchange import ExchangeRequest, TransferResult, exchange, missing_lines
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.canonical import Digest

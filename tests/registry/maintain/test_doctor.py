@@ -15,7 +15,7 @@ from onnxreg.registry.maintain.verification import MAX_LISTED_PATHS, Diagnosis, 
 from onnxreg.registry.remotes import remotes_file
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey, MemoryStore, RegistryStore
-from onnxreg.registry.support.disk import replace_file
+from onnxreg.registry.system import replace_file
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 
 CONDEMNED, INTENT = "gc/condemned/0123456789abcdef", "gc/intents/0123456789abcdef-0123456789abcdef"

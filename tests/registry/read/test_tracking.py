@@ -14,7 +14,7 @@ from support.servers import s3servers
 from onnxreg.cli.main import main
 from onnxreg.registry.remotes import RemoteCopy
 from onnxreg.registry.store.protocol import blob_path, index_path
-from onnxreg.registry.support.environment import state_directory
+from onnxreg.registry.system import state_directory
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
 from onnxreg.schema.log.state import SEGMENT_LINES
 

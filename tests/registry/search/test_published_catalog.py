@@ -35,7 +35,7 @@ from onnxreg.registry.search.catalogs import COPY, CatalogPublication, LocalCata
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.hub import open_hub
 from onnxreg.registry.store.protocol import CATALOG, RegistryStore, index_path
-from onnxreg.registry.support.environment import state_directory
+from onnxreg.registry.system import state_directory
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError
 from onnxreg.schema.query.expression import parse

@@ -28,7 +28,7 @@ from onnxreg.registry.server.pages import pages
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.protocol import blob_path, index_path
-from onnxreg.registry.support.environment import trust_file
+from onnxreg.registry.system import trust_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.progress import SILENT

@@ -14,10 +14,10 @@ from support.sampling import sampled
 from support.servers import http, hub, s3servers, static
 from support.servers.faults import proxy
 
+from onnxreg.registry import system
 from onnxreg.registry.oci.client import OciClient, OciTarget
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import requests
-from onnxreg.registry.support import parallel
 from onnxreg.schema.core.errors import NotFoundError, RemoteError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<...>':DeprecationWarning")
@@ -38,7 +38,7 @@ ELSEWHERE = {
 def pauses(monkeypatch) -> list[float]:
     """The pauses between tries, which are not made."""
     made: list[float] = []
-    monkeypatch.setattr(parallel, "sleep", made.append)
+    monkeypatch.setattr(system, "sleep", made.append)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)

@@ -7,13 +7,12 @@ import pytest
 from support.servers import s3servers, static
 from support.servers.faults import at, proxy
 
-from onnxreg.registry import Registry
+from onnxreg.registry import Registry, system
 from onnxreg.registry.log.log import read_blob
 from onnxreg.registry.oci.client import OciClient, OciTarget
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey, blob_path
-from onnxreg.registry.support import parallel
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import NotFoundError, RemoteError
 
@@ -142,7 +141,7 @@ def test_a_server_without_ranges_sends_the_rest_of_a_file(registry, ranges, data
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_blob_that_an_oci_registry_refuses_is_not_absent(tmp_path, monkeypatch, status, realm):
     """Also if the server that gives out tokens has no such page, or is busy."""
-    monkeypatch.setattr(parallel, "sleep", lambda seconds: None)
+    monkeypatch.setattr(system, "sleep", lambda seconds: None)
     manners = static.Manners(methods=("GET", "HEAD"))
     with static.serve(tmp_path, manners) as url:
         challenge = {"WWW-Authenticate": f'Bearer realm="{url}/token",service="s"'}

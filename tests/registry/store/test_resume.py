@@ -25,7 +25,7 @@ from onnxreg.registry.log.contents import Release
 from onnxreg.registry.store import directory, requests
 from onnxreg.registry.store.protocol import blob_path
 from onnxreg.registry.store.streams import PieceHasher
-from onnxreg.registry.support.disk import Disk
+from onnxreg.registry.system import Disk
 from onnxreg.schema.core.bounds import MAX_PIECES
 from onnxreg.schema.core.canonical import PIECE_BYTES, Digest, piece_size
 from onnxreg.schema.core.errors import HostError, IntegrityError, RemoteError

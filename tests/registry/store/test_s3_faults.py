@@ -28,7 +28,7 @@ from onnxreg.registry.store import bucket as bucket_store
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket import BucketStore
 from onnxreg.registry.store.protocol import RegistryStore, blob_path
-from onnxreg.registry.support.parallel import run_parallel
+from onnxreg.registry.system import run_parallel
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError
 

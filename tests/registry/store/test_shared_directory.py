@@ -19,10 +19,10 @@ from support.registries import owner
 from support.sampling import sampled
 
 from onnxreg.cli.main import main
-from onnxreg.registry import Registry, support
+from onnxreg.registry import Registry, system
 from onnxreg.registry.log.log import open_log
 from onnxreg.registry.store.directory import DirectoryRegistry, temporary
-from onnxreg.registry.support.disk import READ_ONLY, Disk
+from onnxreg.registry.system import READ_ONLY, Disk
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, RegError
 
@@ -138,7 +138,7 @@ def test_a_long_wait_says_for_what(filled, make_draft, monkeypatch):
         lock.release()
 
     monkeypatch.setattr("onnxreg.registry.store.directory.NOTICE_SECONDS", 0.01)
-    monkeypatch.setattr(support, "tell", tell)
+    monkeypatch.setattr(system, "tell", tell)
     with lock:
         filled.add(make_draft(seed="b"))
     assert len(lines) == 1 and LOCK in lines[0]

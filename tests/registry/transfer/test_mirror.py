@@ -23,7 +23,7 @@ from onnxreg.registry.maintain.verification import verify
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError, blob_path
-from onnxreg.registry.support.environment import trust_file
+from onnxreg.registry.system import trust_file
 from onnxreg.registry.transfer.exchange import ExchangeRequest, SkippedVersion, exchange, worst
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.schema.core import errors

@@ -21,7 +21,7 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from onnxreg.registry.support.disk import Disk
+from onnxreg.registry.system import Disk
 
 EPHEMERAL = (("local", "tmp"), ("local", "locks"), ("gc",))
 USER, TRACKING = "user", ("user", "tracking")

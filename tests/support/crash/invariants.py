@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
-from onnxreg.registry import Registry, support
+from onnxreg.registry import Registry, system
 from onnxreg.registry.log.log import load
 from onnxreg.registry.store import directory
-from onnxreg.registry.support.disk import Disk
+from onnxreg.registry.system import Disk
 from onnxreg.schema.core.errors import HostError, NotFoundError
 from support.crash.filesystem import USER, Crashes, Killed, Recorder, State
 from support.crash.workloads import Command, Pair, add, collect
@@ -77,7 +77,7 @@ def on(disk: Disk) -> Iterator[None]:
         patch.object(directory, "Disk", lambda: disk),
         patch.dict(os.environ, {"REG_STATE": str(disk.base / USER)} if isinstance(disk, Recorder) else {}),
         patch("onnxreg.registry.transfer.export_files.Disk", Careless),
-        patch("onnxreg.registry.support.parallel.WORKERS", 1),
+        patch("onnxreg.registry.system.WORKERS", 1),
     ):
         yield
 
@@ -142,7 +142,7 @@ def record_pair(base: Path, pair: Pair, stop: int, killed: bool) -> Trace:
             raise BlockedError from error
         traces.append(Trace(recorder, start, before, middle, observe(base), pair.promised))
 
-    with on(recorder), patch.object(directory, "NOTICE_SECONDS", 0), patch.object(support, "tell", _blocked):
+    with on(recorder), patch.object(directory, "NOTICE_SECONDS", 0), patch.object(system, "tell", _blocked):
         for earlier in pair.before:
             earlier(base)
         before = observe(base)

@@ -201,7 +201,7 @@ def determined(seed: str) -> Iterator[None]:
         patch("secrets.token_hex", lambda size=32: draw(size).hex()),
         patch("random.uniform", lambda low, high: low),
         patch("time.sleep", lambda seconds: None),
-        patch("onnxreg.registry.support.environment.datetime", Clock),
+        patch("onnxreg.registry.system.datetime", Clock),
         patch(
             "onnxreg.registry.transfer.exchange.run_parallel",
             lambda work, items: [work(item) for item in items],

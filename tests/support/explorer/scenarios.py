@@ -13,7 +13,7 @@ from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, collect, commit
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log, read_blob
 from onnxreg.registry.store.protocol import BlobKey, MemoryStore, ObjectStore, RegistryStore, create_registry
-from onnxreg.registry.support.environment import stamp
+from onnxreg.registry.system import stamp
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import LostRaceError, NotFoundError

@@ -20,7 +20,7 @@ from onnxreg.registry.remotes import Remotes, remotes_file
 from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import blob_path, index_path, new_identity, read_identity
-from onnxreg.registry.support.disk import replace_file
+from onnxreg.registry.system import replace_file
 from onnxreg.registry.transfer.exchange import apply_delta
 from onnxreg.registry.trust.known_heads import observe
 from onnxreg.registry.trust.signatures import RecordedStatement

@@ -6,7 +6,7 @@ from io import BytesIO
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.store.protocol import MemoryStore, RegistryStore, create_registry
-from onnxreg.registry.support.environment import stamp
+from onnxreg.registry.system import stamp
 from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Publish

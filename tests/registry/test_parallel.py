@@ -9,7 +9,7 @@ from io import BytesIO
 import pytest
 
 from onnxreg.registry.store.streams import metered
-from onnxreg.registry.support.parallel import CancelledError, check_stop, run_parallel, sleep
+from onnxreg.registry.system import CancelledError, check_stop, run_parallel, sleep
 
 
 def test_outside_of_any_work_nothing_ends_a_wait():
@@ -78,7 +78,7 @@ def test_control_c_stops_the_work_on_a_single_item():
 CODE = """
 import sys
 from pathlib import Path
-from onnxreg.registry.support.disk import SYNCFS_THRESHOLD, Disk
+from onnxreg.registry.system import SYNCFS_THRESHOLD, Disk
 
 root = Path(sys.argv[1])
 files = [root / str(number) for number in range(SYNCFS_THRESHOLD)]

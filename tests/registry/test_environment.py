@@ -8,13 +8,13 @@ import pytest
 from support.registries.home import Home
 
 from onnxreg.cli.main import main
-from onnxreg.registry.support import environment
-from onnxreg.registry.support.environment import actor_of_event
+from onnxreg.registry import system
+from onnxreg.registry.system import actor_of_event
 
 PLACES = {
-    "REG_KEYS": environment.key_directory,
-    "REG_TRUST": environment.trust_file,
-    "REG_STATE": environment.state_directory,
+    "REG_KEYS": system.key_directory,
+    "REG_TRUST": system.trust_file,
+    "REG_STATE": system.state_directory,
 }
 
 
@@ -27,7 +27,7 @@ def test_a_variable_names_a_place(name, monkeypatch, tmp_path):
 def test_an_account_without_a_home(registry, tmp_path, monkeypatch, capsys):
     """It has no settings, no known heads and no default registry; all else works."""
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    monkeypatch.setattr(environment, "NO_HOME", tmp_path / "file" / "home")
+    monkeypatch.setattr(system, "NO_HOME", tmp_path / "file" / "home")
     (tmp_path / "file").write_bytes(b"")
     for name in ("HOME", "REG_HOME", "REG_STATE", "REG_KEYS", "REG_TRUST", "REG_ACTOR", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
