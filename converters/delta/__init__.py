@@ -1,4 +1,4 @@
-"""Making deltas (docs/delta.md): reads two files of a model and writes a delta file, tensor by tensor.
+"""Make deltas (docs/delta.md): read two files of a model, and write a delta file, tensor by tensor.
 
-Format: `onnxreg.schema.delta`. Applied by: `onnxreg.registry.transfer.exchange`. Must not import: `engine`, `passes`, `evaluation`.
+`onnxreg.schema.delta` has the format, `registry/transfer/exchange.py` applies deltas. Must not import: `engine`, `passes`, `evaluation`.
 """

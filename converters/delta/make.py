@@ -33,7 +33,7 @@ from onnxreg.schema.delta.delta_format import (
 from onnxreg.schema.delta.difference import encode, planes
 
 MIN_TENSOR_BYTES = 256
-"""Smaller tensors are treated like the bytes around them."""
+"""The least bytes of a tensor; smaller tensors are treated like the bytes around them."""
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 """Field numbers in onnx.proto: `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data`."""
 # fmt: off
@@ -44,22 +44,22 @@ _SAFETENSORS = {
 # fmt: on
 _WIDTHS = {item.name: item.bits // 8 for item in ELEMENTS.values() if item.bits in (8, 16, 32, 64)}
 LEVEL, DIFFERENCES = 5, zlib.Z_RLE
-"""zlib's level (6 saves 0.6 % more and takes 1.7 times as long), and its strategy for differences, in which only runs repeat."""
+"""zlib's level (6 saves 0.6 % more and takes 1.7 times as long), and its strategy for differences: only runs repeat."""
 NOISE_BITS = 7.9
-"""Bits per byte: a plane with a higher entropy is stored uncompressed."""
+"""The entropy in bits per byte above which a plane is stored uncompressed."""
 MAX_COPY_BYTES = 2**31
 SAMPLES = 4
 SAMPLE_BYTES = 32 * 1024
-"""The mode for a tensor is chosen on `SAMPLES` slices of `SAMPLE_BYTES` bytes."""
+"""The mode for a tensor is chosen by a sample of the tensor: `SAMPLES` slices of `SAMPLE_BYTES` bytes."""
 MAX_CANDIDATES = 32
-"""The most old tensors of the same type and shape that are compared with a new tensor that has no match."""
+"""The most old tensors of the same type and shape with which a new tensor without a match is compared."""
 MIN_COPY_BYTES = 48
-"""Shorter runs of equal bytes are not worth a span."""
+"""The least bytes of a run that is copied: a shorter run is not worth a span."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorExtent:
-    """A tensor in bytes `start` to `start + length` of a file, of type `dtype` (numpy's name) and shape `dims`."""
+    """A tensor at bytes `start` to `start + length` of a file, with the type `dtype` (numpy's name) and the shape `dims`."""
 
     name: str
     dtype: str
@@ -69,13 +69,13 @@ class TensorExtent:
 
     @property
     def width(self) -> int:
-        """Bytes of an element; 1 if elements share bytes."""
+        """The bytes of an element; 1 if elements share bytes."""
         width = _WIDTHS.get(self.dtype, 1)
         return width if self.length % width == 0 else 1
 
     @property
     def kind(self) -> tuple[str, tuple[int, ...], int]:
-        """Type, shape and length in bytes; tensors are comparable if these are equal."""
+        """The type, the shape and the length in bytes; tensors are compared if these are equal."""
         return (self.dtype, self.dims, self.length)
 
 
@@ -89,9 +89,9 @@ class ModelFile:
 
 
 class Section(NamedTuple):
-    """Bytes `start` to `start + length` of the new file.
+    """A part of the new file: the bytes `start` to `start + length`.
 
-    `old` is the offset of similar bytes in the old file, None for literal bytes. `width` is 0 for equal bytes.
+    `old` is the offset of similar bytes in the old file; None for literal bytes. `width` is 0 for equal bytes.
     """
 
     start: int
@@ -113,7 +113,7 @@ class FileView:
         return np.frombuffer(self.data, f"<u{width}", length // width, start)
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Return start and end of the bytes before, between and after the tensors: one gap more than tensors."""
+        """Return start and end of the gaps: the bytes before, between and after the tensors."""
         starts = [0, *(tensor.start + tensor.length for tensor in self.tensors)]
         ends = [*(tensor.start for tensor in self.tensors), len(self.data)]
         return list(zip(starts, ends, strict=True))
@@ -122,8 +122,8 @@ class FileView:
 def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
     """Write the delta from one file to another; return its size in bytes, or None if the files are not alike.
 
-    The same two files give the same spans and modes, and with one build of zlib the same bytes. If None is
-    returned, `sink` has a part of a delta. Memory: a few blocks.
+    The same two files give the same spans and modes; with the same build of zlib, the same bytes. If the result is None,
+    `sink` has a part of a delta. Memory: a few blocks.
     """
     limit = new.descriptor.size * MAX_SHARE
     size = sink.write(DeltaHeader.of(new.descriptor, old.descriptor).to_bytes())
@@ -157,7 +157,7 @@ def _blocks(items: Iterable[Section]) -> Iterator[Section]:
 
 
 def _encode(old: FileView, new: FileView, section: Section) -> Span:
-    """Encode a section as one span: a copy if old and new bytes are equal, whatever the section's mode."""
+    """Encode a section as one span. If the old and new bytes are equal, this is a copy, in any mode."""
     start, length, source, width, mode = section
     data = new.array(start, length)
     if source is None:
@@ -170,7 +170,7 @@ def _encode(old: FileView, new: FileView, section: Section) -> Span:
 
 
 def _deflate(parts: Sequence[Any], strategy: int = zlib.Z_DEFAULT_STRATEGY) -> bytes:
-    """Compress the parts in sequence to raw deflate data (RFC 1951). Noise is stored, because compressing it takes long."""
+    """Compress parts to raw deflate data (RFC 1951). Noise is stored uncompressed, since compressing it takes long."""
     out = []
     for index, part in enumerate(parts):
         level = 0 if _entropy(part)[0] > NOISE_BITS else LEVEL
@@ -181,7 +181,7 @@ def _deflate(parts: Sequence[Any], strategy: int = zlib.Z_DEFAULT_STRATEGY) -> b
 
 
 def _merge(spans: Iterable[Span]) -> Iterator[Span]:
-    """Join copies of adjacent bytes."""
+    """Join adjacent copies to one span."""
     last = Span(LITERAL, 0)
     for span in spans:
         is_next = last.op == span.op == COPY and last.offset + last.length == span.offset
@@ -209,7 +209,7 @@ def sections(old: FileView, new: FileView) -> Iterator[Section]:
 
 
 def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
-    """Map offsets of new tensors to similar old tensors; pair by name, then by equal bytes, then by likeness."""
+    """Find a similar old tensor for each new tensor: by name, then by equal bytes, then by likeness. Keys: new offsets."""
 
     def content(view: FileView, tensor: TensorExtent) -> tuple[int, bytes]:
         return tensor.length, hashlib.sha256(view.array(tensor.start, tensor.length)).digest()
@@ -235,7 +235,7 @@ def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
 
 
 def _tensor(old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent | None) -> Section:
-    """Make the section of a tensor: the difference to the partner, or literal bytes if their sample compresses better."""
+    """Make the section of a tensor: the difference to the old tensor `partner`, or literal bytes if this is smaller."""
     if partner is not None:
         bits, mode = _choose_mode(old, new, tensor, partner)
         if bits < sum(_bits(new.array(tensor.start + at, size)) for at, size in _slices(tensor)):
@@ -246,7 +246,7 @@ def _tensor(old: FileView, new: FileView, tensor: TensorExtent, partner: TensorE
 def _choose_mode(
     old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent
 ) -> tuple[int, int]:
-    """Choose the mode that makes the sample of a tensor's difference smallest; return the estimated bits, and the mode.
+    """Choose the mode in which a sample of a tensor's difference is smallest; return the estimated bits, and the mode.
 
     Both depend on the bytes alone, not on the build of zlib.
     """
@@ -261,7 +261,7 @@ def _choose_mode(
 
 
 def _slices(tensor: TensorExtent) -> list[tuple[int, int]]:
-    """Return the sample of a tensor: offset and size of evenly spread slices."""
+    """Return the sample of a tensor: offset and size of slices, which are evenly spread."""
     if tensor.length <= SAMPLES * SAMPLE_BYTES:
         return [(0, tensor.length)]
     step = (tensor.length - SAMPLE_BYTES) // (SAMPLES - 1) // 8 * 8
@@ -269,7 +269,7 @@ def _slices(tensor: TensorExtent) -> list[tuple[int, int]]:
 
 
 def _bits(data: Any) -> int:
-    """Estimate the bits of some compressed bytes from their entropy; a prefix code takes at least one bit per byte."""
+    """Estimate by entropy the bits to which bytes are compressed; a prefix code takes at least one bit for each byte."""
     bits, most = _entropy(data) if data.size else (0.0, 0.0)
     return int(data.size * (bits * 1.25 if most > 0.5 else bits))
 
@@ -284,7 +284,7 @@ def _entropy(data: Any) -> tuple[float, float]:
 def _gap(
     old: FileView, new: FileView, start: int, end: int, old_gap: tuple[int, int] | None
 ) -> Iterator[Section]:
-    """Cut the bytes between two tensors into sections; copy the bytes at either end that the old gap has there too."""
+    """Cut the bytes between two tensors into sections. Bytes at the ends that the old gap has too are copied."""
     first, stop = old_gap or (0, 0)
     before, after = old.array(first, stop - first), new.array(start, end - start)
     head = _common(before, after)
@@ -307,7 +307,7 @@ def _common(left: Any, right: Any) -> int:
 
 @contextmanager
 def map_file(path: Path) -> Iterator[Any]:
-    """Yield the bytes of a file, mapped into memory; empty bytes for an empty file."""
+    """A context with the bytes of a file, mapped into memory; empty bytes for an empty file."""
     with path.open("rb") as file:
         if not path.stat().st_size:
             yield b""
@@ -326,7 +326,7 @@ def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
     extents_of: dict[str, list[TensorExtent]] = {path: [] for path in files}
     for path, file in files.items():
         reader = readers.get(PurePosixPath(path).suffix)
-        with suppress(Exception):  # whatever a parser says of a file that it cannot read
+        with suppress(Exception):  # any error of a parser: the file has no tensors
             for target, extent in list(reader(path, file)) if reader else ():
                 extents_of.get(target, []).append(extent)
     disjoint: dict[str, list[TensorExtent]] = {path: [] for path in files}
@@ -341,10 +341,10 @@ def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
 
 
 def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """Yield the initializers of the main graph with raw or external data, each with the path of the file that has its bytes.
+    """Yield the initializers of the main graph with raw or external data, each with the path of the file with its bytes.
 
-    onnx gives no offsets and keeps everything that it parses in memory, so this function walks the fields of the file; onnx
-    parses each tensor without its bytes. An external tensor need not state its length.
+    The package onnx gives no offsets, and keeps all that it parses in memory. So this function walks the fields of the file,
+    and onnx parses each tensor without its bytes. An external tensor need not state its length.
     """
     import onnx
 
@@ -365,7 +365,7 @@ def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
 
 
 def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, int, int]]:
-    """Yield each field of a protobuf message with this number: the offset of the field, and begin and end of its value.
+    """Yield each field with this number of a protobuf message: the offset of the field, start and end of its value.
 
     Raises ValueError for a field that ends after the message, or a wire type that onnx does not use.
     """
@@ -391,7 +391,7 @@ def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, in
 
 
 def _ort(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """Yield the tensors of an ORT-format file; the bindings give arrays over the mapped file."""
+    """Yield the tensors of an ORT-format file. The bindings return arrays over the mapped file."""
     from onnxreg.converters.onnx.facts import stored_tensors
     from onnxreg.converters.onnx.ort_file import read_ort
 
@@ -406,7 +406,7 @@ def _ort(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
 
 
 def _safetensors(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """Yield the tensors of a safetensors file: 8 bytes with the header's length, a JSON header, then the data."""
+    """Yield the tensors of a safetensors file, which has 8 bytes with the header's length, a JSON header, and the data."""
     with map_file(file) as data:
         size = int.from_bytes(data[:8], "little")
         header = json.loads(bytes(data[8 : 8 + size]))

@@ -1,4 +1,4 @@
-"""Facts read from model files: contract, operators, weights. This package trusts no claim about a file.
+"""Facts read from model files: contract, operators, weights. Claims about a file are never used.
 
 `onnx_graph` reads an ONNX file, limits its size, and runs the checker; `ort_file` reads ORT-format files. Both give an
 `onnx_ir.Model`, from which `facts`, the module to start with, collects all facts.

@@ -1,8 +1,8 @@
 """Facts read from a model file itself: contract, operators, weights, KV cache, and the semantic digest of the computation.
 
 The semantic digest does not depend on the names of values, nodes and tools. The digest of a node covers its operator, its
-attributes and the digests of its inputs, as in a Merkle tree. So neither the names nor the order of values and nodes count,
-and two graphs with the same digest compute the same from the same weights. The rules are in docs/format.md.
+attributes and the digests of its inputs, as in a Merkle tree. So names and the order of nodes do not matter, and two graphs
+with the same digest compute the same from the same weights. The rules are in docs/format.md.
 """
 
 import re
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 LABEL_OUTPUT = "logits"
 """The output of a classifier. Its static last axis counts the labels, and gets the name `labels` in a contract."""
 _KINDS = {"SequenceType": "sequence", "OptionalType": "optional", "SparseTensorType": "sparse_tensor"}
-"""Names in a contract for the types of onnx_ir that are not tensors."""
+"""The names of types in a contract, for types of onnx_ir that are not tensors."""
 WEIGHTS_ONLY = "int8-weights"
 """The precision of a graph that multiplies 8-bit weights with floating-point activations."""
 MINOR_SHARE = 0.01
-"""The least share of the weight bytes with which a second floating-point type makes a graph `mixed`."""
+"""The least share of the weight bytes at which a second floating-point type makes a graph `mixed`."""
 PAST_INPUT = re.compile(r"past_key_values\.\d+\.(key|value)")
 _SCALES = {
     "DequantizeLinear": (1, 2),
@@ -68,24 +68,24 @@ _SCALES = {
     "GatherBlockQuantized": (2, 3),
     "QMoE": (3, 6, 9),
 }
-"""Positions of operands that hold scales and zero points: these may have any rank, but are never weights."""
+"""The positions of operands that are scales or zero points, by operator: they may have any rank, but are never weights."""
 _INT8_ACTIVATIONS = 4
-"""The `accuracy_level` that lets the runtime round activations to int8."""
+"""The attribute `accuracy_level` with which the runtime may round activations to int8."""
 _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
 """Operators whose uint8 weights hold several elements of `bits` bits each (4 unless stated)."""
 Values = ChainMap[Any, str]
 """The digest of each value. A value of an inner graph hides a value of the graphs around it."""
 REFERENCE = "0"
-"""Replaces the type in the digest of an attribute that refers to an attribute of the enclosing function."""
+"""The type that is digested for an attribute which refers to an attribute of the enclosing function."""
 
 
 @dataclass(frozen=True)
 class GraphFacts:
     """The facts of a model file, read from the file itself.
 
-    `operators` are sorted and have opsets and element types; `operator_names` are in first-seen order, `Op` for ai.onnx and
-    `domain:Op` for other domains; both include subgraphs and local functions. For `contrib` see `schema/query/runtimes.py`. `external_data` are paths relative to
-    the file's folder, `ort_format` is None for ONNX, `precision` is the precision of the weights (`count_weights`).
+    `operators` are sorted, with opsets and element types; `operator_names` are in the order of their first nodes, `Op` for
+    ai.onnx, else `domain:Op`. Both include subgraphs and local functions. `external_data` are paths relative to the file's
+    folder, `ort_format` is None for ONNX. See `schema/query/runtimes.py` for `contrib`, `count_weights` for `precision`.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -108,14 +108,14 @@ class GraphFacts:
 
     @property
     def format(self) -> str:
-        """The format name that the file's content gives: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
+        """The name of the format, from the file's content: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
         kind = weight_type(self.precision)
         return (
             "ort" if self.ort_format is not None else f"onnx-{kind}" if kind in ("int8", "int4") else "onnx"
         )
 
     def fields(self, requested: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the facts as JSON for `DraftArtifact.fields`; `requested` are the requested settings of a quantization."""
+        """Return the facts as JSON for `DraftArtifact.fields`. `requested`: the requested settings of a quantization."""
         metadata = {
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
@@ -182,12 +182,12 @@ def read_weights(path: Path) -> "dict[str, ir.TensorProtocol]":
 
 
 def stored_tensors(graph: "ir.Graph") -> dict[str, "ir.TensorProtocol"]:
-    """Return the initializers of one graph by name."""
+    """Return the initializers of a graph, without subgraphs, by name."""
     return {name: value.const_value for name, value in graph.initializers.items() if value.const_value}
 
 
 def free_inputs(graph: "ir.Graph | ir.Function") -> list["ir.Value"]:
-    """Return the inputs that are not also initializers."""
+    """Return the inputs of a graph that are not also initializers."""
     return [value for value in graph.inputs if not value.is_initializer()]
 
 
@@ -216,16 +216,16 @@ def spec_of(value: "ir.Value") -> TensorSpec:
 
 
 def element_of(value: "ir.Value | None") -> Element | None:
-    """Return the element type of a tensor; None if the type is unknown, or if the operand was left out."""
+    """Return the element type of a tensor; None if it is unknown, or if the optional operand is absent."""
     kind = value.type if value is not None else None
-    # a sequence has the type of its elements as `dtype` too
+    # `dtype` of a sequence is its elements'
     return ELEMENTS.get(int(kind.dtype)) if kind is not None and type(kind).__name__ == "TensorType" else None
 
 
 def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
-    """Return each (domain, since-version, name) once, sorted, with the element types seen at each position.
+    """Return each operator (domain, since-version, name) once, sorted, with the element types at each position.
 
-    All operands of a variadic parameter count at its first position. A side (inputs, outputs) without known types is absent.
+    All operands of a variadic parameter are at its first position. Inputs or outputs without known types are left out.
     """
     sides_of: dict[tuple[str, int, str], dict[str, dict[int, set[str]]]] = {}
     for node in nodes:
@@ -253,7 +253,7 @@ def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
 
 
 def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str, ...]:
-    """Return the needs that a release of ONNX Runtime may lack, sorted: contrib operators, and features of operators."""
+    """Return what the nodes need and a release of ONNX Runtime may lack, sorted: contrib operators and features of them."""
     uses = []
     for node in nodes:
         elements = map(element_of, (*node.inputs, *node.outputs))
@@ -271,9 +271,9 @@ def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[W
 
     A weight is a stored tensor of rank 2 or more that an operator reads, of a floating-point type or of at most 8 bits.
     Scales and zero points do not count; a shared weight counts once. If weights are quantized, the precision is `int8`,
-    `int4` or, for both, `mixed`; if all of these have 8 bits and are read by operators of `_PACKED` that leave
-    activations in floating point, it is `int8-weights`. Otherwise it is the floating-point type, or `mixed` if a second
-    type has at least `MINOR_SHARE` of the bytes. A graph without weights is `float32`.
+    `int4` or, for both, `mixed`; but `int8-weights` if all quantized weights have 8 bits and are read by operators of
+    `_PACKED` that do not round activations. Otherwise it is the floating-point type, or `mixed` if a second type has at
+    least `MINOR_SHARE` of the bytes. A graph without weights is `float32`.
     """
     kinds: dict[ir.Value, str] = {}
     scales: set[ir.Value] = set()
@@ -338,7 +338,7 @@ def semantic_digest(
     """
     from onnx_ir.passes.common import TopologicalSortPass
 
-    TopologicalSortPass()(model)  # ORT-format files have no order
+    TopologicalSortPass()(model)  # nodes of ORT-format files are in no order
     graph, stored = model.graph, stored_tensors(model.graph)
     values: Values = ChainMap({value: _hash(["input", value.name]) for value in free_inputs(graph)})
     for name, tensor in stored.items():
@@ -359,7 +359,7 @@ def semantic_digest(
 def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[str]:
     """Return the digests of the nodes, and add the digests of their outputs to `values`.
 
-    If two nodes would have equal digests (such as two random generators), the second one's digest is changed.
+    If two nodes would have equal digests (such as two random generators), the second digest is changed.
     """
     digests: list[str] = []
     occurrences: Counter[str] = Counter()
@@ -381,7 +381,7 @@ def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[
 
 
 def _inner(graph: "ir.Graph | ir.Function", outer: Values, depth: int) -> str:
-    """Return the digest of a subgraph or function body, which covers the values of its own tensors."""
+    """Return the digest of a subgraph or function body, including its own tensors. `outer` has values of outer graphs."""
     inputs = free_inputs(graph)
     values = outer.new_child(
         {value: _hash(["input", str(depth), str(at)]) for at, value in enumerate(inputs)}
@@ -431,7 +431,7 @@ def _tensor(tensor: Any, with_values: bool = True) -> list[Any]:
 
 
 def _value(values: Values, value: "ir.Value") -> str:
-    """Return the digest of a value, or of its name if no node computes the value."""
+    """Return the digest of a value; if no node computes the value, the digest of its name."""
     return values.get(value) or _hash(["name", value.name])
 
 
@@ -480,7 +480,7 @@ def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
 
 
 def _number(value: Any, *keys: str) -> int | None:
-    """Return the positive number at these nested keys, else None."""
+    """Return the positive number at these nested keys of a JSON value; None if there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if type(value) is int and value > 0 else None

@@ -16,8 +16,8 @@ def check_contract(facts: GraphFacts, path: str, labels: int) -> None:
     """Raise ConversionError, naming the file, if a graph breaks the contract.
 
     The contract: opset 18; inputs `input_ids`, `attention_mask` and maybe `token_type_ids`, in this order, int64
-    `[batch, sequence]`; the one output `logits`, float32 `[batch, sequence, labels]`; the first two axes dynamic
-    under these names, the last one static and equal to the number of labels.
+    `[batch, sequence]`; one output, `logits`, float32 `[batch, sequence, labels]`. The axes `batch` and `sequence` are
+    dynamic and have these names; the last axis is static, and equal to the number of labels.
     """
     names = tuple(spec.name for spec in facts.inputs)
     if facts.opset != OPSET:
@@ -48,11 +48,11 @@ MOBILE_SAFE_OPS = frozenset({
     "Transpose", "Unsqueeze", "Where",
 })
 # fmt: on
-"""The safe set: 45 operators of the default domain."""
+"""The operators of the default domain that are safe on mobile devices: 45."""
 
 
 def android_warnings(operator_names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the operators outside the safe set, in first-seen order, and OpenMed's sentence about each, by metadata key."""
+    """Return keys of the metadata: the operators outside the safe set, in their order, and OpenMed's sentence about each."""
     unsupported = [name for name in operator_names if name not in MOBILE_SAFE_OPS]
     rule = "is not in the Android ONNX Runtime Mobile NNAPI/XNNPACK safe set"
     return {"unsupported_ops": unsupported, "warnings": [f"{name} {rule}" for name in unsupported]}

@@ -1,7 +1,7 @@
-"""ONNX files: parsed within limits, checked, and read with the files beside them that hold tensors (external data).
+"""Read ONNX files within limits, run ONNX's checker, and read the files beside them that have tensors (external data).
 
-The size of a graph is limited. In this size, a call of a local function counts as the function's body. A listener gets the
-path of every file before the file is read: it shows which file crashed the process.
+The size of a graph is limited; in it, a call of a local function counts as the function's body. A listener gets the path of
+every file before the file is read, so that the file which crashed the process is known.
 """
 
 import mmap
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 MAX_NODES = 250_000
-"""Limit on the nodes of a graph with its subgraphs, after inlining."""
+"""The most nodes of a graph with its subgraphs, after inlining of local functions."""
 MAX_SUBGRAPHS = 10_000
-"""Limit on the graphs of `If`, `Loop` and `Scan` in a file: a name in a graph is looked up in all outer graphs."""
+"""The most graphs of `If`, `Loop` and `Scan` in a file: a name is searched for in all outer graphs."""
 MAX_INLINED_BYTES = 512 * 2**20
-"""Limit on the bytes that inlining may copy."""
+"""The most bytes that inlining may copy."""
 MAX_CALL_DEPTH = 200
-"""Limit on the depth of calls between functions, since the inliner is recursive."""
+"""The greatest depth of calls between functions, since the inliner is recursive."""
 MAX_DIGITS = 18
-"""Limit on the decimal digits of an offset or length in bytes: numbers below 2**63."""
+"""The most decimal digits of an offset or length in bytes, so that it is below 2**63."""
 DEFAULT_DOMAIN = "ai.onnx"
 CONTRIB_DOMAIN = "com.microsoft"
 RUNTIME_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
@@ -43,7 +43,7 @@ _listener: ContextVar[Callable[[Path], None] | None] = ContextVar("listener", de
 
 
 class InvalidGraphError(InputError):
-    """A file can be parsed, but its graph is not valid."""
+    """The graph of a file that can be parsed is not valid."""
 
 
 class MissingDataError(InputError):
@@ -70,14 +70,14 @@ def load_onnx(path: Path) -> Any:
     model = onnx.ModelProto()
     try:
         with path.open("rb") as file:
-            # The read notices a disk that fails; of a mapped file a signal would.
+            # A read raises an error if the disk fails; with a mapped file, a signal would end the process.
             check_content(file.read(HEAD_BYTES), path.name)
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             with mapped as data, memoryview(data) as view:
                 model.ParseFromString(view)
     except OSError as error:
         raise unreadable(path.name, error) from error
-    except (DecodeError, ValueError) as error:  # a ValueError: nothing can be mapped of an empty file
+    except (DecodeError, ValueError) as error:  # ValueError: an empty file cannot be mapped
         raise unreadable_model from error
     if not (model.HasField("graph") and model.opset_import and model.ir_version and model.graph.output):
         raise unreadable_model
@@ -91,7 +91,7 @@ def load_onnx(path: Path) -> Any:
 
 @contextmanager
 def notify_listener(listener: Callable[[Path], None]) -> Iterator[None]:
-    """Call `listener` inside the block with the path of every file, before the file is read."""
+    """A context in which `listener` is called with the path of every model file before the file is read."""
     token = _listener.set(listener)
     try:
         yield
@@ -100,7 +100,7 @@ def notify_listener(listener: Callable[[Path], None]) -> Iterator[None]:
 
 
 def opening(path: Path) -> None:
-    """Notify the listener that a model file, or its external data, is about to be read."""
+    """Call the listener (see `notify_listener`) before a model file, or its external data, is read."""
     if listener := _listener.get():
         listener(path)
 
@@ -108,8 +108,8 @@ def opening(path: Path) -> None:
 def check_expansion(model: Any, path: Path) -> None:
     """Raise InputError for a model (`onnx.ModelProto`) that must not be inlined.
 
-    Functions must have distinct names and may not call themselves; the result must be within the limits of this module.
-    Time and memory of this check are linear in the size of the model, whatever the size of the result.
+    Functions must have distinct names and must not call themselves; the inlined model must be within this module's limits.
+    Time and memory of this check are linear in the size of the model, not of the inlined model.
     """
     bodies: dict[Key | None, Any] = {_key(one.domain, one.name, one.overload): one for one in model.functions}
     if len(bodies) != len(model.functions):
@@ -150,7 +150,7 @@ def check_expansion(model: Any, path: Path) -> None:
 
 
 def _measure(body: Any, functions: Collection[Key | None]) -> tuple[int, int, Counter[Key | None]]:
-    """Count nodes and subgraphs of a graph or function, and its calls by function; stop when a limit is exceeded."""
+    """Count the nodes and subgraphs of a graph or function, and its calls of each function; stop if a limit is exceeded."""
     count, graphs, calls = 0, -1, Counter[Key | None]()
     for graph in within(body):
         graphs += 1
@@ -167,9 +167,9 @@ def _key(domain: str, name: str, overload: str) -> Key:
 
 
 def external_files(model: Any, path: Path) -> tuple[str, ...]:
-    """The external data files of a model (`onnx.ModelProto`) at `path`, relative to its folder, sorted.
+    """Return the external data files of a model (`onnx.ModelProto`) at `path`, relative to its folder, sorted.
 
-    Raises InputError if a location leaves the folder, MissingDataError if a file is missing, InputError if one is too short.
+    Raises InputError if a file is outside the folder or too short, MissingDataError if a file is missing.
     """
     ends: dict[str, int] = {}
     for tensor in tensors(model):
@@ -282,7 +282,7 @@ def read_graph(model: Any, path: Path) -> "ir.Model":
 
 @contextmanager
 def valid_graph(path: Path) -> Iterator[None]:
-    """Turn a library's error about an invalid graph inside the block into an InvalidGraphError that names the file."""
+    """A context that turns a library's error about an invalid graph into an InvalidGraphError with the file's name."""
     try:
         yield
     except RegError:
@@ -318,7 +318,7 @@ def _to_ir(model: Any) -> "ir.Model":
         names.update(name for node in graph.node for name in node.output)
         if graph is not model.graph and any(item.name not in names for item in graph.output):
             raise ValueError("a subgraph returns a value that it does not make: add an Identity")
-    with quiet():  # its warnings do not name the file
+    with quiet():  # warnings without the file's name
         result = ir.serde.deserialize_model(model)
     bodies: list[Any] = [result.graph, *result.functions.values()]
     for body in bodies:
@@ -350,7 +350,7 @@ def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
 
 
 def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
-    """Yield the nodes of a graph or function and its subgraphs, in order, with the nodes of functions that were not inlined."""
+    """Yield the nodes of a graph or function and its subgraphs, in order; also of functions that are not inlined."""
     for node in body.all_nodes():
         function = functions.get(node.op_identifier())
         if function is None:
@@ -361,7 +361,7 @@ def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
 
 @lru_cache(maxsize=4096)
 def find_schema(domain: str, name: str, opset: int) -> Any | None:
-    """Return the definition of an operator at an opset (`onnx.defs.OpSchema`), or None if onnx does not know the operator."""
+    """Return the definition of an operator at an opset (`onnx.defs.OpSchema`); None for operators that onnx lacks."""
     import onnx.defs
 
     try:
@@ -371,12 +371,12 @@ def find_schema(domain: str, name: str, opset: int) -> Any | None:
 
 
 def is_variadic(parameter: Any) -> bool:
-    """Return True if a parameter (`onnx.defs.OpSchema.FormalParameter`) takes any number of operands."""
+    """True if a parameter (`onnx.defs.OpSchema.FormalParameter`) takes any number of operands."""
     return bool(parameter.option == type(parameter.option).Variadic)
 
 
 def graph_inputs(graph: Any) -> list[Any]:
-    """Return the inputs that a caller feeds: those that are not also initializers."""
+    """Return the inputs that a caller must give: inputs that are not also initializers."""
     stored = {tensor.name for tensor in graph.initializer}
     return [value for value in graph.input if value.name not in stored]
 

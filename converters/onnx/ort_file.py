@@ -1,6 +1,6 @@
-"""Reads ORT-format files into `onnx_ir`, with the flatbuffer bindings of onnxruntime.
+"""Read ORT-format files into `onnx_ir`, with the flatbuffer bindings of onnxruntime.
 
-The format is onnxruntime/core/flatbuffers/schema/ort.fbs.
+onnxruntime/core/flatbuffers/schema/ort.fbs specifies the format.
 """
 
 import mmap
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 MAX_NODES = 1_000_000
 MAX_DEPTH = 32
 MIN_ELEMENT_BYTES = 4
-"""Bytes of the smallest element of the vectors that `_Reader.all` counts."""
+"""The least bytes of an element in the vectors that `_Reader.all` counts."""
 BINDINGS = "ort_flatbuffers_py"
 _MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""Errors that the bindings, which check no offset, raise for bytes that are not a flatbuffer."""
+"""The errors of the bindings for bytes that are not a flatbuffer: the bindings check no offset."""
 
 
 def read_ort(path: Path) -> "ir.Model":
-    """Read an ORT-format file, with mapped weights; a node's `version` is the since-version of its operator.
+    """Read an ORT-format file; weights are mapped, and a node's `version` is the since-version of its operator.
 
-    `meta["ort_format"]` is the version of the format. The imports are all domains that the converter's
-    runtime registers. ORT format has no local functions.
+    `meta["ort_format"]` is the version of the format. The opset imports are all domains that the converting ONNX Runtime
+    registers. ORT format has no local functions.
 
     Raises InputError, naming the file, if the file has another format or is cut short.
     """
@@ -70,8 +70,8 @@ def read_ort(path: Path) -> "ir.Model":
 class _Reader:
     """Builds `onnx_ir` graphs from the tables of a file of `size` bytes; raises ValueError for forged tables.
 
-    In a valid file each element has bytes of its own. Without limits, tables that are referenced again and
-    again, or that contain themselves, would be read without end.
+    In a valid file, no two elements share bytes, so the number of elements is limited. Without this limit, tables that are
+    referenced many times, or contain themselves, would be read without end.
     """
 
     def __init__(self, size: int) -> None:
@@ -79,7 +79,7 @@ class _Reader:
         self._nodes = 0
 
     def all(self, table: Any, name: str) -> list[Any]:
-        """Return the elements of a vector of a table, and count them."""
+        """Return the elements of a table's vector, and add their number to the count of all elements."""
         length = getattr(table, f"{name}Length")()
         self._left -= length
         if self._left < 0:
@@ -87,7 +87,7 @@ class _Reader:
         return list(map(getattr(table, name), range(length)))
 
     def graph(self, table: Any, outer: "ChainMap[str, ir.Value]", depth: int) -> "ir.Graph":
-        """Build a graph; `outer` has the values of the graphs around it."""
+        """Build a graph. `outer` has the values of outer graphs."""
         import onnx_ir as ir
 
         self._nodes += table.NodesLength()
@@ -154,7 +154,7 @@ class _Reader:
         ]
 
     def _value(self, name: str, info: Any) -> "ir.Value":
-        """Return a value with the type and shape of a `fbs.TypeInfo`, without both for a sequence or map."""
+        """Make a value with the type and shape of a `fbs.TypeInfo`; without both for a sequence or map."""
         import onnx_ir as ir
         from ort_flatbuffers_py.fbs.TensorTypeAndShape import TensorTypeAndShape
 
@@ -175,7 +175,7 @@ class _Reader:
         return ir.Value(name=name, type=kind, shape=None if shape is None else ir.Shape(dims))
 
     def _tensor(self, table: Any) -> Any:
-        """Return a stored tensor (`fbs.Tensor`). Weights come last in the file, so a truncated file fails here first."""
+        """Read a stored tensor (`fbs.Tensor`). Weights are last in the file, so reading a truncated file fails here."""
         import numpy as np
         import onnx_ir as ir
 

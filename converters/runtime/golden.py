@@ -35,7 +35,7 @@ from onnxreg.schema.core.files import HEAD_BYTES, check_content, read_given
 ROLE = "golden"
 FORMAT, FORMAT_VERSION = "onnxreg-golden", 1
 MAX_ROW_TOKENS = 16
-"""The most tokens of the longest row in golden vectors."""
+"""The most tokens of a row in golden vectors."""
 MAX_VALUES = 4_500
 """The most values of all outputs together, so that a file is smaller than 64 kB."""
 DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
@@ -48,7 +48,7 @@ Tensors = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The largest distance of a value from the expected one: `atol + rtol * |expected|`."""
+    """The largest allowed distance of a value from the expected value: `atol + rtol * |expected|`."""
 
     atol: float
     rtol: float
@@ -59,7 +59,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class GoldenCase:
-    """Inputs of a graph, the expected outputs, and the tolerance of each output."""
+    """A test of a runtime: inputs of a graph, the expected outputs, and the tolerance of each output."""
 
     name: str
     inputs: Tensors
@@ -69,7 +69,7 @@ class GoldenCase:
 
 @dataclass(frozen=True)
 class GoldenComparison:
-    """One output of one case: the largest difference, the tolerance, and the number of values beyond the tolerance.
+    """The comparison of one output of a case: largest difference, tolerance, and number of values beyond the tolerance.
 
     `max_abs_error` is infinite if a value is not a number or the shape differs.
     """
@@ -93,9 +93,9 @@ class GoldenComparison:
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
-    """Cut small inputs from the sample that `sample_feeds` made; return the inputs by the names of their golden cases.
+    """Cut small inputs from a sample (by `sample_feeds`) for golden cases; return the inputs by the case's name.
 
-    The cases are a short row, and two rows, one of them padded. With very many labels the rows are shorter.
+    The cases are a short row, and two rows of which one is padded. With very many labels, the rows are shorter.
     """
     width = max(1, min(MAX_ROW_TOKENS, MAX_VALUES // (3 * labels)))
     row = {name: array[:, :width] for name, array in sample[0].items()}
@@ -109,7 +109,7 @@ def tolerance_of(outputs: Sequence[Any], share: float, least: float = 0.0) -> To
 
 
 def encode(cases: Sequence[GoldenCase]) -> bytes:
-    """Encode as canonical JSON (RFC 8785). Expected values are rounded to `atol / 100`, too little to affect a test."""
+    """Encode golden vectors as canonical JSON (RFC 8785). Expected values are rounded to `atol / 100`."""
     values = []
     for case in cases:
         outputs = {}
@@ -125,7 +125,7 @@ def encode(cases: Sequence[GoldenCase]) -> bytes:
 
 
 def decode(data: bytes, label: str) -> tuple[GoldenCase, ...]:
-    """Read golden vectors. Raises InputError, naming `label`, if they are invalid."""
+    """Decode golden vectors. Raises InputError, about `label`, if they are invalid."""
     value = canonical.decode(data, label)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise InputError(f"{label} holds no golden vectors: its format is not {FORMAT!r}")
@@ -177,7 +177,7 @@ def _tensor_json(array: Any) -> dict[str, Any]:
 
 
 def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:
-    """Compare each expected output of a case with a runtime's output; a missing output counts as entirely wrong."""
+    """Compare the expected outputs of a case with a runtime's outputs. In a missing output, all values are wrong."""
     import numpy as np
 
     comparisons = []
@@ -211,7 +211,7 @@ class Runnable:
         self._inputs = {item.name: numpy_type(item.type) for item in self._session.get_inputs()}
 
     def run(self, feeds: Tensors) -> dict[str, Any]:
-        """Run and return outputs by name. Raises InputError if the inputs have other names or the graph does not run on them."""
+        """Run the graph; return outputs by name. InputError for inputs with other names, or on which it does not run."""
         self._check_names(feeds)
         try:
             return run_session(self._session, feeds)
@@ -219,7 +219,7 @@ class Runnable:
             raise InputError(with_reason(f"{self._name} does not run on these inputs", error)) from error
 
     def read(self, path: Path) -> dict[str, Any]:
-        """Read the inputs in a file: `.npz`, or JSON of `{name: nested lists, or {"dtype", "shape", "data"}}`.
+        """Read the graph's inputs from a file: `.npz`, or JSON `{name: nested lists, or {"dtype", "shape", "data"}}`.
 
         Raises NotFoundError if there is no file, InputError for another format, or if the inputs do not fit the graph.
         """
@@ -253,7 +253,7 @@ class Runnable:
 
 
 def self_test(path: Path, vectors: bytes, label: str) -> list[GoldenComparison]:
-    """Run a graph on its golden vectors and compare. Raises InputError if the vectors are malformed.
+    """Run a graph on its golden vectors and compare the outputs. Raises InputError if the vectors are malformed.
 
     If the graph does not run on a case, all outputs of the case count as missing.
     """
@@ -298,7 +298,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
             file.seek(0)
             members = np.load(file, allow_pickle=False)
             arrays = {name: members[name] for name in members.files}
-        for array in arrays.values():  # of a member that is no array, numpy gives the bytes
+        for array in arrays.values():  # for other members, numpy returns bytes
             if isinstance(array, bytes) or array.dtype.names is not None:
                 raise TypeError("no array")
         return arrays
@@ -315,7 +315,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 
 def read_rows(path: Path) -> dict[str, Any]:
-    """Read arrays as `read_arrays`. Raises InputError unless all have the same length along the first axis."""
+    """Read arrays as `read_arrays` does. Raises InputError unless all have the same number of rows (first axis)."""
     arrays = read_arrays(path)
     if not all(array.ndim for array in arrays.values()) or len({*map(len, arrays.values())}) != 1:
         raise InputError(f"{path.name}: its arrays do not have the same number of rows")
@@ -323,7 +323,7 @@ def read_rows(path: Path) -> dict[str, Any]:
 
 
 def check_finite(array: Any, label: str) -> None:
-    """Raise InputError, naming `label`, if an array of floats holds NaN or infinity."""
+    """Raise InputError, about `label`, if an array of floats has NaN or infinity."""
     import numpy as np
 
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():

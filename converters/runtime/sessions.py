@@ -20,31 +20,31 @@ from onnxreg.converters.source.toolchain import instruction_set
 from onnxreg.schema.core.errors import ConversionError, missing_extra
 
 LEVELS = {"torch": logging.CRITICAL, "torch.onnx": logging.ERROR, "onnxscript": logging.ERROR}
-"""Log levels, inside the block, of loggers that have handlers of their own."""
+"""The levels, in the context `quiet`, of loggers that have their own handlers."""
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
 """The element type's name in ONNX Runtime, and its number in `onnx.TensorProto.DataType`."""
 SILENT, DEFAULT_SEVERITY = 4, 2
-"""ONNX Runtime's log severities: fatal errors only (exceptions report these too), and the default of ONNX Runtime."""
+"""Log severities of ONNX Runtime: only fatal errors (which exceptions report, too), and its default."""
 MAX_MESSAGE_CHARS = 500
-"""The most characters of a message. A longer message keeps its beginning, and its end, which has the expected shape."""
+"""The most characters of a message. Of a longer message, the beginning is kept, and the end with the expected shape."""
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE = re.compile(
     r"/\S+\.(?:cc|h):\d+ [\w:~<>*& ,]+?\((?:[^()]|\([^()]*\))*\)(?: const)? |\b\w+\.(?:cc|h):\d+ \w+ "
 )
-"""The place of an error in ONNX Runtime's messages: file, line, and signature or name of the function that failed."""
+"""The pattern of an error's place in messages of ONNX Runtime: file, line, and signature or name of the function."""
 _lock = Lock()
 _entered = 0
 _undo = ExitStack()
 _loader: tuple[int, subprocess.Popen[bytes]] | None = None
-"""The id of this process, and its helper process that loads files; after a fork, each process starts its own helper."""
+"""The id of this process and its helper process, which loads files. After a fork, the child starts its own helper."""
 _one_at_a_time = Lock()
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Inside the block, ignore warnings, log only exporters' errors, and make `logging.basicConfig` change nothing.
+    """A context without warnings, in which only exporters' errors are logged, and `logging.basicConfig` changes nothing.
 
-    Filters belong to the whole process: the first thread to enter sets them, the last thread to leave restores them.
+    Filters are for the whole process: the first thread that enters sets them, the last thread that leaves restores them.
     """
     global _entered
     with _lock:
@@ -70,7 +70,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def silent_transformers() -> Iterator[None]:
-    """Silence transformers while it loads and saves; failures are still raised as exceptions."""
+    """A context in which transformers prints nothing while it loads and saves; failures still raise exceptions."""
     from transformers.utils import logging as reports
 
     level, bars = reports.get_verbosity(), reports.is_progress_bar_enabled()
@@ -87,7 +87,7 @@ def silent_transformers() -> Iterator[None]:
 
 @contextmanager
 def silent_runtime() -> Iterator[None]:
-    """Silence the sessions that a tool of ONNX Runtime opens with its own options inside the block."""
+    """A context in which sessions print nothing, although a tool of ONNX Runtime opens them with its own options."""
     import onnxruntime as ort
 
     ort.set_default_logger_severity(SILENT)
@@ -99,7 +99,7 @@ def silent_runtime() -> Iterator[None]:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """Let torch compute on one thread inside the block; the process's thread count is restored at the exit."""
+    """A context in which torch computes on one thread; at the end, the process's thread count is restored."""
     import torch
 
     before = torch.get_num_threads()
@@ -111,15 +111,15 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def session_options(*, prepacking: bool = False, exact: bool = True) -> Any:
-    """Options of a quiet ONNX Runtime session (`onnxruntime.SessionOptions`).
+    """Make options (`onnxruntime.SessionOptions`) for a session that prints nothing and gives repeatable results.
 
     x86 processors without VNNI saturate 8-bit products in ONNX Runtime's default kernels; `session.x64quantprecision`
     selects exact kernels, which give the values of VNNI and ARM (onnxruntime_session_options_config_keys.h,
     kOrtSessionOptionsAvx2PrecisionMode). With VNNI they give the same values in 1.6 times the time.
 
     Args:
-        prepacking: keep a second copy of the weights for speed; the values are the same.
-        exact: exact 8-bit products on every x86 processor.
+        prepacking: keep a second copy of the weights, for speed; the results are the same.
+        exact: compute exact 8-bit products on every x86 processor.
     """
     try:
         import onnxruntime as ort
@@ -162,15 +162,15 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
 
 @cache
 def _saturates() -> bool:
-    """Return True if the default kernels of this processor saturate 8-bit products."""
+    """True if the default kernels saturate 8-bit products on this processor."""
     isa = instruction_set()
     return isa.startswith("x86_64") and "vnni" not in isa
 
 
 def numpy_type(kind: str) -> str:
-    """Translate ONNX Runtime's name of an element type to numpy's: `tensor(float)` to `float32`.
+    """Translate ONNX Runtime's name of an element type to numpy's name: `tensor(float)` to `float32`.
 
-    numpy has no bfloat16, so such values are passed and returned as `float32`: see `run_session`.
+    bfloat16, which numpy lacks, becomes `float32`: see `run_session`.
     """
     inner = kind.removeprefix("tensor(").removesuffix(")")
     names = {"float": "float32", "double": "float64", "bfloat16": "float32", "string": "str"}
@@ -211,7 +211,7 @@ def run_session(session: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _widen(value: Any) -> Any:
-    """Convert a bfloat16 value (`onnxruntime.OrtValue`) to float32; the bits become the upper 16 bits."""
+    """Convert a bfloat16 value (`onnxruntime.OrtValue`) to float32: its bits become the upper 16 bits."""
     import ctypes
 
     import numpy as np
@@ -223,9 +223,9 @@ def _widen(value: Any) -> Any:
 
 
 def with_reason(failure: str, error: Exception, source: Path | None = None) -> str:
-    """Make a message of one line from `failure` and the reason that ONNX Runtime gives in `error`.
+    """Make a message of one line: `failure`, then the reason in an error of ONNX Runtime.
 
-    `source` is the file that ONNX Runtime loaded, if any; paths of its directory and of the directories above are removed.
+    `source` is the file that ONNX Runtime loaded, if any. The paths of its directory and of outer directories are removed.
     """
     reason = str(error)
     if source is not None:
@@ -258,7 +258,7 @@ def try_load(path: Path, label: str, hint: str) -> None:
             process.stdin.flush()
         try:
             answer = process.stdout.read(1)
-        except BaseException:  # the next file would get the answer that is on its way
+        except BaseException:  # the next file would get this file's late answer
             process.kill()
             process.communicate()
             raise
@@ -269,9 +269,9 @@ def try_load(path: Path, label: str, hint: str) -> None:
 
 
 def main() -> None:
-    """Run as the helper process: load each path from standard input (a null byte ends it), and answer each path with a byte."""
+    """Be the helper process: load the file at each path on standard input (ended by a null byte), and answer with a byte."""
     answers = os.dup(1)
-    os.dup2(2, 1)  # output of a library does not count as an answer
+    os.dup2(2, 1)  # so that a library's output is not an answer
     path = b""
     while byte := sys.stdin.buffer.read(1):
         if byte != b"\0":
