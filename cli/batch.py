@@ -24,7 +24,7 @@ from onnxreg.converters.engine.plan import read_document
 from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag
 from onnxreg.converters.source.toolchain import free_memory
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError, RemoteError, about
-from onnxreg.schema.core.progress import count_cores
+from onnxreg.schema.core.units import count_cores
 from onnxreg.schema.inputs.recipe_file import JobRow
 
 PATHS = ("eval_suite", "confirm_suite", "calibration")

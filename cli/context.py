@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.remotes import Remotes
     from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
     from onnxreg.registry.trust.known_heads import KnownHeads, StaleNotice
-    from onnxreg.schema.core.progress import Progress
+    from onnxreg.schema.core.units import Progress
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from onnxreg.schema.core import units
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
-from onnxreg.schema.core.progress import SILENT, Advance, Progress
+from onnxreg.schema.core.units import SILENT, Advance, Progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

@@ -10,7 +10,7 @@ from onnxreg.cli.output import duration
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, innermost
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.units import SILENT, Progress
 
 if TYPE_CHECKING:
     from onnxreg.registry.search.catalog import Catalog

@@ -19,9 +19,8 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
-from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.core.units import parse_size
+from onnxreg.schema.core.units import SILENT, Progress, parse_size
 from onnxreg.schema.delta.delta_format import Delta
 from onnxreg.schema.gates.statements import FULL_PRECISION, FaithfulnessReport, full_precision_ancestor
 

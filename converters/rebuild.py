@@ -25,7 +25,7 @@ from onnxreg.converters.tasks.code import Consent
 from onnxreg.schema.compare import json_changes
 from onnxreg.schema.core.canonical import Digest, convert
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, about
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Code, Manifest, Source

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.source.toolchain import require_memory
 from onnxreg.schema.core.errors import InputError, suggest
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.units import SILENT, Progress
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.cache import StepCache

@@ -46,8 +46,8 @@ from onnxreg.schema.core.bounds import MAX_ARCHIVE_FILES, MAX_ARCHIVE_MODELS, MA
 from onnxreg.schema.core.canonical import Digest, convert
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, RegError, about
 from onnxreg.schema.core.files import check_given
-from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
+from onnxreg.schema.core.units import SILENT, Progress
 
 SUFFIXES = (".onnxreg", ".zip")
 """Suffixes of archives: each file with such a name is opened as an archive."""

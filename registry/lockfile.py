@@ -12,7 +12,7 @@ from onnxreg.registry.transfer.exchange import TransferResult
 from onnxreg.registry.transfer.export_files import check_target, materialize
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.files import read_given
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.inputs.lockfile import ChosenArtifact, LockedArtifact, Lockfile
 from onnxreg.schema.log.state import FileSummary
 from onnxreg.schema.manifest.manifest import FileEntry

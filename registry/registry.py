@@ -37,8 +37,8 @@ from onnxreg.registry.transfer.exchange import (
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, checked_reader
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError, RemoteError
-from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version, check_name
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.log.events import LogLine, check_channel
 from onnxreg.schema.log.state import State, newest_of, no_channel
 

@@ -12,8 +12,8 @@ from support.servers import static
 
 from onnxreg.cli.services import make_deltas
 from onnxreg.registry import Registry
-from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.units import SILENT
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS, dims_of, type_of
 from onnxreg.schema.core.canonical import Count, Descriptor, convert
-from onnxreg.schema.core.progress import count_cores
+from onnxreg.schema.core.units import count_cores
 from onnxreg.schema.delta.delta_format import (
     BLOCK_BYTES,
     COPY,

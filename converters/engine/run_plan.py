@@ -36,7 +36,7 @@ from onnxreg.converters.source.toolchain import tool_versions, tools
 from onnxreg.converters.tasks.task import ExportSubject, Part
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.inputs.recipe_file import RecipeOutput
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.family import pipeline_of

@@ -41,7 +41,7 @@ from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError, suggest
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument, MetricRecord
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, MetricLimit
 from onnxreg.schema.log.state import CERTIFICATE, ITEM_SCORES

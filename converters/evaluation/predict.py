@@ -23,7 +23,7 @@ from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import CONFIG, GENERATION_CONFIG, read_json
 from onnxreg.converters.tasks.generation import TOKENS, Generator, Rules, generate
 from onnxreg.schema.core.errors import ConversionError, RegError, why
-from onnxreg.schema.core.progress import count_cores
+from onnxreg.schema.core.units import count_cores
 
 MASK = "attention_mask"
 MAX_ROWS, MAX_VALUES = 16, 200_000

@@ -58,8 +58,8 @@ from onnxreg.schema.core.errors import (
     about,
     suggest,
 )
-from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import check_distinct
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.inputs.family_file import FACTORY_KEYS, FamilyFile
 from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact

@@ -31,7 +31,7 @@ from onnxreg.converters.passes.pass_catalog import find
 from onnxreg.converters.passes.quantization import find_tables
 from onnxreg.converters.source.source_files import scrub
 from onnxreg.schema.core.errors import ConversionError, InputError, suggest
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, SearchRequest
 from onnxreg.schema.manifest.draft import Draft

@@ -21,8 +21,8 @@ from onnxreg.registry.system import run_parallel
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
-from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.log.events import LogLine, genesis
 from onnxreg.schema.log.state import State
 

@@ -34,8 +34,8 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError, RegError, fault
-from onnxreg.schema.core.progress import SILENT, Progress, count_cores
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
+from onnxreg.schema.core.units import SILENT, Progress, count_cores
 from onnxreg.schema.inputs.trust_file import Trust
 
 WORKERS = max(system.WORKERS, count_cores())

@@ -39,9 +39,8 @@ from onnxreg.schema.core.errors import (
     RemoteError,
     about,
 )
-from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.core.units import counted
+from onnxreg.schema.core.units import SILENT, Progress, counted
 from onnxreg.schema.formats.sbom import bill
 from onnxreg.schema.gates.statements import EVALUATION, BenchmarkDocument
 from onnxreg.schema.log.events import BENCHMARK

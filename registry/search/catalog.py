@@ -26,8 +26,8 @@ from onnxreg.registry.system import run_parallel
 from onnxreg.schema.core.bounds import MAX_CATALOG_ARTIFACTS, MAX_CATALOG_LINE_BYTES, MAX_CATALOG_MODELS
 from onnxreg.schema.core.canonical import Count, Digest, decode_json, is_digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
-from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Version, check_tag
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.log.state import (
     Channel,
     Checkpoint,

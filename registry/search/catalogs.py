@@ -31,8 +31,8 @@ from onnxreg.registry.store.protocol import (
 from onnxreg.registry.system import TIME_FORMAT, open_regular, read_bounded, replace_file
 from onnxreg.schema.core.bounds import MAX_CATALOG_BYTES, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError, RemoteError
-from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import is_name
+from onnxreg.schema.core.units import SILENT, Progress
 
 MODELS, PIECES = "catalog-models.jsonl", "catalog-artifacts.jsonl"
 """The files in `local/` for the two parts of a catalog; a list of models reads only the first file."""

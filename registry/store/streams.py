@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 from onnxreg.registry.system import check_stop, host_errors
 from onnxreg.schema.core.canonical import PIECE_BYTES, Descriptor, Digest, Pieces, piece_size
 from onnxreg.schema.core.errors import VERIFY_ADVICE, IntegrityError
-from onnxreg.schema.core.progress import Advance, Progress
+from onnxreg.schema.core.units import Advance, Progress
 
 CHUNK_BYTES = 1024 * 1024
 HASHED_BYTES = 128 * 1024  # a block that stays in a core's cache of level 2 between its read and its hash

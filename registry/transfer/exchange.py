@@ -51,8 +51,8 @@ from onnxreg.schema.core.errors import (
     RegError,
     RemoteError,
 )
-from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Version
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.delta.delta_format import (
     BLOCK_BYTES,
     COPY,

@@ -32,8 +32,8 @@ from onnxreg.registry.store.protocol import BlobReader, RegistryReader, is_syste
 from onnxreg.registry.store.streams import Content, copy_verified
 from onnxreg.registry.system import Disk, host_errors, refuse_unlisted, run_parallel
 from onnxreg.schema.core.errors import InputError, NotFoundError
-from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.formats.package_layout import MANIFEST, PackageLayout, package, packaged_files
 from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME

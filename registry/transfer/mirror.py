@@ -25,7 +25,7 @@ from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import check_copied, enforce_policies
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RemoteError
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.log.events import GiveUp, Hold
 
 

@@ -1,10 +1,13 @@
-"""Sizes, durations and counts as people read and write them.
+"""Sizes, durations and counts as people read and write them, and the progress of long work.
 
 A size is `30MB`, `1.5GB`, `512MiB`, or a plain number of bytes; a duration is `90s`, `15min`, `12h`, `7d`, `2w`.
 """
 
 import json
+import os
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from onnxreg.schema.core.errors import InputError
@@ -12,6 +15,8 @@ from onnxreg.schema.core.errors import InputError
 SIZE_UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 SIZE_UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+Advance = Callable[[int], None]
+"""Function that reports a number of bytes as moved; a negative number takes back the bytes of a failed attempt."""
 
 
 def parse_size(text: str) -> int:
@@ -52,3 +57,26 @@ def format_size(count: int) -> str:
 def counted(count: int, noun: str) -> str:
     """Write a count with its noun: `1 blob`, `2 blobs`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+class Progress:
+    """Receiver of progress, called from several threads. This base class draws nothing."""
+
+    def plan(self, files: int, size: int) -> None:
+        """Announce a further number of files, and of bytes in them, that will move."""
+
+    def step(self, label: str) -> None:
+        """Announce the next part of the work by its label. Its size is not known."""
+
+    @contextmanager
+    def file(self, path: str, size: int | None) -> Iterator[Advance]:
+        """Give a function to report the bytes moved of a file of `size` bytes (None: unknown). Reports may come late."""
+        yield lambda count: None
+
+
+SILENT = Progress()
+
+
+def count_cores() -> int:
+    """The number of cores that this process may use, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

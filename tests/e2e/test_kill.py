@@ -23,8 +23,8 @@ from support.servers.faults import proxy
 
 from onnxreg.cli.services import make_deltas
 from onnxreg.registry import Registry
-from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.units import SILENT
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "openmed-v1" / "bert"

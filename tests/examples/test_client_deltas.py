@@ -16,8 +16,8 @@ from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import publish_deltas
 from onnxreg.registry.log.log import load, read_deltas
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.core.units import SILENT
 from onnxreg.schema.delta.delta_format import Delta
 
 NAME = "acme/pii"

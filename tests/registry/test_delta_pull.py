@@ -25,8 +25,8 @@ from onnxreg.registry.transfer.exchange import apply_delta
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError
-from onnxreg.schema.core.progress import SILENT, Progress
 from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.delta.delta_format import Delta, DeltaHeader, choose_deltas
 
 NAME = "acme/pii"

@@ -6,7 +6,7 @@ from typing import Any
 
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.request import ExportRequest, run
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.manifest.draft import Draft
 
 

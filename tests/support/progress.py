@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from onnxreg.schema.core.progress import Progress
+from onnxreg.schema.core.units import Progress
 
 
 class RecordedSteps(Progress):

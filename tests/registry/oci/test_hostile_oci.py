@@ -20,8 +20,8 @@ from onnxreg.registry.trust.signatures import signed_statements as signatures_of
 from onnxreg.schema.core.bounds import MAX_OCI_BYTES, MAX_STATEMENTS
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError, RemoteError
-from onnxreg.schema.core.progress import Advance, Progress
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.units import Advance, Progress
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 
 

@@ -31,8 +31,8 @@ from onnxreg.registry.store.protocol import blob_path, index_path
 from onnxreg.registry.system import trust_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.progress import SILENT
 from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.core.units import SILENT
 from onnxreg.schema.manifest.draft import DraftFile
 
 FROZEN = Path(__file__).parents[2] / "fixtures" / "registry-v1" / "tree"

@@ -29,7 +29,7 @@ from onnxreg.registry.system import Disk
 from onnxreg.schema.core.bounds import MAX_PIECES
 from onnxreg.schema.core.canonical import PIECE_BYTES, Digest, piece_size
 from onnxreg.schema.core.errors import HostError, IntegrityError, RemoteError
-from onnxreg.schema.core.progress import Progress
+from onnxreg.schema.core.units import Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 MIB = 2**20

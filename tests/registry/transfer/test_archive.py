@@ -33,8 +33,8 @@ from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core import errors
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RemoteError
-from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Version
+from onnxreg.schema.core.units import Progress
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 FROZEN = Path(__file__).parents[2] / "fixtures" / "registry-v1" / "tree"

@@ -29,8 +29,8 @@ from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.schema.core import errors
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
-from onnxreg.schema.core.progress import Progress
 from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.core.units import Progress
 from onnxreg.schema.log.events import Tag
 
 

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from onnxreg.converters.families.export_family import export_family, plan_family
 from onnxreg.converters.tasks.code import Consent
-from onnxreg.schema.core.progress import SILENT, Progress
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.manifest.draft import Draft
 
