@@ -18,8 +18,7 @@ from onnxreg.converters.families.export_family import (
     read_family,
 )
 from onnxreg.converters.profiles import profile_catalog
-from onnxreg.converters.source.location import HUB_ID
-from onnxreg.converters.source.source_files import below, digest_file
+from onnxreg.converters.source.source_files import HUB_ID, below, digest_file
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code import Consent
 from onnxreg.schema.compare import json_changes

@@ -6,6 +6,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+import onnxreg.converters.request as requests
 from onnxreg.cli.commands.transfer import Stopwatch, report_transfer, to_json
 from onnxreg.cli.context import Session
 from onnxreg.cli.options import (
@@ -22,7 +23,6 @@ from onnxreg.cli.options import (
 from onnxreg.cli.output import counted, needs, prefix_outcome, resumable, size, table
 from onnxreg.cli.services import publish
 from onnxreg.cli.versions import report_published, searched
-from onnxreg.converters import request as requests
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.ref import Ref, Version
 

@@ -25,11 +25,11 @@ from pathlib import Path, PurePath
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
+from onnxreg.converters.source.source_files import Location, matching
 from onnxreg.schema.core.errors import HostError, InputError, RegError, hub_library, missing_extra
 
 if TYPE_CHECKING:
     from onnxreg.converters.importers.intake import Adopted
-    from onnxreg.converters.source.location import Location
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
@@ -143,7 +143,6 @@ def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = Fa
         workspace: an empty directory, as for `adopt.adopt`.
     """
     from onnxreg.converters.onnx.onnx_graph import MissingDataError
-    from onnxreg.converters.source.location import Location
 
     is_url, further = source.startswith(SCHEME), set[str]()
     location = fetch_repository(source, progress) if is_url else Location(Path(source))
@@ -165,8 +164,8 @@ def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = Fa
     return draft, differences
 
 
-def fetch_repository(url: str, progress: bool = False, further: Collection[str] = ()) -> "Location":
-    """Download a repository, or its newer files; for errors see also `location.fetch`.
+def fetch_repository(url: str, progress: bool = False, further: Collection[str] = ()) -> Location:
+    """Download a repository, or its newer files; for errors see also `hub.fetch`.
 
     Args:
         url: `hf://ORG/NAME[@REVISION]`.
@@ -175,7 +174,7 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
 
     Raises InputError for another URL, and for a repository that is a registry.
     """
-    from onnxreg.converters.source.location import Location, fetch, matching
+    from onnxreg.converters.source.hub import fetch
 
     match = URL.fullmatch(url)
     if match is None:

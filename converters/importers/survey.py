@@ -20,8 +20,7 @@ from onnxreg.converters.onnx.tensors import FLOATS
 from onnxreg.converters.passes.models import scrub_metadata
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
-from onnxreg.converters.source.location import check_inside
-from onnxreg.converters.source.source_files import below, read_metadata, role_of
+from onnxreg.converters.source.source_files import below, check_inside, read_metadata, role_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
 from onnxreg.schema.formats.hub_layout import is_companion, stem_of

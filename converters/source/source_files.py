@@ -1,4 +1,4 @@
-"""The files of a checkpoint that shape an export: listing, digests, the model card, and removal of traces of a machine.
+"""The files of a checkpoint on this machine: listing, digests, the model card, and removal of traces of a machine.
 
 Absolute paths are removed from published JSON files and templates, comments from operator configs.
 """
@@ -7,16 +7,19 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Digest, directory_digest
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.files import HEAD_BYTES, VALUE_ERRORS, FileState, check_content
 
 CONFIG = "config.json"
@@ -43,6 +46,44 @@ _known: dict[FileState, Digest] = {}
 CARD = "README.md"
 MAX_CARD_BYTES = 2**20
 _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\s*$", re.DOTALL | re.MULTILINE)
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
+
+
+@dataclass(frozen=True)
+class Location:
+    """A checkpoint on this machine. `hub_id` and `revision` (a commit) are None for a directory of the user."""
+
+    directory: Path
+    hub_id: str | None = None
+    revision: str | None = None
+
+
+def hub_id(source: str) -> str | None:
+    """Return the hub id in a source, without revision; None for a directory. InputError for a model file, else NotFoundError."""
+    if Path(source).is_dir():
+        return None
+    if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
+        hint = f"an ONNX file needs no task: reg export {shlex.quote(source)} --quantize --name NAME"
+        raise InputError(f"{source} is a file, not the directory of a checkpoint", hint)
+    if not HUB_ID.fullmatch(source) or Path(source).exists():
+        hint = "give a directory or a hub id such as ORG/NAME"
+        raise NotFoundError(f"no such checkpoint directory: {source}", hint)
+    return source.partition("@")[0]
+
+
+def matching(patterns: Sequence[str]) -> Callable[[Iterable[str]], list[str]]:
+    """Return a function that selects the paths that match any pattern; `*` matches slashes too."""
+    return lambda paths: [path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
+
+
+def check_inside(directory: Path, file: Path) -> None:
+    """Raise InputError if a file is a link out of the directory. A link to the blobs of a huggingface_hub cache is accepted."""
+    real, root = file.resolve(), directory.resolve()
+    snapshots = (folder for folder in (root, *root.parents) if folder.parent.name == "snapshots")
+    is_blob = any(real.parent == snapshot.parent.parent / "blobs" for snapshot in snapshots)
+    if file.is_file() and not real.is_relative_to(root) and not is_blob:
+        message = f"{file.relative_to(directory).as_posix()} is a link that leads out of {directory.name}"
+        raise InputError(message, "replace the link by the file, or by a hard link")
 
 
 def weight_files(directory: Path) -> list[str]:

@@ -9,7 +9,7 @@ import json
 import re
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -21,16 +21,21 @@ from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import silent_transformers
-from onnxreg.converters.source.location import Location, check_inside, locate
+from onnxreg.converters.source.hub import fetch
 from onnxreg.converters.source.source_files import (
     CARD,
     CONFIG,
+    GENERATION_CONFIG,
     PROCESSOR,
     TOKENIZER,
     WEIGHTS,
+    Location,
     below,
+    check_inside,
     copy_scrubbed,
     digest_files,
+    hub_id,
+    matching,
     read_license,
     read_object,
     role_of,
@@ -380,6 +385,35 @@ def require_processor(directory: Path, modality: Modality) -> None:
         message = f"the checkpoint has no {kind}: {PROCESSOR[0]} says how the {modality} becomes numbers"
         save = f"{kind.replace(' ', '_')}.save_pretrained(DIRECTORY)"
         raise InputError(message, f"save it beside the model: {save}")
+
+
+def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Location:
+    """Find the directory of a checkpoint; for a hub id (`id[@revision]`) download the files first.
+
+    With `code`, Python files at the root are downloaded too; `more` are patterns of further files, also in folders.
+    Raises InputError for a link that leads out of the directory, and the errors of `hub_id` and `fetch`.
+    """
+    name = hub_id(source)
+    if name is None:
+        directory = Path(source)
+        for pattern in ("*", *more):
+            for file in directory.glob(pattern):
+                check_inside(directory, file)
+        return Location(directory)
+    revision = source.partition("@")[2] or None
+
+    def choose(paths: Iterable[str]) -> set[str]:
+        root = [path for path in paths if "/" not in path]
+        weights = [pattern for one, pattern in WEIGHTS.items() if {one, f"{one}.index.json"} & {*root}]
+        chosen = {
+            *matching(weights[:1])(root),
+            *({CONFIG, GENERATION_CONFIG, CARD, *TOKENIZER, *PROCESSOR} & {*root}),
+        }
+        chosen |= {path for path in root if code and path.endswith(".py")}
+        return chosen | {*matching(more)(paths)}
+
+    directory = fetch(name, revision, choose)
+    return Location(directory, name, directory.name)
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:

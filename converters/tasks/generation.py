@@ -24,7 +24,6 @@ from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
 from onnxreg.converters.passes.model_builder import step_inputs
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session, silent_transformers
-from onnxreg.converters.source.location import locate
 from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_object, taking_part
 from onnxreg.converters.tasks import heads
 from onnxreg.converters.tasks.checkpoint import (
@@ -32,6 +31,7 @@ from onnxreg.converters.tasks.checkpoint import (
     LoadedCheckpoint,
     Saved,
     described,
+    locate,
     located_source,
     module_of,
     part_of,

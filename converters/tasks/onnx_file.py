@@ -10,8 +10,13 @@ from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.golden import DTYPES
 from onnxreg.converters.runtime.sessions import load_session, try_load
-from onnxreg.converters.source.location import check_inside
-from onnxreg.converters.source.source_files import copy_scrubbed, digest_files, role_of, row_files
+from onnxreg.converters.source.source_files import (
+    check_inside,
+    copy_scrubbed,
+    digest_files,
+    role_of,
+    row_files,
+)
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Task
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import DraftFile

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
-from onnxreg.converters.source.location import hub_id
+from onnxreg.converters.source.source_files import hub_id
 from onnxreg.converters.tasks.code import NO_CONSENT, Consent
 from onnxreg.converters.tasks.heads import TaskHead
 from onnxreg.schema.core.canonical import Digest

@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.source.location import Location, fetch, hub_id
-from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, read_object
+from onnxreg.converters.source.hub import fetch
+from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, Location, hub_id, read_object
 from onnxreg.converters.tasks import heads
 from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED, find_base, read_config
 from onnxreg.converters.tasks.code import is_factory

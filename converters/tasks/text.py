@@ -18,13 +18,13 @@ from pydantic import PositiveInt
 
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
-from onnxreg.converters.source.location import locate
 from onnxreg.converters.source.source_files import read_json, read_object
 from onnxreg.converters.tasks.checkpoint import (
     TOKENIZER_FILE,
     Graphs,
     LoadedCheckpoint,
     Saved,
+    locate,
     located_source,
     module_of,
     part_of,

@@ -13,7 +13,7 @@ from support.servers.hub import File, Hub, Repository, running
 
 from onnxreg.converters.importers.confine import fetch_repository
 from onnxreg.converters.source import location
-from onnxreg.converters.source.location import locate
+from onnxreg.converters.tasks.checkpoint import locate
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, RemoteError
 
 NAME = "acme/tiny"

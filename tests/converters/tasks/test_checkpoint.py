@@ -12,8 +12,8 @@ import pytest
 from support.tasks.checkpoints import load_checkpoint, task_of
 
 from onnxreg.converters.source import location
-from onnxreg.converters.source.location import hub_id, locate
-from onnxreg.converters.tasks.checkpoint import load_tokenizer
+from onnxreg.converters.source.source_files import hub_id
+from onnxreg.converters.tasks.checkpoint import load_tokenizer, locate
 from onnxreg.converters.tasks.heads import TOKENS
 from onnxreg.converters.tasks.text import PATTERNS
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError

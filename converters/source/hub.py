@@ -1,6 +1,4 @@
-"""The directory of a checkpoint: a directory of the user, or a snapshot of a commit on the Hugging Face Hub.
-
-Files from the Hub are stored by digest in a folder of onnxreg under HF_HOME.
+"""Downloads of a repository's files from the Hugging Face Hub, which are kept by digest in a folder of onnxreg under HF_HOME.
 
 | path below `onnxreg/ENDPOINT/models--ORG--NAME` | content |
 |---|---|
@@ -14,12 +12,9 @@ name only if its bytes have that digest. The cache of huggingface_hub is not use
 import hashlib
 import io
 import re
-import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -27,16 +22,7 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock
 
-from onnxreg.converters.source.source_files import (
-    CARD,
-    CONFIG,
-    GENERATION_CONFIG,
-    PROCESSOR,
-    TOKENIZER,
-    WEIGHTS,
-    digest_file,
-    link_or_copy,
-)
+from onnxreg.converters.source.source_files import digest_file, link_or_copy
 from onnxreg.schema.core.errors import (
     HostError,
     InputError,
@@ -207,72 +193,3 @@ def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
         part.unlink()
         raise
     part.replace(blob)
-
-
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
-
-
-@dataclass(frozen=True)
-class Location:
-    """A checkpoint on this machine. `hub_id` and `revision` (a commit) are None for a directory of the user."""
-
-    directory: Path
-    hub_id: str | None = None
-    revision: str | None = None
-
-
-def hub_id(source: str) -> str | None:
-    """Return the hub id in a source, without revision; None for a directory. InputError for a model file, else NotFoundError."""
-    if Path(source).is_dir():
-        return None
-    if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
-        hint = f"an ONNX file needs no task: reg export {shlex.quote(source)} --quantize --name NAME"
-        raise InputError(f"{source} is a file, not the directory of a checkpoint", hint)
-    if not HUB_ID.fullmatch(source) or Path(source).exists():
-        hint = "give a directory or a hub id such as ORG/NAME"
-        raise NotFoundError(f"no such checkpoint directory: {source}", hint)
-    return source.partition("@")[0]
-
-
-def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Location:
-    """Find the directory of a checkpoint; for a hub id (`id[@revision]`) download the files first.
-
-    With `code`, Python files at the root are downloaded too; `more` are patterns of further files, also in folders.
-    Raises InputError for a link that leads out of the directory, and the errors of `hub_id` and `fetch`.
-    """
-    name = hub_id(source)
-    if name is None:
-        directory = Path(source)
-        for pattern in ("*", *more):
-            for file in directory.glob(pattern):
-                check_inside(directory, file)
-        return Location(directory)
-    revision = source.partition("@")[2] or None
-
-    def choose(paths: Iterable[str]) -> set[str]:
-        root = [path for path in paths if "/" not in path]
-        weights = [pattern for one, pattern in WEIGHTS.items() if {one, f"{one}.index.json"} & {*root}]
-        chosen = {
-            *matching(weights[:1])(root),
-            *({CONFIG, GENERATION_CONFIG, CARD, *TOKENIZER, *PROCESSOR} & {*root}),
-        }
-        chosen |= {path for path in root if code and path.endswith(".py")}
-        return chosen | {*matching(more)(paths)}
-
-    directory = fetch(name, revision, choose)
-    return Location(directory, name, directory.name)
-
-
-def matching(patterns: Sequence[str]) -> Callable[[Iterable[str]], list[str]]:
-    """Return a function that selects the paths that match any pattern; `*` matches slashes too."""
-    return lambda paths: [path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
-
-
-def check_inside(directory: Path, file: Path) -> None:
-    """Raise InputError if a file is a link out of the directory. A link to the blobs of a huggingface_hub cache is accepted."""
-    real, root = file.resolve(), directory.resolve()
-    snapshots = (folder for folder in (root, *root.parents) if folder.parent.name == "snapshots")
-    is_blob = any(real.parent == snapshot.parent.parent / "blobs" for snapshot in snapshots)
-    if file.is_file() and not real.is_relative_to(root) and not is_blob:
-        message = f"{file.relative_to(directory).as_posix()} is a link that leads out of {directory.name}"
-        raise InputError(message, "replace the link by the file, or by a hard link")
