@@ -1,4 +1,4 @@
-"""Entry of every export: turns a request into a plan, and a plan into a draft; `export` does both in one call.
+"""The entry of every export: a request becomes a plan, and a plan becomes a draft; `export` does both in one call.
 
 Python, the command line and batches make an `ExportRequest`, with a profile, a task or a recipe.
 """
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.draft import Draft
 
 ON_BY_DEFAULT = ("int8",)
-"""Options that are on by default; on the command line an option exists only as `--no-...`."""
+"""The options that are on by default; on the command line, they exist only as `--no-...`."""
 TASK = ("opset", "quantize", "int8_embeddings", "max_seq_length")
 EVALUATION = {"eval_suite": "suite"} | {key: key for key in ("item_scores", "margin", "label_map")}
 SEARCH = {"confirm_suite": "confirm", "candidate": "candidates"}
 SEARCH |= {key: key for key in ("objective", "calibration")}
-"""The options of an evaluation and of a search: each name with its key in a recipe."""
+"""The options of an evaluation (`EVALUATION`) and of a search (`SEARCH`), each with its key in a recipe."""
 NAME_SUITE = "name a suite: --eval-suite FILE"
 STATEMENTS = ("license", "description")
 COMMON = (*EVALUATION, "certify", *SEARCH, *STATEMENTS)
@@ -39,12 +39,12 @@ OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_re
 
 
 def flag(option: str) -> str:
-    """Return the option as on the command line, such as `--no-int8`."""
+    """Return the command line's form of an option, such as `--no-int8`."""
     return f"--{'no-' if option in ON_BY_DEFAULT else ''}{option.replace('_', '-')}"
 
 
 def prepare_process() -> None:
-    """Make an export 8 % faster: rarer garbage collection, sleeping idle OpenBLAS threads. Call before importing numpy."""
+    """Make an export 8 % faster: collect garbage rarely, let idle threads of OpenBLAS sleep. Call before importing numpy."""
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     if 0 < gc.get_threshold()[0] < 10_000:
         gc.set_threshold(10_000, 10, 10)
@@ -52,10 +52,10 @@ def prepare_process() -> None:
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """A requested export: one of `profile`, `recipe` and `task`, with `options` by their names on the command line.
+    """A requested export: a `profile`, a `recipe` or a `task`, and `options` by their names on the command line.
 
-    `source` replaces the recipe's own source; for `allow_code` see `plan_export`. `is_typed` is True if a person typed
-    the source; if the source is a function, typing it is consent to run it.
+    `source` replaces the recipe's own source; see `plan_export` for `allow_code`. `is_typed` is True if a person typed
+    the source, which for a function is consent to run it.
     """
 
     source: str | None = None
@@ -78,7 +78,7 @@ class ExportRequest:
             raise InputError(problem, hint)
 
     def plan(self) -> "ExportPlan | FamilyPlan":
-        """Find, hash and check everything that the export needs; return the plan. Raises InputError for a wrong option."""
+        """Find, hash and check all inputs of the export; return the plan. Raises InputError for a wrong option."""
         from onnxreg.converters.engine.plan import plan_export
 
         document, consent = self._document(), self._consent()
@@ -102,7 +102,7 @@ class ExportRequest:
         return plan
 
     def check(self) -> str | None:
-        """Raise the errors of `plan` that need no hashing or fetching; return the model's name if it is known."""
+        """Raise the errors of `plan` that show without hashing or downloads; return the model's name if it is known."""
         from onnxreg.converters.engine.plan import read_parts
 
         recipe, directory, _ = self._read(self._document())
@@ -143,7 +143,7 @@ class ExportRequest:
         return recipe.model_copy(update=self._changes(recipe)), directory, profile
 
     def _own(self, kind: str, names: Collection[str]) -> dict[str, Any]:
-        """Return the options of this `kind` of export. Raises InputError for an option that this kind does not have."""
+        """Return the options of this `kind` of export. Raises InputError for an option of another kind."""
         names_here = (*names, *COMMON)
         if foreign := next((key for key in self.options if key not in names_here), None):
             options = list(map(flag, names_here))
@@ -152,12 +152,12 @@ class ExportRequest:
         return {key: self._option(key) for key in self.options if key in names}
 
     def _option(self, key: str) -> Any:
-        """Return the value of an option. A path is returned as text that means the same file from any directory."""
+        """Return the value of an option; a path as the text of an absolute path."""
         value = self.options[key]
         return str(value.absolute()) if isinstance(value, Path) else value
 
     def _changes(self, recipe: "RecipeFile") -> dict[str, Any]:
-        """Return the keys of a recipe that the common options change, with their new values."""
+        """Return the changes by the common options: keys of a recipe with new values."""
         from onnxreg.schema.inputs.recipe_file import EvaluationRequest, ModelStatements, SearchRequest
 
         given = {key: self._option(key) for key in COMMON if self.options.get(key)}
@@ -220,7 +220,7 @@ def run(
 
 
 def check_memory(plan: "ExportPlan") -> None:
-    """Raise HostError if a plan builds a decoder that needs more memory than is free. If the need is unknown, accept it."""
+    """Raise HostError if a plan builds a decoder for which memory is too small. An unknown need is accepted."""
     from onnxreg.converters.passes.model_builder import ModelBuilder, peak_memory
 
     source = plan.source.location
@@ -248,7 +248,7 @@ def export(
         opset: version of the default domain.
         int8_embeddings: with `quantize`, quantize the embedding tables too.
 
-    Returns the last graph (with `quantize` the INT8 one): its path, or without `output` its bytes.
+    Returns the path of the last graph (with `quantize`, of the INT8 graph); without `output`, its bytes.
 
     Raises InputError for a checkpoint, task or opset that cannot be used, NotFoundError or RemoteError if the
     checkpoint cannot be loaded, ConversionError if a graph does not load or differs, HostError for a missing extra.
@@ -272,7 +272,7 @@ def export(
         message = f"the task {recipe.task} makes {len(recipe.outputs)} graphs that work together"
         raise InputError(message, "name a directory as the output")
     above = [] if target is None else [target.absolute(), *target.absolute().parents]
-    nearest = next((folder for folder in above if folder.is_dir()), None)  # files are renamed from there
+    nearest = next((folder for folder in above if folder.is_dir()), None)  # to rename files
     with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=nearest) as scratch:
         source = _save(model, task, Path(scratch, "model")) if isinstance(model, tuple | list) else str(model)
         draft, _ = run(plan_export(recipe, source, "model"), Path(scratch, "workspace"))

@@ -1,4 +1,4 @@
-"""Cache of results; the key of a result holds everything that affects the result.
+"""A cache of results. The key of a result has everything that affects the result.
 
     <root>/<kind>/<sha256 of the canonical key>/    files of the result, and entry.json:
                                                     {"key", "files": {path: digest}}, or
@@ -28,11 +28,11 @@ from onnxreg.schema.core.errors import InputError
 
 ENTRY_FILE = "entry.json"
 MAX_CACHE_BYTES = 10 * 2**30
-"""Default size limit of a cache."""
+"""The default limit for the size of a cache."""
 
 STAGED_PREFIX = ".staged-"
 ABANDONED_AFTER_SECONDS = 3600.0
-"""Age at which a staged directory counts as left by a process that was killed."""
+"""The age from which on a staged directory counts as left behind by a killed process."""
 
 Key = Mapping[str, Any]
 EXPORTS = "exports"
@@ -40,7 +40,7 @@ EXPORTS = "exports"
 
 @dataclass(frozen=True)
 class TrimResult:
-    """Number and bytes of the entries removed from a cache, and bytes of the entries kept."""
+    """The result of `trim`: number and bytes of the removed entries, and bytes of the other entries."""
 
     entries: int = 0
     bytes: int = 0
@@ -54,7 +54,7 @@ class StepCache:
         self.root = root
 
     def find(self, kind: str, key: Key, target: Path) -> bool:
-        """Put the files of an entry into `target`, an empty directory. Return False if the entry is missing or damaged.
+        """Link the files of an entry into `target`, an empty directory. Return False if the entry is missing or damaged.
 
         A damaged entry is removed.
         """
@@ -72,10 +72,10 @@ class StepCache:
         return True
 
     def keep(self, kind: str, key: Key, source: Path, digests: Mapping[str, str] | None = None) -> None:
-        """Keep the files below `source` under a key. If the cache cannot be written, nothing is kept.
+        """Store the files below `source` as an entry. If the cache cannot be written, nothing is stored.
 
         Args:
-            digests: the digest by path for each file that the caller has hashed already.
+            digests: the digests, by path, of files that the caller has hashed already.
         """
         with suppress(OSError), self._staged(kind, key) as (staged, entry):
             files = [path.relative_to(source) for path in sorted(source.rglob("*")) if path.is_file()]
@@ -87,17 +87,17 @@ class StepCache:
             entry["files"] = {name: earlier.get(name) or str(digest_file(staged / name)) for name in names}
 
     def find_value(self, kind: str, key: Key) -> Any:
-        """Return the JSON value that `remember` kept under a key, or None."""
+        """Return the JSON value that `remember` stored under a key, or None."""
         return self._read(kind, key)[1].get("value")
 
     def remember(self, kind: str, key: Key, value: Any) -> None:
-        """Keep a JSON value under a key, in place of an earlier one. If the cache is not writable, nothing is kept."""
+        """Store a JSON value under a key, in place of an earlier value. An unwritable cache stores nothing."""
         with suppress(OSError), self._staged(kind, key) as (_, entry):
             entry["value"] = value
             shutil.rmtree(self._directory(kind, key), ignore_errors=True)
 
     def trim(self, limit: int = MAX_CACHE_BYTES, dry_run: bool = False) -> TrimResult:
-        """Remove the entries unused for longest, until the others take at most `limit` bytes.
+        """Remove the entries with the oldest last use, until the others take at most `limit` bytes.
 
         Staged directories of killed processes are removed too, after `ABANDONED_AFTER_SECONDS` seconds.
         """
@@ -131,9 +131,9 @@ class StepCache:
 
     @contextmanager
     def _staged(self, kind: str, key: Key) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Yield a directory that becomes the entry of a key, and the content of its entry.json.
+        """A context with a directory that becomes the entry of a key, and the content of its entry.json, to be filled in.
 
-        If two processes make the same entry, the first is kept.
+        If two processes make the same entry, the first entry stays.
         """
         directory, staged = self._directory(kind, key), self.root / f"{STAGED_PREFIX}{secrets.token_hex(8)}"
         entry: dict[str, Any] = {"key": dict(key)}

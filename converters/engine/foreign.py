@@ -1,6 +1,6 @@
-"""Translation of other tools' documents into recipes: Olive's workflows, and Orchard's `export:` section.
+"""Translate other tools' documents into recipes: Olive's workflows, and Orchard's section `export:`.
 
-A field that a recipe cannot express raises an error that names the field; the outcome of every other field is recorded.
+A field without a counterpart in a recipe is an error, which names the field; the outcome of each other field is recorded.
 
 Olive (https://microsoft.github.io/Olive/reference/options.html, olive-ai 0.13; `olive.yaml` has its passes): the passes
 of `{"input_model": ..., "passes": {...}}` run one after the other, in the order of their keys, as in Olive without a
@@ -29,14 +29,14 @@ TABLE = Path(__file__).with_name("olive.yaml")
 DEFAULT_TASK = "text-generation-with-past"
 """The task that Olive assumes for an `HfModel` without a task."""
 AXES = {"batch_size": "batch", "sequence_length": "sequence"}
-"""Axis names in Olive's graphs of a checkpoint, and the axis names used here."""
+"""The names of axes in Olive's graphs of a checkpoint, and their names here."""
 Notes = list[dict[str, Any]]
-"""Fields of the document with their values and outcomes: see `recipe_file.FieldTranslation`."""
+"""The fields of a document with their values and outcomes: see `recipe_file.FieldTranslation`."""
 
 
 @cache
 def table() -> Any:
-    """The content of `olive.yaml`."""
+    """Read `olive.yaml`, the table of Olive's passes."""
     return read_yaml(TABLE.read_bytes(), TABLE.name, "export")
 
 
@@ -60,7 +60,7 @@ def translate_olive(value: Mapping[str, Any]) -> dict[str, Any]:
         settings = _mapping(config, f"passes.{name}")
         with about(f"passes.{name}"):
             step = {"name": name, **_step(f"passes.{name}", settings, notes)}
-        axes = {} if step["pass"] == "ModelBuilder" else axes  # its graphs have the names that Olive uses
+        axes = {} if step["pass"] == "ModelBuilder" else axes  # its graphs have Olive's names already
         names = step["params"].get("dim_param")
         if isinstance(names, list) and not axes.keys().isdisjoint(map(str, names)):
             step["params"]["dim_param"] = renamed = [axes.get(str(axis), axis) for axis in names]
@@ -113,7 +113,7 @@ def _source_and_task(model: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
 
 
 def _step(field: str, config: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
-    """Return `pass` and `params` of a step; append a note for each parameter that is changed, left out or added."""
+    """Translate a pass to `pass` and `params` of a step; add a note for each parameter that is changed, dropped or added."""
     kind, rules = _find(str(config.get("type", "")))
     options = {
         key: item for key, item in config.items() if key not in ("type", "config", "host", "evaluator")
@@ -159,7 +159,7 @@ def _step(field: str, config: Mapping[str, Any], notes: Notes) -> dict[str, Any]
 
 
 def _find(kind: str) -> tuple[str, Mapping[str, Any]]:
-    """Return the name of a pass and its rules in `olive.yaml`; the case of `kind` does not matter."""
+    """Find a pass of Olive (in any case) in `olive.yaml`; return its name and its rules."""
     for name, rules in table()["passes"].items():
         if name.lower() == kind.lower():
             return name, rules
@@ -181,9 +181,9 @@ SECTIONS = frozenset({
     "tracking",
 })
 # fmt: on
-"""Orchard's other sections, which configure training: an export does not need them."""
+"""Orchard's other sections. They configure training, and are ignored."""
 RECIPE_KEYS = frozenset({"name", "source", "options", "checks"})
-"""Recipe keys allowed beside the `export` section: see `recipe_file.RecipeFile`."""
+"""The keys of a recipe that are allowed beside the section `export`: see `recipe_file.RecipeFile`."""
 FP32_PATH, INT8_PATH = "exports/model.onnx", "exports/model_quantized.onnx"
 BLOCK_SIZE = 32
 
@@ -253,7 +253,7 @@ def translate_orchard(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options(export: OrchardExport, options: Any, dataset: Any) -> dict[str, Any]:
-    """Return the task's options together with the samples and axes that the section sets."""
+    """Return the task's options with the samples and axes that the section `export` sets."""
     if not isinstance(options, dict):
         raise InputError("options must be a section with keys")
     derived = {"samples": export.validation_samples, "fixed_batch": not export.dynamic_axes}
@@ -287,7 +287,7 @@ def _quantization(export: OrchardExport) -> dict[str, Any]:
 
 
 def _outcomes(export: OrchardExport) -> dict[str, str]:
-    """Return the effect of each field of the section, in Orchard's order."""
+    """Return the effect of each field of the section on the recipe, in Orchard's order."""
     step, quantized = _quantization(export), export.quantize
     params = ", ".join(f"{key}: {value}" for key, value in step["params"].items()) if quantized else UNUSED
     return {

@@ -1,7 +1,7 @@
-"""Measurement of a step's result: runs its graph once on the sample, and compares it with its parent and the source.
+"""Measure a step's result: run its graph once on the sample, and compare the outputs with its parent's and the source's.
 
-Only positions that the input `attention_mask` keeps are compared: outputs for padding mean nothing, and differ by far
-more than all others. If an output does not meet a stated limit, the export ends.
+Only positions with 1 in the input `attention_mask` are compared: outputs for padding have no meaning, and differ far more
+than others. If an output does not meet a stated limit, the export ends.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from onnxreg.schema.inputs.recipe_file import LEAST, RecipeCheck
 from onnxreg.schema.manifest.manifest import Step
 
 Outputs = Sequence[Mapping[str, Any]]
-"""Arrays by output name, one mapping for each run."""
+"""The outputs of several runs: for each run, the arrays by name."""
 MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 
 
@@ -66,14 +66,14 @@ class StepResult:
 
     @cached_property
     def digests(self) -> Mapping[str, str]:
-        """SHA-256 of each file by name."""
+        """The SHA-256 of each file by name."""
         return {name: str(digest_file(self.directory / name)) for name in self.files}
 
     @cached_property
     def facts(self) -> GraphFacts:
-        """Facts of the graph, read back from its file. Raises ConversionError if ONNX's checker refuses the file."""
+        """The facts of the graph, read from its file. Raises ConversionError if ONNX's checker refuses the file."""
         if self.main.suffix == ".ort" or self.node.kind.takes == "checkpoint":
-            return inspect_file(self.main)  # of a checkpoint's graph, only ONNX Runtime knows the operators
+            return inspect_file(self.main)  # only ONNX Runtime has the operators of a checkpoint's graph
         model = load_onnx(self.main)
         try:
             check_model(model, self.main)
@@ -83,7 +83,7 @@ class StepResult:
 
     @cached_property
     def runs(self) -> Runs:
-        """One run on the sample or, if the graph's fixed axes do not fit the sample, on inputs drawn for the graph."""
+        """The runs on the sample; if fixed axes do not fit the sample, on random inputs that fit this graph."""
         part, session = self.source, load_session(self.main)
         takes_sample = bool(part.feeds) and _can_run(session, part.feeds)
         feeds: Sequence[Feed] = part.feeds
@@ -91,7 +91,7 @@ class StepResult:
             origin = self.ancestors[-1] if self.ancestors else self
             is_decoder = origin is not self and GENAI_CONFIG in origin.files
             feeds = sample_steps(origin.main, session.get_inputs()) if is_decoder else ()
-        elif not takes_sample:  # they fit the first graph of the line too
+        elif not takes_sample:  # inputs that also fit the first graph, from which it was made
             graphs = [item.main for item in (self, *self.ancestors) if item.main.suffix == ".onnx"]
             bounds = samples.index_bounds(models.load(graphs[-1]))
             feeds = samples.draw(models.load(graphs[0]), bounds)
@@ -123,7 +123,7 @@ class StepResult:
         """Expected outputs for the inputs of `runs`: of the source for the sample, else of the first graph of the line."""
         if self.runs.takes_sample:
             return counting(self.source.expected, self.source)
-        if not self.runs.feeds:  # a decoder, which its pass compares
+        if not self.runs.feeds:  # a decoder: its pass has compared it
             return ()
         start = self.ancestors[-1].main if self.ancestors else self.source.start
         if isinstance(start, conversion.TorchModel):
@@ -141,7 +141,7 @@ class StepResult:
         parent, feeds = self.ancestors[0] if self.ancestors else None, self.runs.feeds
         if parent is None:
             parents = self.expected
-        elif self.second is not None and self.runs.takes_sample:  # its runs are those of both, in order
+        elif self.second is not None and self.runs.takes_sample:  # runs of parent, then of `second`
             both = [*parent.runs.outputs, *self.second.runs.outputs]
             parents = [{**own, **graph} for own, graph in zip(self.expected, both, strict=True)]
         elif self.runs.takes_sample and self._parent_runs.takes_sample:
@@ -165,7 +165,7 @@ def run(path: Path, feeds: Sequence[Feed]) -> Outputs:
 
 
 def run_session(session: Any, feeds: Sequence[Feed], label: str) -> Outputs:
-    """Run a loaded graph (`onnxruntime.InferenceSession`); errors call the graph `label`.
+    """Run a loaded graph (`onnxruntime.InferenceSession`), which errors call `label`.
 
     The outputs are copies: an array of ONNX Runtime keeps all memory of its session's runs.
 
@@ -193,7 +193,7 @@ def run_session(session: Any, feeds: Sequence[Feed], label: str) -> Outputs:
 
 
 def _can_run(session: Any, feeds: Sequence[Feed]) -> bool:
-    """Return True if a loaded graph takes inputs of these names and shapes."""
+    """True if a loaded graph takes inputs with these names and shapes."""
     axes = {item.name: item.shape for item in session.get_inputs()}
     if any(feed.keys() != axes.keys() for feed in feeds):
         return False
@@ -206,7 +206,7 @@ def _can_run(session: Any, feeds: Sequence[Feed]) -> bool:
 
 
 def counting(outputs: Outputs, part: Part) -> Outputs:
-    """Select the unmasked positions of each output that has values per token; return other outputs unchanged."""
+    """Select the unmasked positions of outputs with a value for each token; return other outputs unchanged."""
     counted = []
     for arrays, feed in zip(outputs, part.feeds, strict=True):
         mask: Any = feed.get("attention_mask")
@@ -262,13 +262,13 @@ def agreement(expected: Outputs, actual: Outputs, name: str) -> Agreement:
 
 
 def limits_of(checks: Sequence[RecipeCheck], path: str) -> dict[str, RecipeCheck]:
-    """Map each metric to its check for the output at `path`; a check that names the path replaces a check of `*`."""
+    """Return the check of each metric for the output at `path`. A check for this path replaces a check for `*`."""
     defaults: dict[str, RecipeCheck] = {check.metric: check for check in checks if check.output == "*"}
     return defaults | {check.metric: check for check in checks if check.output == path}
 
 
 def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
-    """Return False if the recipe allows a cosine below `MIN_COSINE`, which turns off the comparison with chance."""
+    """False if the recipe allows a cosine below `MIN_COSINE`: then outputs are not required to be better than chance."""
     limit = limits.get("min_cosine")
     return limit is None or limit.min is None or limit.min >= samples.MIN_COSINE
 
@@ -313,7 +313,7 @@ def judge(
     path: str,
     scale: float = 1.0,
 ) -> dict[str, Any]:
-    """Make one check, with the verdict `info` if there is no limit. Raises ConversionError if the limit is not met."""
+    """Make one check; without a limit its verdict is `info`. Raises ConversionError if the limit is not met."""
     limit = None
     if bound is not None:
         limit = bound.max if bound.min is None else bound.min
@@ -333,7 +333,7 @@ def make_check(
 ) -> dict[str, Any]:
     """Make one check with its verdict: `info` without a limit, else `pass` or `fail`.
 
-    Bytes are exact, other figures have six significant digits. With `is_least` the limit is the lowest allowed value.
+    Bytes are exact, other figures have six significant digits. `is_least`: the limit is the lowest allowed value.
     """
 
     def rounded(figure: float) -> float:

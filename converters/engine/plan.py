@@ -1,4 +1,4 @@
-"""Plan of an export: every input of the recipe is found, hashed and checked; nothing heavy is loaded."""
+"""Plan an export: find, hash and check every input of the recipe. Nothing heavy is loaded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 
 GOLDEN_PREFIX = "golden-"
-"""Prefix of the names of steps that write golden vectors; users' steps may not begin with this."""
+"""The prefix of the names of steps that write golden vectors; the names of users' steps must not begin with it."""
 PROFILE_KEYS = ("profile", "profile_version")
 RESERVED_KEYS = (*PROFILE_KEYS, "translation")
-"""Recipe keys that only onnxreg writes."""
+"""The keys of a recipe that only onnxreg writes."""
 
 
 @dataclass(frozen=True)
 class RecipeDocument:
-    """The decoded content of a YAML or JSON file with a recipe or a family."""
+    """A decoded YAML or JSON file, with a recipe or a family."""
 
     path: Path
     value: Any
@@ -89,7 +89,7 @@ def from_value(value: Any, label: str) -> RecipeFile:
 class StepNode:
     """A step with its pass. `parent` is the step whose result this step takes; None if it takes the source.
 
-    If the pass takes two graphs, `second` is the step of the other one.
+    If the pass takes two graphs, `second` is the step that makes the second graph.
     """
 
     step: RecipeStep
@@ -103,18 +103,18 @@ class StepNode:
         return self.step.name
 
     def make(self, beside: Any = None) -> Pass[Any, Any]:
-        """Make the pass with its parameters, the calibration data if the step has some, and the second graph `beside`."""
+        """Make the pass with its parameters, the step's calibration data, if any, and the second graph (`beside`)."""
         given = {"data": self.data, "beside": beside}
         given = {name: value for name, value in given.items() if value is not None}
         return self.kind(**given, **self.step.params)
 
     @property
     def is_exact(self) -> bool:
-        """True if the pass keeps full precision: it exports a module, or may not round."""
+        """True if the pass keeps full precision: it exports a module, or must not round."""
         return self.kind.takes == "module" or getattr(self.kind, "tolerance", None) is not None
 
     def lineage(self) -> "list[StepNode]":
-        """List the steps from this one up to the source, this one first."""
+        """List this step, its parent, and so on up to the step that takes the source."""
         line = [self]
         while (parent := line[-1].parent) is not None:
             line.append(parent)
@@ -122,7 +122,7 @@ class StepNode:
 
 
 def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
-    """Map names to steps: parents before children, otherwise in the recipe's order.
+    """Return the steps by name, parents before children, otherwise in the recipe's order.
 
     Raises InputError, naming the step, for a repeated or reserved name, a missing parent, a cycle, an unknown pass or
     invalid parameters, and data that cannot be read.
@@ -164,7 +164,7 @@ def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
 
 
 def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
-    """Make the node of a step. Parameters and files are checked now, because a run may take hours."""
+    """Make the node of a step. Parameters and files are checked now, since the export may take hours."""
     kind, data = pass_catalog.find(step.pass_), None
     parent = None if step.input is None else nodes_by_name[step.input]
     if step.data is not None:
@@ -179,7 +179,7 @@ def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Pa
 
 
 def plan_outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:
-    """List the outputs with their paths. If the recipe names none: the result of each step that no other step takes.
+    """List the outputs with their paths; if the recipe has no outputs, the result of each step that no other step takes.
 
     Raises InputError if an output's step is missing or has two outputs; if a path is hidden, is used twice, or cannot be
     written by the pass; if a check names a missing output, or two checks limit one metric of an output.
@@ -243,10 +243,10 @@ class ProfileOutput:
 
 @dataclass(frozen=True)
 class Profile:
-    """A named recipe. A subclass may check its source and its outputs; it overrides public methods only.
+    """A named recipe. A subclass may check its source and its outputs; it overrides only public methods.
 
-    `name` and `package` are the entry point and its distribution: `profile_catalog.find` sets both. `modules` are the imports
-    that an export needs.
+    `name` and `package` are the entry point and its distribution, set by `profile_catalog.find`. `modules` are the modules
+    that an export imports.
     """
 
     document: Path
@@ -255,11 +255,11 @@ class Profile:
     modules: ClassVar[tuple[str, ...]] = ()
 
     def option_names(self) -> tuple[str, ...]:
-        """Return the names of the profile's own options; by default `checkpoint`, the weights for a source that is code."""
+        """Return the names of the profile's own options; by default, `checkpoint`: the weights for a source that is code."""
         return ("checkpoint",)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
-        """Return the recipe with a person's or a job file's options; the caller adds `suite` and the search."""
+        """Return the recipe with the options of a person or a job file; the caller adds `suite` and the search."""
         recipe = self.recipe()
         return recipe.model_copy(update={"options": {**recipe.options, **options}})
 
@@ -267,14 +267,14 @@ class Profile:
         """Raise InputError if the profile cannot use this source."""
 
     def check(self, output: ProfileOutput, subject: ExportSubject) -> None:
-        """Raise ConversionError, naming the file, if a graph breaks a promise of the profile."""
+        """Raise ConversionError, with the file's name, if a graph breaks a promise of the profile."""
 
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
-        """Return further keys of `manifest.Artifact` in JSON form, which override those read from the graph."""
+        """Return keys of `manifest.Artifact` in JSON form, in place of the keys that are read from the graph."""
         return {}
 
     def text(self) -> str:
-        """Return the document's text without the keys of a profile, as a start for a user's own recipe."""
+        """Return the recipe's text without the keys of a profile, as the start of a user's own recipe."""
         lines = self.document.read_text("utf-8").splitlines()
         return "\n".join(line for line in lines if line.partition(":")[0] not in PROFILE_KEYS)
 
@@ -300,11 +300,11 @@ class RecipeParts:
 
 @dataclass(frozen=True)
 class ExportPlan(RecipeParts):
-    """A checked export. `name` is the model's name; `outputs` are the outputs to publish, in order; relative paths of
-    the recipe begin at `directory`.
+    """A checked export. `name` is the model's name; `outputs` are the outputs to publish, in order; paths in the recipe are
+    relative to `directory`.
 
-    `evaluation` judges outputs on a suite. `search` records the search that led to this plan; `file_names` has the file
-    names of steps that this plan does not publish.
+    `evaluation` judges outputs on a suite. `search` is the record of the search that chose this plan; `file_names` has the
+    file names of steps whose results are not published.
     """
 
     recipe: RecipeFile
@@ -322,7 +322,7 @@ class ExportPlan(RecipeParts):
         return (*(source if self.source.lacks_tokenizer else ()), *evaluation)
 
     def key(self) -> dict[str, Any]:
-        """Return everything that affects the draft: plans with equal keys give equal drafts."""
+        """Return all that affects the draft: plans with equal keys give equal drafts."""
         search = self.recipe.search
         candidates = [] if search is None else search.candidates
         tried = [step for item in candidates if not isinstance(item, str) for step in item.steps]
@@ -349,7 +349,7 @@ class ExportPlan(RecipeParts):
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The task's options as recorded. Files in them are hashed once, so that all keys have equal digests."""
+        """The task's options as recorded, with digests of files. Each file is hashed once, so that all keys agree."""
         return self.task.record(self.source)
 
     def check_unchanged(self) -> None:
@@ -441,7 +441,7 @@ def read_parts(
     consent: Consent,
     label: str,
 ) -> RecipeParts:
-    """Find everything that a recipe names, without reading the source. Messages call the recipe `label`.
+    """Find all files that a recipe names, without reading the source. Messages call the recipe `label`.
 
     Raises InputError for a recipe that cannot be run, NotFoundError for a missing suite.
     """
@@ -497,6 +497,6 @@ def _data_digests(node: StepNode) -> dict[str, str]:
 
 
 def _packages(part: type) -> dict[str, str | None]:
-    """Map the third-party packages that define a class to their versions; empty for onnxreg's own classes."""
+    """Return the versions of the third-party packages that define a class; {} for onnxreg's own classes."""
     top = part.__module__.partition(".")[0]
     return {} if top == "onnxreg" else package_versions(sorted(distributions().get(top, ())))

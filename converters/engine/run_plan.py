@@ -1,4 +1,4 @@
-"""Runs a plan: loads the source, runs each step, measures its result while the next step runs, and makes the draft.
+"""Run a plan: load the source, run each step, measure its result while the next step runs, and make the draft.
 
 For the draft, each output is moved to its path, read back, checked and described.
 """
@@ -43,12 +43,12 @@ from onnxreg.schema.manifest.family import pipeline_of
 from onnxreg.schema.manifest.manifest import Recipe, Step
 
 SCRATCH_DIRECTORY, NOTE_FILE = ".steps", "made.json"
-"""The working directory inside the workspace, and the name of the cached file with a step's record."""
+"""The working directory in the workspace, and the name of the cached file with a step's record."""
 CRASHED = (
     "leave this output out, or make it by other passes; what the other steps made is kept for the next export"
 )
 TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "int4": 1e-1}
-"""The distance from the golden vectors allowed to another runtime, by precision: a share of the largest value."""
+"""The allowed distance of another runtime from golden vectors, by precision, as a share of the largest value."""
 OTHER_TOLERANCE = 5e-2
 
 
@@ -59,13 +59,13 @@ def execute(
     progress: Progress = SILENT,
     subject: ExportSubject | None = None,
 ) -> Draft:
-    """Run a plan into `workspace` and return the draft of a version. Steps with a result in `cache` are skipped.
+    """Run a plan in `workspace`, and return the draft of a version. Steps with a result in `cache` are skipped.
 
     Raises the errors of the task and the passes, and ConversionError if a graph does not load, gives NaN, differs from
     its parent, or is further from the source than a check allows. After an error the workspace is not valid.
 
     Args:
-        subject: the loaded source, which the caller keeps; if None, the source is loaded here.
+        subject: the loaded source, which stays loaded; if None, the source is loaded here.
     """
     scratch = workspace / SCRATCH_DIRECTORY
     (scratch / "steps").mkdir(parents=True)
@@ -92,8 +92,8 @@ def execute(
 def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
     """Load the source of a plan; create `directory`, and save the source's companion files in it.
 
-    Raises the errors of the task's `load`, InputError if the source was changed meanwhile, and ConversionError for NaN
-    or infinity in the source's outputs, because no graph can be compared with such outputs.
+    Raises the errors of the task's `load`; InputError if the source was changed meanwhile; ConversionError for NaN or
+    infinity in the source's outputs, because no graph can be compared with such outputs.
     """
     import numpy as np
 
@@ -110,7 +110,7 @@ def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
 
 
 class _Execution:
-    """One run of the steps in sequence; a second thread measures their results in the same order."""
+    """One run of the steps, one after the other; a second thread measures the results in the same order."""
 
     def __init__(
         self,
@@ -151,9 +151,9 @@ class _Execution:
         return self._results
 
     def _source_of(self, node: StepNode) -> Part:
-        """Return the part of the source that a step, or the first step before it, reads.
+        """Return the part of the source that a step (or its first ancestor) reads.
 
-        Raises InputError if the source does not have the part, or has several and no step names one.
+        Raises InputError if the source lacks the part, or has several parts of which no step names one.
         """
         line = node.lineage()
         part = next(filter(None, (one.step.params.get("part") for one in line)), "")
@@ -165,7 +165,7 @@ class _Execution:
         return self.subject.parts[part]
 
     def _make(self, node: StepNode) -> tuple[StepResult, Key | None]:
-        """Run a step; return its result and its cache key, which is None for a cached or skipped result."""
+        """Run a step, or take its result from the cache; return the result, and the key for storing it (None: do not)."""
         directory = self._directory / node.name
         ancestors = tuple(self._results[ancestor.name] for ancestor in node.lineage()[1:])
         parent, source = ancestors[0] if ancestors else None, self._source_of(node)
@@ -193,7 +193,7 @@ class _Execution:
         start = source.start if parent is None else parent.main
         if self._cache is not None and self._cache.find("steps", key, directory):
             note = canonical.decode((directory / NOTE_FILE).read_bytes(), NOTE_FILE)
-            step = note["step"] | {"name": node.name}  # an equal step may have had other names
+            step = note["step"] | {"name": node.name}  # the cached step may have another name
             if node.step.input is not None:
                 step["input"] = node.step.input
             return result(Step.from_json(step), note["files"], note["reproducible"]), None
@@ -223,8 +223,8 @@ class _Execution:
             (result.directory / NOTE_FILE).write_bytes(canonical.encode(note, NOTE_FILE))
             self._cache.keep("steps", key, result.directory, result.digests)
         if name in self._published and result.files:
-            _ = result.facts, result.runs.feeds and result.expected  # read here, while the next step runs
-        if name == self._last_start:  # every step that takes the source is made and measured: free its memory
+            _ = result.facts, result.runs.feeds and result.expected  # computed here, while the next step runs
+        if name == self._last_start:  # no step needs the source any more: free its memory
             self.subject = replace(self.subject, loaded=None)
             for part in self.subject.parts.values():
                 part.start = None
@@ -258,7 +258,7 @@ def _apply(
     if takes == "module":
         graph, step = run(node.make(), subject)
         return step, models.save(graph, target), True
-    if takes == "checkpoint":  # the tool makes the directory, and chooses the file names
+    if takes == "checkpoint":  # the tool creates the directory and names the files
         target.parent.rmdir()
         decoder, step = run(node.make(), Decoder(subject, target.parent))
         graphs_first = sorted(decoder.files, key=lambda name: not name.endswith(".onnx"))
@@ -275,11 +275,11 @@ def _apply(
         copy.write_bytes(model.SerializeToString(deterministic=True))
     else:
         link_or_copy(subject, copy)
-    for name in external:  # keeps the name that the graph has for it
+    for name in external:  # the graph refers to this name
         link_or_copy(subject.parent / name, target.parent / name)
     if takes == "original":
         return run(node.make(), subject)[1], (target.name, *external), True
-    files, step = run(node.make(), copy)  # a pass that writes beside its input
+    files, step = run(node.make(), copy)  # the pass writes beside its input
     for name in (copy.name, *external):
         (target.parent / name).unlink()
     return step, (files.path.name, files.config.name), files.reproducible
@@ -361,7 +361,7 @@ def _describe(
     paths: Mapping[str, list[str]],
     workspace: Path,
 ) -> tuple[DraftArtifact, Step | None]:
-    """Check an output; return the artifact, and the step that wrote golden vectors for it, if the recipe has one."""
+    """Check and describe an output; return the artifact, and the step of its golden vectors, if the recipe has one."""
     path, *sidecar_paths = paths[output.step]
     facts, line = result.facts, (result, *result.ancestors)
     steps = tuple(item.step for item in reversed(line))
@@ -394,7 +394,7 @@ def _describe(
 def _write_golden(
     output: RecipeOutput, result: StepResult, path: Path, entries: list[dict[str, Any]]
 ) -> Step | None:
-    """Write the golden vectors of a graph, with a tolerance of at least the graph's own distance from the source."""
+    """Write the golden vectors of a graph. The tolerance is at least the graph's own distance from the source."""
     tolerance = output.golden
     if tolerance is None:
         tolerance = TOLERANCES.get(result.facts.precision, OTHER_TOLERANCE)

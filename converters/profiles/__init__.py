@@ -1,1 +1,1 @@
-"""Recipes that come with onnxreg, and those of other packages (entry points): `profile_catalog`."""
+"""Recipes that come with onnxreg, and recipes of other packages (entry points): `profile_catalog`."""

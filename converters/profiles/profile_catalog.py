@@ -1,4 +1,4 @@
-"""Recipes of onnxreg: a task's recipe (`task_recipe`), and profiles by name, including those of other packages.
+"""The recipes of onnxreg: a task's recipe (`task_recipe`), and profiles by name, also of other packages.
 
 Other packages register profiles as entry points of the group `onnxreg.profiles`. The profile `android` turns a trained
 token classifier into the files that mobile kits load: docs/android.md.
@@ -47,7 +47,7 @@ class AndroidProfile(Profile):
         return tuple(AndroidOptions.model_fields)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
-        """Return the recipe with these options; a suite judges the INT8 file, with OpenMed's label names."""
+        """Return the recipe with these options. If a suite is given, the INT8 file is judged, with OpenMed's label names."""
         chosen = AndroidOptions.from_json(options, "an option of the profile android")
         if chosen.int8_embeddings and not chosen.int8:
             raise InputError("--int8-embeddings is of the INT8 file", "leave it out, or leave out --no-int8")
@@ -100,9 +100,9 @@ def task_recipe(
     int8_embeddings: bool = False,
     source: str | None = None,
 ) -> RecipeFile:
-    """Return the recipe of a task: full precision, and with `quantize` an INT8 graph (`<path without .onnx>_int8.onnx`).
+    """Return the recipe of a task: a graph in full precision at `path`; with `quantize`, also an INT8 graph (`*_int8.onnx`).
 
-    By default the opset is 14 and `max_seq_length` (in tokens) the task's own. `int8_embeddings` quantizes embedding tables
+    By default, the opset is 14 and `max_seq_length` (in tokens) the task's own. `int8_embeddings` quantizes embedding tables
     too. Raises InputError for an unknown task, a task that needs more options, an opset that PyTorch does not export to, and
     `int8_embeddings` without `quantize`.
     """
@@ -135,7 +135,7 @@ def task_recipe(
         small: dict[str, Any] = {"name": f"{member}_int8" if member else "int8"}
         small |= {"pass": kind.quantizer, "input": first["name"], **quantization}
         for step, mark in ((first, ""), (small, "_int8")) if member in kind.merged else ():
-            one, other = kind.merged[str(member)]  # the quantizer does not see the weights of a merged graph
+            one, other = kind.merged[str(member)]  # the quantizer skips weights in branches
             params = {"with_past": f"{other}{mark}", "part": member}
             step |= {"pass": "MergeDecoders", "input": f"{one}{mark}", "params": params}
         steps.append(first)

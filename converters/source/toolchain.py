@@ -14,29 +14,29 @@ from typing import Any, Generic, TypeVar
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, missing_extra, suggest, why
 
 OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
-"""Tools that some passes use: recorded only in recipes of these passes, but part of every cache key."""
+"""The tools of only some passes: recorded in recipes with these passes, but part of every cache key."""
 TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
 EXTRA = ("PIL", "onnx_ir", "onnxscript", "safetensors", *TOOLS)
-"""Modules that the extra `export` installs."""
+"""The modules that the extra `export` installs."""
 _CLASSES = {
     "x86_64": ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx"),
     "arm64": ("i8mm", "sve", "asimddp", "asimdhp", "asimd"),
 }
-"""For each processor family, the extensions that select ONNX Runtime's kernels, the widest first, by their names in Linux."""
+"""The extensions of each processor family that select ONNX Runtime's kernels, by their names in Linux, the widest first."""
 
 _NAMES = {"amd64": "x86_64", "aarch64": "arm64"}
 _CPUINFO = Path("/proc/cpuinfo")
 
 
 def require(*modules: str) -> None:
-    """Raise HostError for the first of these modules that is not installed, without importing any module."""
+    """Raise HostError for the first of these modules that is not installed. No module is imported."""
     for module in modules:
         if find_spec(module) is None:
             raise missing_extra(module, "export", "exporting a checkpoint")
 
 
 def refuse_missing(error: BaseException, purpose: str) -> BaseException:
-    """Raise HostError, naming the package, if a missing package caused a library's error; else return its first cause."""
+    """Raise HostError, with the package, if a missing package caused a library's error; else return the first cause."""
     cause = error
     while True:
         module = (getattr(cause, "name", None) or "").partition(".")[0]
@@ -52,9 +52,8 @@ def refuse_missing(error: BaseException, purpose: str) -> BaseException:
 
 @cache
 def tool_versions(more: tuple[str, ...] = ()) -> Mapping[str, str]:
-    """Return versions of the installed tools and `more`, without local parts such as `+cpu`; `isa` is the instruction set.
-
-    They are as at the first call: a process keeps the modules that it has imported.
+    """Return the versions of the installed tools and of `more`, without local parts such as `+cpu`; and as `isa` the
+    instruction set. They are read once, since a process keeps the modules that it has imported.
     """
     versions = package_versions((*TOOLS, *more))
     public = {name: release.partition("+")[0] for name, release in versions.items() if release}
@@ -62,12 +61,12 @@ def tool_versions(more: tuple[str, ...] = ()) -> Mapping[str, str]:
 
 
 def tools() -> Mapping[str, str]:
-    """Return versions for a cache key: also of the tools in `OTHERS`, and of this package, which recipes do not record."""
+    """Return the versions for a cache key: of all tools, also `OTHERS`, and of onnxreg, which recipes do not record."""
     return tool_versions((*OTHERS, "onnxreg"))
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str | None]:
-    """The versions of installed packages by name; None for a package that is not installed."""
+    """Return the versions of packages by name; None for a package that is not installed."""
     versions: dict[str, str | None] = dict.fromkeys(names)
     for name in versions:
         with suppress(PackageNotFoundError):
@@ -77,12 +76,12 @@ def package_versions(names: Iterable[str]) -> dict[str, str | None]:
 
 @cache
 def distributions() -> Mapping[str, list[str]]:
-    """Map each installed top-level module to its distributions, as they were at the first call."""
+    """Return the distributions of each installed top-level module; they are read once."""
     return packages_distributions()
 
 
 def distribution_of(module: str) -> tuple[str, str] | None:
-    """The distribution of an installed module, and its version without a local part; `python` for the standard library."""
+    """Return the distribution of a module, and its version without a local part; `python` for the standard library."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return "python", platform.python_version()
@@ -93,12 +92,12 @@ def distribution_of(module: str) -> tuple[str, str] | None:
 
 
 def cpu_model() -> str:
-    """The name that the processor reports, else the processor's family."""
+    """Return the name that the processor reports, else its family."""
     return _cpu_value(_CPUINFO, "model name", "Model") or platform.processor() or platform.machine()
 
 
 def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
-    """The processor family with the widest vector extension, such as `x86_64+avx512_vnni`; only the family if none is known."""
+    """Return the processor family with its widest known vector extension, such as `x86_64+avx512_vnni`."""
     machine, flags = platform.machine().lower(), _cpu_value(cpuinfo, "flags", "Features").split()
     family = _NAMES.get(machine, machine)
     best = next((name for name in _CLASSES.get(family, ()) if name in flags), None)
@@ -106,7 +105,7 @@ def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
 
 
 def _cpu_value(cpuinfo: Path, *keys: str) -> str:
-    """Return the first value in `/proc/cpuinfo` whose key begins with one of `keys`; empty without such a key."""
+    """Return the first value in `/proc/cpuinfo` whose key begins with one of `keys`; "" without such a key."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -116,7 +115,7 @@ def _cpu_value(cpuinfo: Path, *keys: str) -> str:
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Bytes available without swapping, limited by the control group; None if both are unknown."""
+    """Return the bytes of memory that are free without swapping, at most the control group's; None if unknown."""
     sizes: list[int] = []
     with suppress(OSError, ValueError):
         lines = (root / "proc/meminfo").read_text("ascii").splitlines()
@@ -129,7 +128,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def require_memory(size: int | None, work: str) -> None:
-    """Raise HostError if `work` takes more bytes of memory than are free. An unknown size is accepted."""
+    """Raise HostError if `work` needs more memory (`size` in bytes) than is free. An unknown size is accepted."""
     free = free_memory()
     if size is not None and free is not None and size > free:
         raise HostError(
@@ -143,9 +142,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PlugIns(Generic[T]):
-    """The plug-ins of one kind: `built_in` are onnxreg's; other packages declare theirs as entry points of `group`.
+    """The plug-ins of one kind: `built_in` are onnxreg's; other packages declare plug-ins as entry points of `group`.
 
-    `noun` is the kind with an article: `a pass`. `accept` turns a loaded entry point into a plug-in, or None for a wrong object.
+    `noun` is the kind with an article: `a pass`. `accept` makes a plug-in of a loaded entry point; None if it is not one.
     """
 
     group: str
@@ -154,7 +153,7 @@ class PlugIns(Generic[T]):
     accept: Callable[[EntryPoint, Any], T | None]
 
     def names(self) -> list[str]:
-        """Return all names: of built-in plug-ins, then of other packages' plug-ins, sorted. No plug-in is imported."""
+        """Return the names of the built-in plug-ins, then of other packages' plug-ins, sorted. No plug-in is imported."""
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:
