@@ -82,6 +82,7 @@ class OnnxIODataTypeConverter(GraphPass):
     """
 
     id = "OnnxIODataTypeConverter"
+    version = 2
 
     class Params(PassParams):
         name_pattern: str = "logits"
@@ -123,26 +124,28 @@ class OnnxIODataTypeConverter(GraphPass):
         return {**super().observe(subject), "matching": self._matching(subject)}
 
     def apply(self, subject: Any) -> Any:
-        import onnx
+        import onnx_ir as ir
 
         matching, source, target = self._matching(subject), self.params.source_dtype, self.params.target_dtype
         self.found["converted"] = matching
-        computed = {name for node in subject.graph.node for name in node.output}
-        outputs = [value for value in subject.graph.output if value.name in matching]
-        if stored := [value.name for value in outputs if value.name not in computed]:
-            raise ConversionError(
-                f"the output {stored[0]} is an input or a weight itself, and has one type only"
-            )
-        inputs = [value for value in subject.graph.input if value.name in matching]
-        fresh = models.fresh_names(subject)
-        for value, is_output in (*((one, False) for one in inputs), *((one, True) for one in outputs)):
-            inside = fresh(f"{value.name}_as_{ELEMENTS[source].name}")
-            models.rename_values(subject, {value.name: inside})
-            value.type.tensor_type.elem_type = target
-            origin, result = (inside, value.name) if is_output else (value.name, inside)
-            name, to = f"Cast_{origin}_to_{result}", target if is_output else source
-            cast = onnx.helper.make_node("Cast", [origin], [result], name, to=to)
-            subject.graph.node.insert(len(subject.graph.node) if is_output else 0, cast)
+        with models.edited(subject) as view:
+            fresh, body = models.fresh_names(view), view.graph
+            outputs = [value for value in body.outputs if value.name in matching]
+            if stored := [value.name for value in outputs if value.producer() is None]:
+                raise ConversionError(
+                    f"the output {stored[0]} is an input or a weight itself, and has one type only"
+                )
+            for value in (*(one for one in body.inputs if one.name in matching), *outputs):
+                public, is_output = value.name, value.producer() is not None
+                other = ir.Value(name=fresh(f"{public}_as_{ELEMENTS[source].name}"), shape=value.shape)
+                if is_output:
+                    value.name, other.name = other.name, public
+                    body.outputs[body.outputs.index(value)] = other
+                else:
+                    value.replace_all_uses_with(other, replace_graph_outputs=True)
+                name, to = f"Cast_{value.name}_to_{other.name}", target if is_output else source
+                body.append(ir.node("Cast", [value], {"to": to}, outputs=[other], name=name))
+                (other if is_output else value).dtype = ir.DataType(target)
         return subject
 
     def types_after(self, before: Facts) -> dict[str, int]:

@@ -7,7 +7,7 @@ else a file and its weights in `<file>.data` beside it, in order and aligned, so
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain, count
@@ -283,17 +283,6 @@ def drop_unread_weights(model: Any) -> None:
             unseen.discard(tensor.name)
         for index in reversed(dropped):
             del body.initializer[index]
-
-
-def rename_values(model: Any, names: Mapping[str, str]) -> None:
-    """Rename values of the main graph wherever nodes make or read them, including subgraphs."""
-    for body in within(model.graph):
-        for values in (values for node in body.node for values in (node.input, node.output)):
-            for index, name in enumerate(values):
-                if name in names:
-                    values[index] = names[name]
-        for value in body.output if body is not model.graph else ():
-            value.name = names.get(value.name, value.name)
 
 
 def name_nodes(model: Any) -> None:
