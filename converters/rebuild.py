@@ -1,6 +1,6 @@
-"""Runs a version's recorded recipe again, from the recorded source only.
+"""Run a version's recorded recipe again, from the recorded source only.
 
-A manifest holds no paths: it records the files that the recipe needs by digest, and the user names the files again.
+A manifest has no paths: it records the files that the recipe needs by digest, and the user gives their paths again.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -30,17 +30,17 @@ from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Code, Manifest, Source
 
 RECIPE, SUITE = "recipe", "the evaluation suite"
-"""The profile recorded for a recipe without a profile, and the name of the suite's file in messages."""
+"""The profile that is recorded for a recipe without a profile, and the name of the suite in messages."""
 
 
 @dataclass(frozen=True)
 class Materials:
     """The inputs of a rebuild: source (None: as recorded), suite, data files, and consent to run code as in `plan_export`.
 
-    For a family, the source is the family document, or a directory that has it as `family.yaml`. For a module made by a
+    For a family, the source is the family document, or a directory with the file `family.yaml`. For a module made by a
     function, the source is the directory with the code, or the function. `data` has the path of each file that the recipe
-    records by digest; its key is the name of the step that reads the file, or `options.<key>` for an option of the task.
-    `stored` returns the path of a stored file by digest.
+    records by digest, by the name of the step that reads the file, or `options.KEY` for an option of the task. `stored`
+    returns the path of a stored file by digest.
     """
 
     source: str | None = None
@@ -105,7 +105,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
 
 
 def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Map the name that users give each file of a recipe (JSON form) to the place of the file: an object and its key."""
+    """Find the digests of files in a recipe (JSON form): by the file's name for users, the object and the key in it."""
     options, evaluation = recipe.get("options", {}), recipe.get("evaluation")
     keys = [key for key in task_catalog.find(recipe["task"]).paths if options.get(key) is not None]
     steps = {step["name"]: (step, "data") for step in recipe["steps"] if "data" in step}
@@ -114,7 +114,7 @@ def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 def _fill_in(recorded: Any, digests: Mapping[str, Digest], materials: Materials, label: str) -> None:
-    """Replace the digests in a recipe by paths; files of options are also searched for in a source directory."""
+    """Replace the digests of files in a recipe by paths. Files of options are also searched for in a source directory."""
     files = {**materials.data, **({} if materials.suite is None else {SUITE: materials.suite})}
     if unused := sorted(files.keys() - digests.keys()):
         hint = f"it has {', '.join(digests) or 'no files'}"
@@ -134,7 +134,7 @@ def _fill_in(recorded: Any, digests: Mapping[str, Digest], materials: Materials,
 
 
 def _recorded_source(recorded: Source, label: str) -> str:
-    """Return the recorded hub id with its revision. Raises InputError if the record has none."""
+    """Return the recorded hub id with its revision. Raises InputError if the source was not from a hub."""
     if recorded.revision is None:
         raise InputError(f"{label} was made from a directory or file", "name it: --source PATH")
     name = f"{recorded.id}@{recorded.revision}"

@@ -5,8 +5,8 @@
 | `blobs/DIGEST` | a file: its SHA-256 if the file is in LFS, else its git object id |
 | `snapshots/COMMIT/PATH` | the same file, as a hard link if possible |
 
-Each commit, digest and path from an endpoint is checked before it becomes part of a local path. A file gets its
-name only if its bytes have that digest. The cache of huggingface_hub is not used: it names files by the header `ETag`.
+Each commit, digest and path from an endpoint is checked before it becomes part of a local path. A file gets its name only
+if its bytes have the digest. The cache of huggingface_hub is not used, since it names files by the header `ETag`.
 """
 
 import hashlib
@@ -86,7 +86,7 @@ def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Ite
 
 @contextmanager
 def _translated(name: str, revision: str | None) -> Iterator[None]:
-    """Translate errors of huggingface_hub to errors of onnxreg."""
+    """A context that translates errors of huggingface_hub to errors of onnxreg."""
     import httpx2
     from huggingface_hub import errors
 
@@ -125,7 +125,7 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
 
 
 def _list(name: str, revision: str | None) -> tuple[str, dict[str, tuple[str, int]]]:
-    """Return the commit of a revision, and digest and size by path. RemoteError if one is malformed, or for too many files."""
+    """Return the commit of a revision, and digest and size of its files by path. RemoteError if malformed or too many."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.hf_api import RepoFile
 
@@ -144,13 +144,13 @@ def _list(name: str, revision: str | None) -> tuple[str, dict[str, tuple[str, in
             digest, size = files[entry.path] = stored
             if not _DIGEST.fullmatch(digest) or not isinstance(size, int):
                 raise malformed(f"a file with the digest {digest[:80]!r}")
-        if count >= MAX_FILES:  # also of a page that names itself as the next one
+        if count >= MAX_FILES:  # a page may name itself as the next page
             raise malformed(f"more than {MAX_FILES:,} files")
     return commit, files
 
 
 def _has_digest(file: Path, digest: str) -> bool:
-    """Return True if a file exists and has this SHA-256 or git object id."""
+    """True if a file exists and has this SHA-256 or git object id."""
     if not file.is_file():
         return False
     if len(digest) == SHA256_DIGITS:
@@ -161,7 +161,7 @@ def _has_digest(file: Path, digest: str) -> bool:
 
 
 class _Bounded(io.BufferedWriter):
-    """A file that refuses to grow beyond `limit` bytes."""
+    """A file for writing that raises an error beyond `limit` bytes."""
 
     limit = 0
 
@@ -172,7 +172,7 @@ class _Bounded(io.BufferedWriter):
 
 
 def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
-    """Begin or continue the download of a file, then store the file at `blob`. IntegrityError if its digest differs."""
+    """Begin or continue the download of a file, and move it to `blob`. IntegrityError if its digest differs."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ GENERATION_CONFIG = "generation_config.json"
 GENAI_CONFIG = "genai_config.json"
 """The settings of onnxruntime-genai, in the folder of a graph."""
 WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
-"""For each file of weights (or its index), the pattern that matches all its shards; the first file that exists counts."""
+"""The pattern for all shards of each file of weights. Of the files, the first that exists (itself or its index) is used."""
 # fmt: off
 TOKENIZER = (
     "added_tokens.json", "chat_template.jinja", "merges.txt", "sentencepiece.bpe.model", "special_tokens_map.json",
@@ -35,7 +35,7 @@ TOKENIZER = (
 )
 # fmt: on
 PROCESSOR = ("preprocessor_config.json", "processor_config.json")
-"""The settings of a processor of images or sounds, and the settings of a processor of several modalities."""
+"""The settings of a processor of images or sounds, and of a processor of several kinds of inputs."""
 _ROLES = {
     **dict.fromkeys((name for name in TOKENIZER if name != "chat_template.jinja"), "tokenizer"),
     CONFIG: "config",
@@ -59,7 +59,7 @@ class Location:
 
 
 def hub_id(source: str) -> str | None:
-    """Return the hub id in a source, without revision; None for a directory. InputError for a model file, else NotFoundError."""
+    """Return the hub id of a source, without revision; None for a directory. InputError for a file, else NotFoundError."""
     if Path(source).is_dir():
         return None
     if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
@@ -72,12 +72,12 @@ def hub_id(source: str) -> str | None:
 
 
 def matching(patterns: Sequence[str]) -> Callable[[Iterable[str]], list[str]]:
-    """Return a function that selects the paths that match any pattern; `*` matches slashes too."""
+    """Return a function that selects the paths that match a pattern; `*` also matches slashes."""
     return lambda paths: [path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
 
 
 def check_inside(directory: Path, file: Path) -> None:
-    """Raise InputError if a file is a link out of the directory. A link to the blobs of a huggingface_hub cache is accepted."""
+    """Raise InputError if a file is a link out of the directory, except to the blobs of huggingface_hub's cache."""
     real, root = file.resolve(), directory.resolve()
     snapshots = (folder for folder in (root, *root.parents) if folder.parent.name == "snapshots")
     is_blob = any(real.parent == snapshot.parent.parent / "blobs" for snapshot in snapshots)
@@ -87,7 +87,7 @@ def check_inside(directory: Path, file: Path) -> None:
 
 
 def weight_files(directory: Path) -> list[str]:
-    """List the weight files that loading reads: safetensors, else pickles. InputError for an absent shard or malformed index."""
+    """List the files of weights that are loaded: safetensors, else pickles. InputError for a missing shard or bad index."""
     for single in WEIGHTS:
         if (directory / single).is_file():
             return [single]
@@ -105,7 +105,7 @@ def weight_files(directory: Path) -> list[str]:
 
 
 def taking_part(directory: Path, code: bool) -> list[str]:
-    """List the files that shape an export, sorted: config, weights, tokenizer, processor, and Python files if code may run."""
+    """List the files that affect an export, sorted: config, weights, tokenizer, processor; `code`: also Python files."""
     names = {CONFIG, GENERATION_CONFIG, *weight_files(directory), *TOKENIZER, *PROCESSOR}
     if code:
         names |= {path.name for path in directory.iterdir() if path.suffix == ".py"}
@@ -126,7 +126,7 @@ def row_files(path: Path) -> list[Path]:
 
 
 def digest_files(directory: Path, names: Iterable[str]) -> Digest:
-    """Return the digest that `directory_digest` gives for these files of a directory."""
+    """Return the `directory_digest` of these files of a directory."""
     return directory_digest({name: digest_file(directory / name) for name in names})
 
 
@@ -139,9 +139,9 @@ def role_of(path: str) -> str:
 
 
 def digest_file(path: Path) -> Digest:
-    """Return the SHA-256 of a file. An earlier digest is used again if the file's state was settled then and is the same now.
+    """Return the SHA-256 of a file, from memory if the file was hashed before and its state (size, times) has not changed.
 
-    A change that another process makes through a memory map goes unnoticed. Raises InputError as `check_content` does.
+    A change by another process through a memory map goes unnoticed. Raises InputError as `check_content` does.
     """
     with path.open("rb") as file:
         before = FileState.of(os.fstat(file.fileno()))
@@ -157,7 +157,7 @@ def digest_file(path: Path) -> Digest:
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
-    """The metadata of a model card; empty if the card is absent or cannot be read."""
+    """Read the metadata of a model card; {} if the card is absent or cannot be read."""
     import yaml
 
     card = directory / CARD
@@ -172,7 +172,7 @@ def read_metadata(directory: Path) -> dict[str, Any]:
 
 
 def read_license(directory: Path) -> str | None:
-    """The licence in the metadata of the model card; None without one."""
+    """Read the licence in the metadata of the model card; None if it has none."""
     license_name = read_metadata(directory).get("license")
     return license_name if isinstance(license_name, str) else None
 
@@ -183,7 +183,7 @@ _ABSOLUTE = re.compile(
     r"|[A-Za-z]:[\\/][^\n]+|\\\\[^\\\n]+\\[^\n]+"
 )
 _PART = r"[^\s/\\\"'`<>|:;,()\[\]{}]+"
-"""One part of a path in running text."""
+"""The pattern of one part of a path in running text."""
 _BELOW = rf"(?:[\\/]{_PART})"
 _USUAL = (
     rf"/(?:home|Users|root|tmp|private|var|mnt|media|Volumes|opt|srv|scratch|workspace){_BELOW}+"
@@ -192,14 +192,14 @@ _USUAL = (
 _HOME = re.compile(r"(?:file://)?/(?:home|Users)/[^/]+/?|[A-Za-z]:[\\/]Users[\\/][^\\/]+[\\/]?")
 _IDENTITY = frozenset({"_name_or_path", "name_or_path", "source_model_id", "base_model"})
 _TOKENS = frozenset({"added_tokens_decoder", "id2label", "label2id"})
-"""Keys whose values are tokens or labels."""
+"""The keys whose values are tokens or labels, which are never scrubbed."""
 _VOCABULARY = frozenset(
     {"added_tokens.json", "id2label.json", "special_tokens_map.json", "tokenizer.json", "vocab.json"}
 )
 
 
 def is_absolute_path(text: str) -> bool:
-    """Return True if the whole text is a path on some machine: POSIX, Windows, UNC, `~` or a file URL."""
+    """True if the whole text is an absolute path: of POSIX, of Windows, UNC, from `~`, or a file URL."""
     return _ABSOLUTE.fullmatch(text) is not None
 
 
@@ -240,12 +240,12 @@ def _scrub_text(text: str, embedded: re.Pattern[str]) -> str:
 
 
 def _last(path: str) -> str:
-    """Return the last part of a path; `~` for a home directory, whose last part names a person."""
+    """Return the last part of a path; `~` for a home directory, whose last part is a person's name."""
     return "~" if _HOME.fullmatch(path) else re.split(r"[\\/]", path.rstrip("\\/"))[-1]
 
 
 def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
-    """Make the pattern of a path in running text. A directory with one part, such as `/work`, only matches with a part below."""
+    """Make the pattern of a path in running text. Of a directory with one part (`/work`), only paths below it match."""
     folders = [Path(os.path.expanduser("~")), Path.cwd(), Path(tempfile.gettempdir()), *directories]  # noqa: PTH111
     paths = {
         folder for given in folders for folder in (given.absolute(), given.resolve()) if len(folder.parts) > 1
@@ -263,8 +263,8 @@ def scrub_file(
     """Return the scrubbed bytes of a JSON file, template or operator config, and the list of changes; None without changes.
 
     Vocabularies and label maps stay unchanged, because their strings are tokens. The comments of an operator config are
-    removed, because they name the directory where the config was made. `drop` are top-level keys of JSON to leave out;
-    the file's own directory is added to `directories`.
+    removed, because they name the directory where it was made. `drop` lists top-level keys of JSON to leave out; the
+    file's own directory is added to `directories`.
     """
     changed: list[str] = []
     if path.suffix == ".json" and path.name not in _VOCABULARY:
@@ -294,14 +294,14 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def copy_scrubbed(source: Path, target: Path, name: str, *directories: Path) -> None:
-    """Copy a companion without the traces of a machine; see `scrub_file`."""
+    """Copy a companion file without the traces of a machine; see `scrub_file`."""
     scrubbed = scrub_file(source, name, directories=directories)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(scrubbed[0] if scrubbed else source.read_bytes())
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object beside a model; empty if there is no file. InputError for another value, or as in `read_json`."""
+    """Read a JSON object in a file beside a model; {} without the file. InputError for another value, or as `read_json`."""
     value = read_json(path) if path.is_file() else {}
     if not isinstance(value, dict):
         raise InputError(f"{path.parent.name}/{path.name} is not a JSON object", "save the model again")
