@@ -12,7 +12,6 @@ from huggingface_hub.utils import close_session
 from support.servers.hub import File, Hub, Repository, running
 
 from onnxreg.converters.importers.confine import fetch_repository
-from onnxreg.converters.source import location
 from onnxreg.converters.tasks.checkpoint import locate
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, RemoteError
 
@@ -121,7 +120,7 @@ def test_a_listing_is_bounded_also_if_it_begins_again_and_again(hub, monkeypatch
     for number in range(1100):
         hub.files(NAME)[f"folder{number}/x.bin"] = file(b"")
     assert locate(NAME).hub_id == NAME
-    monkeypatch.setattr(location, "MAX_FILES", 1000)
+    monkeypatch.setattr("onnxreg.converters.source.hub.MAX_FILES", 1000)
     with pytest.raises(RemoteError):
         locate(NAME)
     for number in range(1100):

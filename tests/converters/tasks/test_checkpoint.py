@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from support.tasks.checkpoints import load_checkpoint, task_of
 
-from onnxreg.converters.source import location
 from onnxreg.converters.source.source_files import hub_id
 from onnxreg.converters.tasks.checkpoint import load_tokenizer, locate
 from onnxreg.converters.tasks.heads import TOKENS
@@ -269,7 +268,7 @@ def test_a_hub_id_is_pinned_to_the_commit(checkpoint, monkeypatch, absent, optio
         calls.append((name, revision, set(choose(REPOSITORY - {*absent}))))
         return snapshot
 
-    monkeypatch.setattr(location, "fetch", fetch)
+    monkeypatch.setattr("onnxreg.converters.tasks.checkpoint.fetch", fetch)
     source = task_of(TOKENS).find("acme/Tagger@main").record("ignored")
     assert (source.id, source.revision) == ("acme/Tagger", "0123abcd")
     locate("acme/Tagger", **options)
