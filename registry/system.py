@@ -412,9 +412,9 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 def read_all(file: BinaryIO, name: str, limit: int) -> bytes:
     """Read a whole open file. Raise IntegrityError if the file has more than `limit` bytes."""
-    if (size := os.fstat(file.fileno()).st_size) > limit:
+    if os.fstat(file.fileno()).st_size > limit:
         raise IntegrityError(f"{name} is larger than {limit} bytes")
-    return file.read(size)
+    return file.read()  # a read with a size may return less
 
 
 def check_outfile(target: Path) -> None:

@@ -15,9 +15,10 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader, RawIOBase
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self
+from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from onnxreg.registry import system
 from onnxreg.registry.store import streams
@@ -272,7 +273,7 @@ class DirectoryStore(ObjectStore):
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         with host_errors(f"reading {key} of {self.url}"):
             try:
-                stream = self.open_file(key)
+                stream = cast(BinaryIO, BufferedReader(cast(RawIOBase, self.open_file(key))))
             except (FileNotFoundError, NotADirectoryError):
                 return None
         stream.seek(start)
