@@ -23,18 +23,18 @@ from onnxreg.schema.manifest.manifest import Step
 In = TypeVar("In")
 Out = TypeVar("Out")
 Takes = Literal["module", "graph", "file", "original", "checkpoint", "outputs"]
-"""The input of a pass: a `TorchModel`, an `onnx.ModelProto`, the path of a graph, a checkpoint, or outputs."""
+"""The kinds of inputs of passes: a `TorchModel`, an `onnx.ModelProto`, the path of a graph, a checkpoint, or outputs."""
 Facts = Mapping[str, Any]
 
 
 class PassParams(BaseModel):
-    """Parameters of a pass: immutable, without unknown keys. Lists, as in JSON documents, become tuples."""
+    """The parameters of a pass: immutable, without unknown keys. Lists become tuples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     @classmethod
     def read(cls, values: Mapping[str, Any], label: str) -> Self:
-        """Check values, which messages call `label`. Raises InputError, naming the first invalid value."""
+        """Make parameters of a JSON object. Raises InputError, about `label`, with the first invalid value."""
         try:
             return cls.model_validate_json(json.dumps(values, default=repr))
         except ValidationError as error:
@@ -44,7 +44,7 @@ class PassParams(BaseModel):
 class Pass(ABC, Generic[In, Out]):
     """One transformation with typed parameters.
 
-    `id` and `version` identify the output: a pass that gives other output for equal input needs a new version.
+    `id` and `version` identify the output: if a pass is changed so that its output changes, it needs a new version.
     """
 
     id: ClassVar[str]
@@ -53,18 +53,18 @@ class Pass(ABC, Generic[In, Out]):
 
     takes: ClassVar[Takes] = "graph"
     second: ClassVar[str | None] = None
-    """The parameter that names another step, whose graph the pass takes too: a GraphPass gets it as `beside`."""
+    """The parameter with the name of another step, whose graph the pass takes too: a GraphPass gets it as `beside`."""
     tools: ClassVar[tuple[str, ...]] = ()
-    """Packages that affect the pass's output, in addition to the packages of every recipe (`toolchain.TOOLS`)."""
+    """The packages that affect the pass's output, besides the packages of every recipe (`toolchain.TOOLS`)."""
 
     def __init__(self, **params: Any) -> None:
         self.params: Any = self.read(params)
         self.found: dict[str, Any] = {}
-        """Facts that only `apply` can find out; the record of the step has these too."""
+        """Facts that `apply` finds out; they are added to the record of the step."""
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> PassParams:
-        """Return the checked parameters. Raises InputError, naming the first invalid parameter."""
+        """Check the parameters. Raises InputError with the first invalid parameter."""
         return cls.Params.read(params, f"a parameter of pass {cls.id}")
 
     def requires(self, subject: In) -> None:
@@ -72,15 +72,15 @@ class Pass(ABC, Generic[In, Out]):
         return
 
     def observe(self, subject: In) -> Facts:
-        """Return the facts of the input that `ensures` needs. This is called before `apply`, which may consume the input."""
+        """Return the facts of the input that `ensures` needs. Called before `apply`, which may change the input."""
         return {}
 
     @abstractmethod
     def apply(self, subject: In) -> Out:
-        """Transform the input, which belongs to the pass and may be changed in place."""
+        """Transform the input, which may be changed in place."""
 
     def ensures(self, before: Facts, after: Out) -> dict[str, Any]:
-        """Read the result back from the output. Raises ConversionError if the output does not match the parameters."""
+        """Return facts for the record, read from the output. ConversionError if the output does not fit the parameters."""
         return {}
 
 
@@ -103,18 +103,18 @@ class GraphPass(Pass[Any, Any]):
 
     keeps_opset: ClassVar[bool] = True
     tolerance: ClassVar[float | None] = None
-    """Largest distance from the parent, as a share of an output's largest value; None if the pass rounds numbers."""
+    """The largest distance from the parent, as a share of an output's largest value; None if the pass rounds numbers."""
 
     def __init__(self, data: Sequence[Feed] | None = None, beside: Any = None, **params: Any) -> None:
         """Args:
-        data: inputs of the graph, one mapping of name to array for each run; a pass that measures uses them.
-        beside: the graph of the step that the parameter `second` names (`onnx.ModelProto`).
+        data: inputs of the graph, for passes that measure: for each run, the arrays by name.
+        beside: the second graph (`onnx.ModelProto`), from the step that the parameter `second` names.
         """
         super().__init__(**params)
         self.data, self.beside = data, beside
 
     def requires(self, subject: Any) -> None:
-        """Raise InputError, naming the pass, if `subject` is not a valid graph, a weight's size does not fit its shape, or the
+        """Raise InputError, with the pass, if `subject` is not a valid graph, a weight's size does not fit its shape, or the
         data do not fit the graph.
         """
         import onnx
@@ -142,7 +142,7 @@ class GraphPass(Pass[Any, Any]):
         }
 
     def types_after(self, before: Facts) -> dict[str, int]:
-        """Return the element types that inputs and outputs must have in the result, by name."""
+        """Return the element types that inputs and outputs must have after the pass, by name."""
         return dict(before["types"])
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class QuantizationPass(GraphPass):
     @property
     @abstractmethod
     def products(self) -> frozenset[str]:
-        """The operators whose weights are quantized."""
+        """The operators whose constant weights the pass quantizes."""
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
@@ -180,7 +180,7 @@ class QuantizationPass(GraphPass):
         return {**before, "weights": len(sizes), "quantized_bytes": sum(sizes)}
 
     def prepare(self, subject: Any) -> None:
-        """Change the graph before the pass lists the graph's weights. This base class changes nothing."""
+        """Change the graph before its weights are listed. This base class changes nothing."""
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         import onnx_ir as ir
@@ -198,7 +198,7 @@ class QuantizationPass(GraphPass):
         return models.factors(view, self.products, self.excluded)
 
     def note_stacks(self, view: Any) -> None:
-        """Record the names of stacks of matrices; no kernel takes scales per channel for these."""
+        """Record the names of weights that are stacks of matrices: no kernel takes scales for their channels."""
         matrices = models.factors(view, self.products & {"MatMul"}, self.excluded)
         names = sorted(value.name for value in matrices if models.rank_of(value) > 2)
         if names and self.params.per_channel:
@@ -206,7 +206,7 @@ class QuantizationPass(GraphPass):
 
 
 def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:
-    """Run one pass under its contract; return the output, and the recipe step that records the run.
+    """Run a pass with all checks of its contract; return the output, and the step of the recipe that records the run.
 
     Args:
         step: name of the step, unique in its recipe.
@@ -221,7 +221,7 @@ def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None)
 
 
 def record(step: str, pass_: Pass[In, Out], source: str | None, **outcome: Any) -> Step:
-    """Make the record of a pass: its `result` or, where the profile allows this, the missing dependency (`skipped`)."""
+    """Make the record of a pass: its `result` or, if the step is optional, the missing dependency (`skipped`)."""
     params = pass_.params.model_dump(mode="json")
     value = {"name": step, "pass": pass_.id, "version": pass_.version, "params": params, **outcome}
     return Step.from_json(value if source is None else {**value, "input": source})

@@ -20,15 +20,15 @@ from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 OLDEST, NEWEST, MAX_DYNAMO_OPSET = 7, 23, 26
-"""Lowest and highest opset of the TorchScript exporter; highest of the dynamo exporter that ONNX Runtime 1.31 loads."""
+"""The lowest and highest opset of the TorchScript exporter; the highest opset of dynamo that ONNX Runtime 1.31 loads."""
 TOLERANCE = 1e-3
-"""Largest distance from the module that `auto` accepts, as a share of an output's largest value."""
+"""The largest distance from the module that `auto` accepts, as a share of an output's largest value."""
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 CHANGE = 1e-5
-"""Distance between two runs on one input that rounding cannot explain, as a share of the largest value."""
+"""The least distance of two runs on one input that is not rounding, as a share of the largest value."""
 
 EXPORTERS = {False: "torchscript", True: "dynamo"}
-"""Names of the exporters; True is the exporter of `torch.export`."""
+"""The names of the exporters by `is_dynamo`; True: the exporter of `torch.export`."""
 
 _lock = threading.RLock()
 
@@ -37,9 +37,9 @@ _lock = threading.RLock()
 class TorchModel:
     """A torch module with example tensors for its keyword arguments, in the order of the graph's inputs.
 
-    `outputs` names the outputs. If the module's result has attributes or keys with these names, the outputs are
-    their values; else the result is a tensor or a tuple, whose first members get the names in order. `axes` has
-    the dynamic axes of inputs and outputs by name; by default each has `AXES`.
+    `outputs` are the names of the outputs: attributes or keys of the module's result, or new names for the result (a
+    tensor) or its first members (a tuple), in order. `axes` has the dynamic axes of each input and output, by its name; by
+    default `AXES`.
     """
 
     module: Any
@@ -52,7 +52,7 @@ class TorchModel:
 
 
 def traceable(subject: TorchModel) -> Any:
-    """Wrap the module in one that takes positional tensors and returns a tensor or a tuple: exporters keep this form."""
+    """Wrap the module: exporters keep the form of a module that takes positional tensors and returns a tensor or tuple."""
     import torch
 
     names, module = list(subject.inputs), subject.module
@@ -85,9 +85,9 @@ def _outputs_of(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
 
 @contextmanager
 def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
-    """Yield a function that runs the module on numpy arrays by input name, in evaluation mode and on one thread.
+    """A context with a function that runs the module on numpy arrays by input name, in evaluation mode, on one thread.
 
-    Arrays are converted to the types of the examples; floats come back as float32. The exit restores mode and thread count.
+    Arrays are converted to the types of the examples; floats are returned as float32. The end restores mode and threads.
     """
     import torch
 
@@ -112,8 +112,8 @@ def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[s
 def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Run the module on numpy arrays by input name, and return its outputs (`runner`).
 
-    The largest of several inputs is run first and last, to detect a module that a run changes: a BigBird that once ran
-    on a short input computes another attention ever after.
+    The largest of several inputs is run first and last, to detect a module that is changed by a run: after a short input, a
+    BigBird computes another attention for all inputs.
 
     Raises ConversionError if the module does not run on the inputs, or changes.
     """
@@ -294,7 +294,7 @@ class OnnxConversion(ModuleExport):
 
 
 def agreement(subject: TorchModel, exported: Any) -> float:
-    """Return the distance of a graph from its module on seeded samples: see `samples.relative_distance`."""
+    """Return the distance of a graph from its module on samples drawn with a seed: see `samples.relative_distance`."""
     feeds = samples.draw(exported)
     expected = run(subject, feeds)
     outputs = samples.all_outputs(exported, feeds, "the exported graph")
@@ -302,7 +302,7 @@ def agreement(subject: TorchModel, exported: Any) -> float:
 
 
 def _refuse_directories(exported: Any) -> None:
-    """Raise ConversionError if a graph names a directory of this machine; weights are not searched."""
+    """Raise ConversionError if a graph, besides its weights, contains the name of a directory of this machine."""
     import torch
 
     text = without_weights(exported).SerializeToString()
@@ -314,7 +314,7 @@ def _refuse_directories(exported: Any) -> None:
 
 
 class SortedSet(set[Any]):
-    """A set that iterates over texts in sorted order; Python's own order differs from process to process."""
+    """A set that iterates over texts in sorted order, because Python's order differs from process to process."""
 
     def __iter__(self) -> Iterator[Any]:
         items = list(super().__iter__())
@@ -322,13 +322,13 @@ class SortedSet(set[Any]):
 
 
 def first_size(value: Any) -> Any:
-    """Return the length of a value. Unlike `len`, this keeps the length of a tensor dynamic in a trace."""
+    """Return the length of a value; unlike with `len`, the length of a tensor stays dynamic in a trace."""
     return value.shape[0] if hasattr(value, "shape") else len(value)
 
 
 @contextmanager
 def traced_builtins(module: Any) -> Iterator[None]:
-    """Inside the block, replace `set` by `SortedSet` and `len` by `first_size` in a module's code, except in PyTorch's own.
+    """A context in which a module's code (but not PyTorch's) has `SortedSet` for `set`, and `first_size` for `len`.
 
     A trace numbers values in the order of calls, and models such as ModernBERT call a part once for each element of
     `set(config.layer_types)`: with Python's `set`, names in the graph depend on `PYTHONHASHSEED`. Set literals do not

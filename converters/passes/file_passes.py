@@ -25,7 +25,7 @@ from onnxreg.converters.runtime.sessions import quiet, session_options
 from onnxreg.schema.core.errors import ConversionError, HostError
 
 ALIGNMENT_BYTES = 16
-"""The end of the model is aligned to this, which is at least the alignment of every vector in the model."""
+"""The alignment of the model's end, which is at least the alignment of every vector in the model."""
 
 
 class OrtFiles(NamedTuple):
@@ -54,7 +54,7 @@ class OrtFormat(Pass[Path, OrtFiles]):
         enable_type_reduction: bool = True
 
     def requires(self, subject: Path) -> None:
-        """Raise HostError, naming the dependency only, if ONNX Runtime's conversion tools are missing."""
+        """Raise HostError if ONNX Runtime's conversion tools are missing; its message is the dependency alone."""
         for module in ("flatbuffers", "onnxruntime", "onnxruntime.tools.ort_format_model"):
             if find_spec(module) is None:
                 raise HostError(f"missing dependency: {module.partition('.')[0]}")
@@ -105,22 +105,22 @@ class OrtFormat(Pass[Path, OrtFiles]):
 
 
 def operator_config(path: Path, with_types: bool) -> str:
-    """Return ONNX Runtime's operator config of an ORT-format file, without comments, because these name the file."""
+    """Return ONNX Runtime's operator config of an ORT-format file, without the comments, which have the file's name."""
     with quiet():
         from onnxruntime.tools.ort_format_model import create_config_from_models
     with models.scratch() as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)  # it leaves the model's file open
+        warnings.simplefilter("ignore", ResourceWarning)  # the tool leaves the model's file open
         create_config_from_models([path], folder / "config", with_types)
         lines = (folder / "config").read_text("utf-8").splitlines(keepends=True)
     return "".join(line for line in lines if not line.startswith("#"))
 
 
 Table = tuple[tuple[str, tuple[tuple[str, tuple[tuple[int, int], ...]], ...]], ...]
-"""The arguments for each operator and type parameter, as pairs: 0 for an input or 1 for an output, and the position."""
+"""For each operator, the arguments of each type parameter, as pairs: 0 (an input) or 1 (an output), and the position."""
 
 
 def canonicalize(source: Path, target: Path) -> bool:
-    """Copy an ORT-format file to `target` with a sorted head; return True if both files parse to equal content."""
+    """Copy an ORT-format file to `target` with a sorted head. True if both files have equal content."""
     register_bindings()
     version, table, model, tail = _read_head(source)
     front = _write_head(version, table, model - tail, source.stat().st_size - tail)
@@ -160,7 +160,7 @@ def _all(table: Any, name: str) -> Sequence[Any]:
 
 
 def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -> bytes:
-    """Return the bytes before a model. The model has `tail_size` bytes, and its flatbuffer table is at `model_offset`.
+    """Make the bytes before a model, which has `tail_size` bytes, and its flatbuffer table at `model_offset`.
 
     Offsets in a flatbuffer are relative, so the head is built on a short substitute for the model. The sizes of both are
     congruent modulo the alignment, so the references to the model and every alignment are right.

@@ -22,12 +22,12 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, FLOAT16 = 1, 10
 LARGEST, SMALLEST = 65504.0, 5.96e-08
-"""Bounds of float16: the largest finite value, and the smallest value above 0."""
+"""The bounds of float16: the largest finite value, and the smallest value above 0."""
 SENTINEL = 1e30
-"""Values of at least this size mean infinity, as in attention masks: a converter may use its own bound instead."""
+"""The least size of a value that means infinity, as in attention masks: a converter may clip it to its own bound."""
 INTEGERS = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"})
 OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")
-"""Operators that Olive keeps in float32 by default: the first candidates of a search."""
+"""The operators that Olive keeps in float32 by default: the first candidates of a search."""
 MAX_TRIALS = 200
 
 
@@ -35,7 +35,7 @@ class HalfPass(GraphPass):
     """A pass that converts some float32 weights to float16."""
 
     def requires(self, subject: Any) -> None:
-        """Raise InputError for integer products, whose sums and scales exceed float16."""
+        """Raise InputError if the graph has integer products: their sums and scales exceed float16."""
         super().requires(subject)
         operators = {node.op_type for body in within(subject.graph) for node in body.node}
         if names := sorted(operators & INTEGERS):
@@ -164,7 +164,7 @@ class OrtMixedPrecision(HalfPass):
             return to_float16(model, None, forced.union(names), self.params.keep_io_types)
 
         def is_near(names: Iterable[str]) -> bool:
-            """Return True if the outputs are within `atol` with these nodes in float32; False after the last trial."""
+            """True if the outputs are within `atol` with these nodes in float32; False if no trial is left."""
             nonlocal is_over
             tried = frozenset(names)
             if tried not in distances:
@@ -204,7 +204,7 @@ class OrtMixedPrecision(HalfPass):
 
 
 def minimize(all_names: Sequence[str], holds: Callable[[list[str]], bool]) -> list[str]:
-    """Return a subset that satisfies `holds`, and from which no name can be left out; all names must satisfy `holds`."""
+    """Return a smallest set of names for which `holds` is true: no name can be left out. It must be true for all names."""
     names, parts = list(all_names), 2
     if names and holds([]):
         return []
@@ -232,7 +232,7 @@ def to_float16(
 ) -> Any:
     """Convert a model (`onnx.ModelProto`) without local functions to float16, in place.
 
-    These stay float32: `operators` (None: ONNX Runtime's own list), the nodes named in `nodes`, and, with `keep_io_types`,
+    Float32 stay: `operators` (None: ONNX Runtime's own list), the nodes with names in `nodes` and, with `keep_io_types`,
     inputs and outputs. The magnitudes of weights other than 0 are limited to the range from `smallest` to `largest`.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -251,7 +251,7 @@ def to_float16(
         )
     models.clear_value_info(half)
     for body in within(half.graph):
-        first: dict[str, int] = {}  # the converter adds an equal Cast for each reader
+        first: dict[str, int] = {}  # the converter has added an equal Cast for each reader
         indices = (
             index for index, node in enumerate(body.node) if first.setdefault(node.output[0], index) != index
         )
@@ -263,7 +263,7 @@ def to_float16(
 
 
 def crashing_transposes(model: Any) -> Iterator[str]:
-    """Yield the names of Transpose nodes before a MatMul by a stored matrix; nodes without a name get one, in place.
+    """Yield the names of Transpose nodes before a MatMul by a stored matrix. Nodes without a name get a name, in place.
 
     ONNX Runtime (1.31, x86-64) crashes when it loads such a graph with both nodes in float16.
     """
@@ -310,15 +310,15 @@ def _is_cast(node: Any, element: int) -> bool:
 
 
 def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
-    """Return the names of the nodes of the main graph that make or read a float32 value beyond float16's largest.
+    """Return the names of the main graph's nodes that make or read a float32 value beyond the range of float16.
 
-    If there are such values, nodes without a name get one, in place. On the CPU, ONNX Runtime computes most float16 operators
-    in float32 without rounding in between, so a run of the float16 graph would not show overflows on other processors.
+    If there are such values, nodes without a name get a name, in place. On the CPU, ONNX Runtime computes most float16
+    operators in float32 without rounding in between, so a run of the float16 graph would hide overflows on other processors.
     """
     import numpy as np
     from onnx.numpy_helper import to_array
 
-    # every float32 value is an output, and large float32 weights are inputs, which are not copied
+    # each float32 value becomes an output; large float32 weights become inputs, so that they are not copied
     computed = {name for node in subject.graph.node if node.op_type != "Constant" for name in node.output}
     others = {tensor.name for tensor in subject.graph.initializer if tensor.data_type != FLOAT}
     exposed = without_weights(subject, others)
@@ -342,7 +342,7 @@ def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
 
 
 def kinds_of(subject: Any) -> Mapping[str, list[str]]:
-    """Return the names of the nodes by operator, in the order of the graph, including subgraphs."""
+    """Return the names of the nodes, also in subgraphs, by operator, in the order of the graph."""
     names: dict[str, list[str]] = {}
     for body in within(subject.graph):
         for node in body.node:

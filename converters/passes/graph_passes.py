@@ -18,7 +18,7 @@ from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, public_
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 MIN_OPSET, MAX_OPSET = 7, 26
-"""Range of the opsets that ONNX Runtime 1.31 loads."""
+"""The lowest and the highest opset that ONNX Runtime 1.31 loads."""
 
 
 class OnnxOpVersionConversion(GraphPass):
@@ -58,7 +58,7 @@ class OnnxOpVersionConversion(GraphPass):
             replace_but_weights(subject, converted)
             check_light(without_weights(subject))
         except Exception as error:
-            # the converter's assertions begin with a place in its own source
+            # assertions of the converter begin with a place in its source
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rpartition("failed: ")[2]
             raise ConversionError(
                 f"the graph cannot be converted to opset {target}: {reason[:200]}"
@@ -212,7 +212,7 @@ class DynamicToFixedShape(GraphPass):
                         dim.dim_value = sizes[dim.dim_param]
         named = {value.name: _dims(value) for value in subject.graph.output}
         for dim in (dim for value in subject.graph.output for dim in value.type.tensor_type.shape.dim):
-            if dim.dim_param in sizes:  # PyTorch's exporter gives the name of an input's axis to others, too
+            if dim.dim_param in sizes:  # PyTorch's exporter may give other axes this name
                 dim.Clear()
         fixed = models.session(subject, "the fixed graph")
         inferred = {item.name: item.shape for item in fixed.get_outputs()}
@@ -296,7 +296,7 @@ class OrtTransformersOptimization(GraphPass):
             optimized = optimize_model(str(source), **self.params.model_dump()).model
         models.clear_value_info(optimized)
         if all(entry.domain != CONTRIB_DOMAIN for entry in optimized.opset_import):
-            optimized.opset_import.add(domain=CONTRIB_DOMAIN, version=1)  # as the optimizer's own `save` does
+            optimized.opset_import.add(domain=CONTRIB_DOMAIN, version=1)  # as the optimizer's `save` does
         models.drop_unused_imports(optimized)
         models.drop_unread_weights(optimized)
         operators = models.count_operators(optimized)

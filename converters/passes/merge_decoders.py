@@ -74,7 +74,7 @@ class MergeDecoders(GraphPass):
             choice.outputs, first.graph.outputs, results.items(), strict=True
         ):
             value.name, value.type = name, own.type
-            pairs = zip(shape, later.get(name, shape), strict=True)  # an axis with two names gets a third
+            pairs = zip(shape, later.get(name, shape), strict=True)  # two names: a new name
             value.shape = ir.Shape([a if a == b or isinstance(b, int) else f"present_{a}" for a, b in pairs])
         merged = ir.Graph(
             [*inputs.values(), switch],
@@ -128,7 +128,7 @@ def _make_unsigned(body: Any) -> None:
 
 
 def _branch(body: Any, prefix: str, inputs: Any, results: Iterable[str]) -> Any:
-    """Return the graph of a branch with the outputs `results`, which reads the inputs of the outer graph."""
+    """Make the graph of a branch with the outputs `results`. It reads the inputs of the outer graph."""
     import onnx_ir as ir
 
     own_outputs: dict[str, Any] = {value.name: value for value in body.outputs}
@@ -143,7 +143,7 @@ def _branch(body: Any, prefix: str, inputs: Any, results: Iterable[str]) -> Any:
     body.outputs.clear()
     for name in results:
         result = own_outputs.get(name)
-        if result is None or result.producer() is None:  # a branch cannot give what it did not make
+        if result is None or result.producer() is None:  # a branch must compute its outputs itself
             source = inputs.get(f"{PAST}{name.removeprefix(PRESENT)}" if result is None else name)
             if source is None:
                 raise ConversionError(f"MergeDecoders: only one of the two graphs gives {name}")

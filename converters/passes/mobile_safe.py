@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
-"""TensorProto element types without NaN: signed and unsigned integers of 8 to 64 bits."""
+"""The TensorProto element types without NaN: signed and unsigned integers of 8 to 64 bits."""
 SELECTABLE = frozenset({1, 2, 3, 6, 7, 10, 11, 12})
-"""TensorProto element types for which ONNX Runtime has Where on the CPU; for uint64 it has only Max and Min."""
+"""The TensorProto element types for which ONNX Runtime has Where on the CPU. For uint64, it has only Max and Min."""
 
 
 class MobileSafeRewrite(Pass[Any, Any]):
@@ -64,9 +64,9 @@ def _outputs(subject: Any) -> list[bytes]:
 
 
 def _rewrite(node: "ir.Node", body: "ir.Graph") -> None:
-    """Replace a node of a graph or function, if there is a rewrite for it; new names begin with the name of its output.
+    """Replace a node of a graph or function, if a rewrite exists. New names begin with the name of the node's output.
 
-    A node with an attribute that refers to a parameter of its function stays, because the parameter has no value here.
+    A node with an attribute that refers to an attribute of its function stays, because that has no value here.
     """
     import onnx_ir as ir
 
@@ -91,12 +91,12 @@ def const(tape: "ir.tape.Tape", values: int | Sequence[int]) -> "ir.Value":
 
 
 def has_no_nan(*values: "ir.Value") -> bool:
-    """Return True if every value is known to have an integer type."""
+    """True if all values are known to have integer types."""
     return all(value.dtype in INTEGERS for value in values)
 
 
 def less_or_equal(tape: "ir.tape.Tape", a: "ir.Value", b: "ir.Value") -> None:
-    """Rewrite `a <= b` to `not b < a`. If NaN may occur, to `a < b or a = b`: every comparison with NaN is false."""
+    """Rewrite `a <= b` to `not b < a`; if NaN may occur, to `a < b or a = b`, since every comparison with NaN is false."""
     if has_no_nan(a, b):
         tape.op("Not", [tape.op("Less", [b, a])])
     else:
@@ -169,4 +169,4 @@ REWRITES: dict[str, Callable[..., Any]] = {
     "Max": lambda tape, _, *inputs: extreme(tape, inputs, True),
     "Min": lambda tape, _, *inputs: extreme(tape, inputs, False),
 }
-"""The rewrite of each operator. They use that only NaN differs from itself, and all comparisons with NaN are false."""
+"""The rewrite of each operator. Rewrites use that only NaN differs from itself, and that comparisons with NaN are false."""

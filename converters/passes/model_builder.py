@@ -27,25 +27,25 @@ WEIGHTS = {"int4": "int4", "int8": "int8", "fp16": "float16", "fp32": "float32"}
 BITS = {"int4": 4, "int8": 8}
 BLOCK_OPERATORS = ("MatMulNBits", "GatherBlockQuantized")
 TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2, "int4": None, "int8": None}
-"""Largest distance of logits from the checkpoint's, as a share of the largest logit."""
+"""The largest distance of logits from the checkpoint's logits, by precision, as a share of the largest logit."""
 LIBRARY_BYTES, PARAMETER_BYTES = 5 * 10**8, 8
-"""Peak memory in bytes of a build to int4 from bfloat16: a constant for libraries, and bytes per parameter.
+"""The peak memory in bytes of a build to int4 from bfloat16: an amount for libraries, and an amount per parameter.
 
 Measured: 0.84 GB with 0.041 billion parameters, 3.0 GB with 0.317 billion, 10.5 GB with 1.236 billion.
 """
 _LOCAL = ("is_local", "local_files_only")
-"""Keys in a tokenizer's files that mark a tokenizer as loaded from a directory."""
+"""The keys in a tokenizer's files by which it was loaded from a directory, which are removed."""
 
 
 class Decoder(NamedTuple):
-    """A checkpoint directory of a causal language model, and the output directory, which does not exist yet."""
+    """The input of the pass: a checkpoint directory of a causal language model; the output directory, which must be new."""
 
     checkpoint: Path
     target: Path
 
 
 class Generator(NamedTuple):
-    """The output directory, and the names of the files in it."""
+    """The output of the pass: the directory, and the names of its files."""
 
     directory: Path
     files: tuple[str, ...]
@@ -145,7 +145,7 @@ class ModelBuilder(Pass[Decoder, Generator]):
             )
 
     def _blocks(self, path: Path) -> dict[str, int]:
-        """Return `block_size` and `accuracy_level` of quantized weights. ConversionError if they are not those requested."""
+        """Return `block_size` and `accuracy_level` of quantized weights. ConversionError if others were requested."""
         import onnx_ir as ir
 
         nodes = list(ir.from_proto(load_onnx(path)).graph.all_nodes())
@@ -190,7 +190,7 @@ def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
 
 
 def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[str, Any]:
-    """Compare the graph's logits with the checkpoint's logits on a few seeded tokens; return the distances."""
+    """Compare the graph's logits with the checkpoint's on a few tokens, drawn with a seed; return the distances."""
     import numpy as np
 
     path = directory / GRAPH
@@ -210,9 +210,9 @@ def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[
 
 
 def settings_of(path: Path) -> tuple[int, int]:
-    """Return the size of the vocabulary and the head size (numbers of a key or value of one head).
+    """Return the size of the vocabulary and the head size: how many numbers a head's key or value has.
 
-    Both are read from onnxruntime-genai's settings beside the graph. Raises ConversionError if the settings are missing.
+    Both are in onnxruntime-genai's settings beside the graph. Raises ConversionError if the settings are missing.
     """
     try:
         model = json.loads((path.parent / GENAI_CONFIG).read_text("utf-8"))["model"]
@@ -228,8 +228,8 @@ def step_inputs(
 
     Args:
         inputs: inputs of the session, with names and shapes.
-        head_size: numbers of a key or value of one head, if the graph does not state them.
-        state: further inputs by name, such as the keys and values of earlier tokens; without these the past is empty.
+        head_size: how many numbers a head's key or value has, if the graph does not state it.
+        state: further inputs by name, such as the keys and values of earlier tokens; without them, the past is empty.
     """
     import numpy as np
 
@@ -251,7 +251,7 @@ def step_inputs(
 
 
 def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """Make inputs from seeded tokens without a past; `path` is the graph, beside its settings, `inputs` the session's."""
+    """Make inputs of random tokens without a past. `path`: the graph, beside its settings; `inputs`: its session's."""
     import numpy as np
 
     generator, (words, head_size) = np.random.default_rng(0), settings_of(path)

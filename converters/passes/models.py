@@ -1,7 +1,7 @@
-"""ONNX models for passes: in memory and on disk whatever their size, and the small edits that several passes share.
+"""ONNX models for passes: load and save models of any size, and the small edits that several passes share.
 
-In memory a model is one `onnx.ModelProto` with every weight inside. On disk it is one file if protobuf can hold the weights,
-else a file and its weights in `<file>.data` beside it, in order and aligned, so that equal models give equal bytes.
+In memory, a model is one `onnx.ModelProto` with every weight inside. On disk, it is one file if protobuf can hold the
+weights; else a file, with the weights in `FILE.data` beside it, in order and aligned. Equal models give equal bytes.
 """
 
 import re
@@ -36,22 +36,22 @@ from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, why
 
 MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
-"""If all weights take more, they go into a separate file: protobuf's limit is 2**31 - 1 bytes, including the graph."""
+"""The most bytes of weights in the model's own file: protobuf's limit is 2**31 - 1 bytes, including the graph."""
 ALIGNMENT_BYTES = 4096
-"""Each tensor in a data file begins at a multiple of this, the size of a memory page."""
+"""The alignment of tensors in a data file: the size of a memory page."""
 FIRST_IR_WITH_CONSTANTS = 4
-"""In earlier IR versions each initializer must also be an input."""
+"""The first IR version in which an initializer need not be an input."""
 FLOATS = frozenset({1, 10})
-"""TensorProto element types of weights that can be quantized: float and float16."""
+"""The TensorProto element types of weights that can be quantized: float and float16."""
 SOURCE_KEYS = re.compile(r"namespace|pkg\..*")
-"""Metadata in which an exporter describes its source: PyTorch writes classes, lines of code, and paths of files."""
+"""The keys of metadata about an exporter's source: PyTorch writes classes, lines of code, and paths of files."""
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
 
 def load(path: Path) -> Any:
     """Read an ONNX file with its external data (`onnx.ModelProto`).
 
-    Initializers that are also inputs, as all are in IR version 3, become constants, since passes change weights.
+    Initializers that are also inputs (all of them in IR version 3) become constants, since passes change weights.
 
     Raises InputError if the file is not ONNX or is cut short, or if its external data is missing, too short or outside
     its folder.
@@ -81,7 +81,7 @@ def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[
     data = path.with_name(f"{path.name}.data")
     try:
         if weight_bytes(model) <= limit:
-            path.write_bytes(model.SerializeToString())  # without maps, there is one order of fields
+            path.write_bytes(model.SerializeToString())  # a message without maps has one encoding
             return (path.name,)
         path.write_bytes(_move_out(model, data).SerializeToString(deterministic=True))
         return path.name, data.name
@@ -92,7 +92,7 @@ def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[
 
 
 def _move_out(model: Any, data: Path) -> Any:
-    """Write the large initializers to `data`, and return the model with references in place of these."""
+    """Write the large initializers to the file `data`, and return the model with references to them."""
     import onnx
     import onnx_ir as ir
 
@@ -128,14 +128,14 @@ def session(model: Any, label: str = "the model") -> Any:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Yield a temporary directory for tools that need files, in the workspace that `scratch_in` sets, if any."""
+    """A context with a temporary directory for tools that need files, in the workspace of `scratch_in`, if set."""
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=_scratch.get()) as directory:
         yield Path(directory)
 
 
 @contextmanager
 def scratch_in(workspace: Path) -> Iterator[None]:
-    """Put scratch directories into `workspace` inside the block, to use its disk."""
+    """A context in which scratch directories are in `workspace`, on its disk."""
     token = _scratch.set(workspace)
     try:
         yield
@@ -144,9 +144,9 @@ def scratch_in(workspace: Path) -> Iterator[None]:
 
 
 def scrub_metadata(model: Any, *directories: Path) -> list[str]:
-    """Remove what an exporter wrote about its source, in place, and shorten absolute paths in other notes to the last part.
+    """Remove an exporter's metadata about its source, and shorten absolute paths in other metadata and doc strings, in place.
 
-    Return the keys of the metadata that changed, and `doc_string` for each doc string.
+    Return the keys of the changed metadata, and `doc_string` for each changed doc string.
     """
     keys, notes = list[str](), list[tuple[Any, str, str]]()
     for message in _described(model):
@@ -156,7 +156,7 @@ def scrub_metadata(model: Any, *directories: Path) -> list[str]:
                 keys.append(entries.pop(index).key)
         notes += [(entry, "value", entry.key) for entry in entries]
         notes += [(message, "doc_string", "doc_string")] if getattr(message, "doc_string", "") else []
-    values = (getattr(message, field) for message, field, _ in notes)  # bytes, if they are not UTF-8
+    values = (getattr(message, field) for message, field, _ in notes)  # it is bytes if it is not UTF-8
     read = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
     texts, places = scrub(read, "", *directories)
     for number in map(int, places):
@@ -185,10 +185,10 @@ def _described(model: Any) -> Iterator[Any]:
 
 @contextmanager
 def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
-    """Silence a library inside the block, and turn its errors into ConversionError with a message that begins with `failure`.
+    """A context in which a library prints nothing, and its errors become a ConversionError that begins with `failure`.
 
-    The message ends with the first cause: exporters wrap it in explanations of their own. Raises HostError if the library needs
-    a package that is not installed; `label` names the caller.
+    The message ends with the first cause, because exporters wrap it in other explanations. HostError, about `label`, if the
+    library needs a package that is not installed.
     """
     try:
         with quiet(), silent_runtime():
@@ -201,7 +201,7 @@ def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
 
 
 def is_standard(node: Any) -> bool:
-    """Return True if a node is of the default domain."""
+    """True if a node is in the default domain."""
     return node.domain in ("", "ai.onnx")
 
 
@@ -232,7 +232,7 @@ def default_opset(model: Any) -> int | None:
 
 
 def has_size(dim: Any) -> bool:
-    """Return True if an axis (`onnx.TensorShapeProto.Dimension`) is fixed; many tools write -1 for a dynamic axis."""
+    """True if an axis (`onnx.TensorShapeProto.Dimension`) is fixed. Many tools write -1 for a dynamic axis."""
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
@@ -246,7 +246,7 @@ def infer_types(model: Any) -> None:
 
 
 def clear_value_info(model: Any) -> None:
-    """Drop the types of intermediate values, which are stale in a rewritten graph."""
+    """Drop the types of intermediate values, which may be wrong in a rewritten graph."""
     for container in containers(model):
         del container.value_info[:]
 
@@ -296,9 +296,9 @@ def name_nodes(model: Any) -> None:
 
 @contextmanager
 def edited(model: Any) -> Iterator[Any]:
-    """Yield the graph as an `onnx_ir.Model`; after the block, sort its nodes and write it to `model`.
+    """A context with the graph as an `onnx_ir.Model`; at the end, its nodes are sorted, and it is written to `model`.
 
-    No weight of the main graph is copied. The result has no types of intermediate values. Weights keep their order, new
+    No weight of the main graph is copied. Types of intermediate values are dropped. Weights keep their order, and new
     weights follow; imported operator sets do not change.
     """
     import onnx_ir as ir
@@ -321,10 +321,10 @@ def edited(model: Any) -> Iterator[Any]:
 
 
 def factors(view: Any, operators: Collection[str], excluded: Collection[str] = ()) -> list[Any]:
-    """Return the floating-point initializers (`onnx_ir.Value`) of rank 2 or more that `operators` multiply by, each once.
+    """Return the floating-point initializers (`onnx_ir.Value`) of rank 2 or more that are factors of `operators`, each once.
 
-    Nodes named in `excluded` are skipped. Initializers that are read through Transpose or Identity, or in subgraphs, are
-    included; local functions are not searched. A product of two computed values has no initializer.
+    Nodes with names in `excluded` are skipped. Initializers that are read through Transpose or Identity, or in subgraphs,
+    are included; local functions are not searched.
     """
     weights: dict[Any, None] = {}
     for node in view.graph.all_nodes():
@@ -340,7 +340,7 @@ def factors(view: Any, operators: Collection[str], excluded: Collection[str] = (
 
 
 def rank_of(value: Any, elements: Collection[int] = FLOATS) -> int:
-    """Return the rank of a stored tensor of these element types; -1 for any other value, and for None."""
+    """Return the rank of a stored tensor with one of these element types; -1 for other values, and for None."""
     tensor = value.const_value if value is not None and value.is_initializer() else None
     return len(tensor.shape) if tensor is not None and tensor.dtype in elements else -1
 
@@ -358,7 +358,7 @@ def store(body: Any, name: str, array: Any) -> Any:
 
 @contextmanager
 def replaced(node: Any) -> Iterator[Callable[..., Any]]:
-    """Yield a function that adds a node and returns its value; after the block the added nodes replace `node`.
+    """A context with a function that adds a node and returns its value; at the end, the added nodes replace `node`.
 
     The function takes the operator, the inputs, the names of value and node, and attributes. The last value gets the name
     of the replaced value.
@@ -376,7 +376,7 @@ def replaced(node: Any) -> Iterator[Callable[..., Any]]:
 
 
 def fresh_names(view: Any) -> Callable[[str], str]:
-    """Return a function that makes a name for a new value: its argument, with a number if a value of the model has that name."""
+    """Return a function that makes a name for a new value: its argument, with a number if the model has this name."""
     taken = {value.name for body in view.graphs() for value in (*body.inputs, *body.initializers.values())}
     taken |= {value.name for node in view.graph.all_nodes() for value in node.outputs}
 
@@ -390,7 +390,7 @@ def fresh_names(view: Any) -> Callable[[str], str]:
 
 
 def drop_second_names(view: Any) -> None:
-    """Drop each Identity that only renames a stored tensor, and let its readers read the tensor itself, in place.
+    """Drop each Identity that only renames a stored tensor, so that its readers read the tensor itself, in place.
 
     PyTorch's exporter writes such nodes if a weight is used twice, as in the layers of ALBERT.
     """
@@ -402,7 +402,7 @@ def drop_second_names(view: Any) -> None:
 
 
 def fold_transposes(view: Any) -> None:
-    """Fold, in place, each Transpose of a MatMul's stored matrix: its output becomes a stored tensor of the same name."""
+    """Fold each Transpose of a MatMul's stored matrix, in place: its output becomes a stored tensor of the same name."""
     for node in [node for node in view.graph if node.op_type == "Transpose" and not node.domain]:
         matrix, across = node.inputs[0], node.outputs[0]
         is_factor = any(use.node.op_type == "MatMul" and use.idx == 1 for use in across.uses())
@@ -414,10 +414,10 @@ def fold_transposes(view: Any) -> None:
 
 
 def unfold_gemms(view: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
-    """Replace, in place, each Gemm with a stored matrix by MatMul and Add, if the Gemm is only a product and a sum.
+    """Replace each Gemm with a stored matrix by MatMul and Add, in place, if it has no factors besides 1.
 
-    Nodes named in `excluded` stay. With `only_shared`, a Gemm stays too if no other node reads its matrix. A transposed
-    matrix is transposed in place, or as a new tensor if other nodes read it.
+    Nodes with names in `excluded` stay; with `only_shared`, also each Gemm whose matrix no other node reads. A transposed
+    matrix is transposed in place; if other nodes read it, as a new tensor.
     """
     gemms = [node for node in view.graph.all_nodes() if node.op_type == "Gemm" and not node.domain]
     readers = {node.inputs[1]: len(node.inputs[1].uses()) for node in gemms if node.inputs[1]}

@@ -1,4 +1,4 @@
-"""The contract suite of graph passes, for onnxreg's own and for those of other packages.
+"""The contract suite of graph passes, for passes of onnxreg and of other packages.
 
     class TestMyPass(PassContract):
         def make(self):
@@ -114,7 +114,7 @@ def run_and_compare(
 
 
 def _wrap_output(subject: Any, operator: str, domain: str = "", **attributes: Any) -> None:
-    """Put a node with one input between the first output of the graph and the node that made it."""
+    """Put a node with one input between the graph's first output and the node that computes it."""
     import onnx
 
     name = subject.graph.output[0].name

@@ -22,22 +22,22 @@ from onnxreg.converters.passes.base import GraphPass, PassParams, QuantizationPa
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, INTEGERS = 1, frozenset({6, 7})
-"""TensorProto element types: float32; int32 and int64."""
+"""The TensorProto element types float32, and int32 and int64."""
 LIMIT, REDUCED_LIMIT = 127, 64
-"""The largest code, by default and with `reduce_range`."""
+"""The largest code of 8 bits: by default, and with `reduce_range`."""
 MIN_ROW_COSINE = 0.99
-"""Lowest cosine of a coded row with its original: below it a row is wrong, not only rounded."""
+"""The lowest cosine of a coded row with the original row; below it, the row is wrong, not only rounded."""
 DRAWN_ROWS, MAX_SHIFT = 16, 12
-"""The batch size of inputs drawn to find the largest activations, and the largest exponent of a scale (a power of two)."""
+"""The batch size of random inputs for finding the largest activations; the largest exponent of a scale (power of two)."""
 NORMALIZATIONS = frozenset(
     f"{kind}Normalization" for kind in ("Layer", "SimplifiedLayer", "RMS", "SkipLayer", "SkipSimplifiedLayer")
 )
-"""Normalizations that are one operator; others end with a Mul and an Add of stored vectors."""
+"""The normalizations that are one operator. Other normalizations end with a Mul and an Add of stored vectors."""
 SHARES = tuple(number / 64 for number in range(64, 7, -1))
-"""Ranges that calibration by squared error compares, as shares of an activation's whole range."""
+"""The ranges that calibration by squared error compares, as shares of an activation's whole range."""
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 MASK_SIZE = 1e3
-"""A constant of at least this size that reaches an operator of `MASKED` counts as a mask, whose exact size means nothing."""
+"""The least size of a constant that counts as a mask if it reaches an operator of `MASKED`: its exact size is irrelevant."""
 MASKED = frozenset(
     {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin"}
 )
@@ -46,9 +46,9 @@ _CARRYING = """
     ScatterND Slice Split Squeeze Sub Tile Transpose Trilu Unsqueeze Where
 """
 CARRYING = frozenset(_CARRYING.split())
-"""Operators whose result contains a mask's value, unchanged or with a score added."""
+"""The operators whose result contains a mask's value, unchanged or with a score added."""
 ARITHMETIC = CARRYING | {"Abs", "Ceil", "Clip", "Div", "Floor", "Log", "Max", "Min", "Pow", "Round", "Sqrt"}
-"""Operators that compute an index before a Cast to integers, such as the bucket of a relative position."""
+"""The operators that may compute an index before a Cast to integers, such as the bucket of a relative position."""
 
 
 class OnnxDynamicQuantization(QuantizationPass):
@@ -113,7 +113,7 @@ class OnnxDynamicQuantization(QuantizationPass):
                 if weight not in coded:
                     coded[weight] = self._store_codes(weight)
                 if value not in activations:
-                    base = f"{value.name}_input" if value in weights else value.name  # a weight elsewhere
+                    base = f"{value.name}_input" if value in weights else value.name  # also a weight
                     names = [f"{base}_{part}" for part in ("quantized", "scale", "zero_point")]
                     outputs = [ir.Value(name=name) for name in names]
                     label = f"{base}_QuantizeLinear"
@@ -133,7 +133,7 @@ class OnnxDynamicQuantization(QuantizationPass):
         return operators | {"MatMul"} if "Gemm" in operators else operators
 
     def _store_codes(self, value: Any) -> list[Any]:
-        """Store a weight's codes, zero points and scales; only a matrix gets a scale for each column."""
+        """Store the codes, zero points and scales of a weight. Only a matrix gets a scale for each column."""
         weight = value.const_value.numpy()
         axis = -1 if self.params.per_channel and weight.ndim == 2 else None
         limit = REDUCED_LIMIT if self.params.reduce_range else LIMIT
@@ -177,7 +177,7 @@ def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any,
 def _multiply_codes(
     node: Any, left: Any, left_scale: Any, left_zero: Any, right: Any, right_zero: Any, right_scale: Any
 ) -> None:
-    """Replace a MatMul or Conv by the integer product, the product with both scales, and a Conv's bias."""
+    """Replace a MatMul or Conv by the integer product, a product with both scales, and the sum with a Conv's bias."""
     import numpy as np
 
     output, name = node.outputs[0].name, f"{node.name}_quant" if node.name else ""
@@ -228,7 +228,7 @@ class OrtDynamicQuantization(GraphPass):
 def by_files(label: str, subject: Any, quantize: Callable[..., None]) -> Any:
     """Quantize a graph with a function of ONNX Runtime that takes two paths and `use_external_data_format`.
 
-    Nodes without a name get one; the runtime's notes are left out. Raises ConversionError, naming `label`, on failure.
+    Nodes without a name get a name; the runtime's metadata are dropped. Raises ConversionError, about `label`, on failure.
     """
     models.clear_value_info(subject)
     models.name_nodes(subject)
@@ -363,7 +363,7 @@ class EmbeddingQuantization(GraphPass):
 
 
 def find_tables(view: Any) -> list[Any]:
-    """Return the float32 matrices (`onnx_ir.Value`) of the main graph that only Gather along the first axis reads."""
+    """Return the float32 matrices (`onnx_ir.Value`) of the main graph that are only read by Gather along the first axis."""
 
     def reads_rows(node: Any, position: int) -> bool:
         is_gather = node.op_type == "Gather" and not node.domain and node.graph is view.graph
@@ -452,7 +452,7 @@ class OnnxStaticQuantization(QuantizationPass):
 
     def apply(self, subject: Any) -> Any:
         models.name_nodes(subject)
-        # ONNX Runtime (1.31) gives all readers of a matrix the channels of the first, transposed or not
+        # ONNX Runtime (1.31) quantizes a shared matrix along the axis of its first reader
         with models.edited(subject) as view:
             models.unfold_gemms(view, only_shared=True)
             if names := float_nodes(view):
@@ -472,7 +472,7 @@ class OnnxStaticQuantization(QuantizationPass):
 
         params, method, ranges = self.params, self.params.calibrate_method, None
         data = SimpleNamespace(get_next=partial(next, map(dict, self.data or ()), None))
-        # sorted: ONNX Runtime's own default is in hash order, and so is what it writes
+        # sorted, since ONNX Runtime's default, and so its output, is in hash order
         operators = sorted(params.op_types_to_quantize or {*QDQRegistry, *QLinearOpsRegistry})
         symmetric = [{"symmetric": params.weight_type == "QInt8"}]
         if method == "MSE":
@@ -537,7 +537,7 @@ def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool
 def float_nodes(view: Any) -> list[str]:
     """Return the names of the nodes whose values 8 bits cannot hold.
 
-    Such a node reads a mask (a Softmax or a similar operator), carries a mask to one that does, or computes an index.
+    Such a node applies a mask (a Softmax or a similar operator), carries a mask to such a node, or computes an index.
     """
     masks = {value for value in view.graph.initializers.values() if _is_mask(value.const_value)}
     for node in view.graph:
@@ -613,7 +613,7 @@ class SmoothQuant(GraphPass):
         return subject
 
     def _products(self, view: Any) -> dict[Any, list[Any]]:
-        """Return, for each normalized activation, the float32 matrices that multiply it and that no other node reads."""
+        """Return the float32 matrices by which each normalized activation is multiplied, if no other node reads them."""
 
         normalized, stretched, products = set[Any](), set[Any](), dict[Any, list[Any]]()
         for node in view.graph:

@@ -1,4 +1,4 @@
-"""Inputs for measuring a graph, drawn with a seed to fit its contract or read from files, and the comparison of outputs.
+"""Inputs for measuring a graph (drawn with a seed so that they fit it, or read from files), and comparisons of outputs.
 
 ONNX's checker accepts graphs that ONNX Runtime refuses, and converters write graphs that run but compute something else. So
 the outputs of a pass's result are compared with the outputs of its input.
@@ -22,19 +22,19 @@ Feed = Mapping[str, Any]
 """The inputs of one run: numpy arrays by name."""
 
 SIZES = ({"batch": 1}, {"batch": 2})
-"""Sizes of dynamic axes by name, for each drawn run; all other dynamic axes get `LENGTHS`."""
+"""The sizes of dynamic axes by name, for each drawn run. Other dynamic axes have the sizes `LENGTHS`."""
 LENGTHS = (8, 12)
 SEED = 0
 MIN_COSINE = 0.5
-"""Lowest cosine of an output with the parent's: below it the graph is wrong, not only rounded."""
+"""The lowest cosine of an output with the parent's output; below it, the graph is wrong, not only rounded."""
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
-"""Lowest cosine between the variations of an output and its parent's, and the relative distance that is always accepted."""
+"""The lowest cosine of an output's variation with its parent's variation; the relative distance that is always accepted."""
 ROUNDINGS = 8
-"""Allowed error in steps of a 16-bit type, because two kernels may round at different places."""
+"""The allowed error in steps of a 16-bit type, because two kernels may round at different places."""
 EIGHT_BITS = {2, 3}
-"""uint8 and int8, by `onnx.TensorProto.DataType`."""
+"""The numbers of uint8 and int8 in `onnx.TensorProto.DataType`."""
 STEPS = {10: 2.0**-10, 16: 2.0**-7}
-"""Distance from 1 to the next number in float16 and bfloat16, by `onnx.TensorProto.DataType`."""
+"""The distance from 1 to the next number in float16 and bfloat16, by the number in `onnx.TensorProto.DataType`."""
 
 
 def draw(
@@ -79,7 +79,7 @@ def draw(
 
 
 def index_bounds(model: Any) -> dict[str, int]:
-    """Return the rows of the smallest stored table that each integer input indexes, by input name."""
+    """Return the number of rows of the smallest stored table in which each integer input is an index, by input name."""
     rows = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if len(tensor.dims) >= 2}
     origin = {value.name: value.name for value in graph_inputs(model.graph)}
     bounds: dict[str, int] = {}
@@ -93,7 +93,7 @@ def index_bounds(model: Any) -> dict[str, int]:
 
 
 def taken_by(session: Any) -> Any:
-    """Return an `onnx.ModelProto` with only the inputs of a loaded graph (`onnxruntime.InferenceSession`), for `draw`.
+    """Make an `onnx.ModelProto` with only the inputs of a loaded graph (`onnxruntime.InferenceSession`), for `draw`.
 
     Raises InputError for an input that is not a tensor of numbers.
     """
@@ -110,9 +110,9 @@ def taken_by(session: Any) -> Any:
 
 
 def read(path: Path) -> tuple[Feed, ...]:
-    """Read the rows of a `.npz` file, or of all in a directory: arrays by input name, with rows along the first axis.
+    """Read the rows of a `.npz` file, or of all such files in a directory: arrays by input name, rows on the first axis.
 
-    Each row is one run of batch 1. Raises InputError if there are no rows.
+    Each row becomes a run of batch 1. Raises InputError if there are no rows.
     """
     rows: list[Feed] = []
     for arrays in map(read_rows, row_files(path)):
@@ -124,7 +124,7 @@ def read(path: Path) -> tuple[Feed, ...]:
 
 
 def check(feeds: Sequence[Feed], model: Any, label: str) -> None:
-    """Raise InputError, naming `label`, if there are no feeds, or their names differ from the graph's inputs."""
+    """Raise InputError, about `label`, if there are no feeds, or their names differ from the graph's inputs."""
     names = sorted(value.name for value in graph_inputs(model.graph))
     if not feeds:
         raise InputError(f"{label} needs sample inputs, and none were given")
@@ -136,16 +136,16 @@ def check(feeds: Sequence[Feed], model: Any, label: str) -> None:
 
 
 def digest(feeds: Sequence[Feed]) -> Digest:
-    """Return the digest of the arrays' names, types, shapes and values."""
+    """Return the digest of names, types, shapes and values of all arrays."""
     arrays = [(name, array) for feed in feeds for name, array in sorted(feed.items())]
     parts = (f"{name} {array.dtype} {array.shape}\n".encode() + array.tobytes() for name, array in arrays)
     return Digest.of(b"".join(parts))
 
 
 def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
-    """Run the graph once and return its outputs by name; inputs are converted to the graph's types.
+    """Run a graph once and return its outputs by name. Inputs are converted to the graph's types.
 
-    Raises ConversionError, naming `label`, if the run fails.
+    Raises ConversionError, about `label`, if the run fails.
     """
     import numpy as np
 
@@ -201,7 +201,7 @@ def compare(
 def relative_distance(
     expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str, floor: float = 0.0
 ) -> float:
-    """Return the largest difference of an output, as a share of its largest value (at least `floor`); errors as `compare`."""
+    """Return the largest difference of an output, as a share of its largest value (at least `floor`); raise as `compare`."""
     distances = compare(expected, got, label, is_bounded=False)
     scales = {name: max([floor, *(_largest(one[name]) for one in expected)]) or 1.0 for name in distances}
     return max((distances[name]["max_abs_diff"] / scales[name] for name in distances), default=0.0)
@@ -244,8 +244,8 @@ def _refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> N
 def tolerance_of(work: Any, subject: Any) -> float | None:
     """Return the largest allowed distance of a pass's result from `subject`, as a share of an output's largest value.
 
-    This is the pass's own `tolerance`, or more if weights have 16 bits. It is None if the pass has none, or merges graphs
-    with 8-bit weights: ONNX Runtime 1.31 has no exact kernel for a weight that two nodes share; some processors saturate.
+    This is the pass's own `tolerance`, or more if weights have 16 bits. It is None for a pass without tolerance, and for a
+    merge of graphs with 8-bit weights: ONNX Runtime 1.31 has no exact kernel for a shared weight on some processors.
     """
     stated: float | None = getattr(work, "tolerance", None)
     if stated is None:
@@ -259,7 +259,7 @@ def tolerance_of(work: Any, subject: Any) -> float | None:
 def _values(
     name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str
 ) -> tuple[Any, Any]:
-    """Return all values of one output on both sides as float64, without positions where the parent is infinite."""
+    """Return all expected and all actual values of an output as float64, except where the expected value is infinite."""
     import numpy as np
 
     if any(name not in arrays for arrays in got):
@@ -279,7 +279,7 @@ def _values(
 
 
 def cosines(left: Any, right: Any, otherwise: float = math.nan) -> Any:
-    """Return the cosine of each pair of rows, or `otherwise` if either is zero."""
+    """Return the cosine of each pair of rows; `otherwise` if a row is zero."""
     import numpy as np
 
     left, right = left.astype(np.float64), right.astype(np.float64)
@@ -303,5 +303,5 @@ def _unlike(finding: str, value: float, least: float) -> ConversionError:
 
 
 def _is_number(array: Any) -> bool:
-    """Return True for numeric arrays: not for texts, nor for the sequences and maps that some graphs give."""
+    """True for numeric arrays; False for texts, and for the sequences and maps that some graphs return."""
     return bool(getattr(array, "dtype", None) is not None and array.dtype.kind in "biufc")

@@ -1,7 +1,7 @@
 """`TransformersExport`: the only module that calls the exporters of transformers (`transformers.exporters`).
 
-The exporters are experimental: tests/converters/passes/test_transformers_export.py tests the part of their interface that is
-used, and pyproject.toml bounds the version. This module sets what they leave open: names, sizes, order of sets, metadata.
+The exporters are experimental: tests/converters/passes/test_transformers_export.py tests the used part of their interface,
+and pyproject.toml limits the version. This module sets names, sizes, the order of sets and metadata.
 """
 
 import io
@@ -71,7 +71,7 @@ class TransformersExport(ModuleExport):
                 result = self.model(*(tensors[plain] for plain in inputs))
                 return dict(zip(outputs, result if isinstance(result, tuple) else (result,), strict=True))
 
-        # names of Python's arguments have no dots
+        # argument names in Python have no dots
         inputs = {f"input_{number}": name for number, name in enumerate(subject.inputs)}
         outputs = {f"output_{number}": name for number, name in enumerate(subject.outputs)}
         shapes = {
@@ -85,7 +85,7 @@ class TransformersExport(ModuleExport):
             with (
                 models.tool(label, f"{label} refuses the model", OTHER_WAYS),
                 silent_transformers(),
-                redirect_stderr(printed),  # of a model that it refuses, `torch.export` prints the whole graph
+                redirect_stderr(printed),  # `torch.export` prints the whole graph of a model that it refuses
                 redirect_stdout(printed),
                 one_torch_thread(),
                 traced_builtins(subject.module),
@@ -102,7 +102,7 @@ class TransformersExport(ModuleExport):
         example = run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])[0]
         _name(exported.graph.input, subject, {name: tensor.shape for name, tensor in subject.inputs.items()})
         _name(exported.graph.output, subject, {name: array.shape for name, array in example.items()})
-        del exported.graph.value_info[:]  # sizes there are names too, such as "64"
+        del exported.graph.value_info[:]  # here, fixed sizes are names too, such as "64"
         models.clear_metadata(exported)
         return exported
 
