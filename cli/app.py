@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple, get_args
 
 import typer
@@ -328,7 +329,22 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
     see = f"see `{path} --help`"
     if context and context.parent and hasattr(context.command, "commands"):
         return f"{path} {'|'.join(context.command.commands)}; {see}"
+    if context and (way := _option_for(context, error.format_message())):
+        return f"{way}; {see}"
     if context and error.format_message().startswith(("Missing arg", "Got unexpected extra arg")):
         pieces = [piece for piece in context.command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
         return f"write {' '.join((path, *(piece.strip('{}') for piece in pieces)))}; {see}"
     return see
+
+
+def _option_for(context: Any, message: str) -> str:
+    """The option that a superfluous argument was meant for: a place is a remote, an output or the registry itself."""
+    extra = message.partition("unexpected extra argument(s) (")[2].rstrip(")")
+    options = {name for parameter in context.command.params for name in parameter.opts}
+    if not extra:
+        return ""
+    if not re.search(r"[/\\:]|^\.", extra):
+        return f"write reg {context.info_name} ... --text {quote(extra)}" if "--text" in options else ""
+    if named := [name for name in ("--remote", "--output") if name in options]:
+        return f"write {' or '.join(f'{name} {quote(extra)}' for name in named)}"
+    return f"the registry goes before the verb: reg --registry {quote(extra)} {context.info_name} ..."

@@ -18,7 +18,7 @@ from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.schema.core.canonical import Descriptor, Digest
-from onnxreg.schema.core.errors import InputError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import SILENT, Progress, parse_size
 from onnxreg.schema.delta.delta_format import Delta
@@ -62,6 +62,8 @@ def publish(
     from onnxreg.converters.request import run
     from onnxreg.registry.trust.signatures import attest_benchmark
 
+    if version is not None and isinstance(plan, ExportPlan):
+        _check_source(registry, plan, version)
     cache, limit = step_cache() if cached else None, cache_limit()
     key = plan.key() if cache is not None and not is_preview and isinstance(plan, ExportPlan) else None
     if cache is not None and key is not None and (earlier := cache.find_value(EXPORTS, key)):
@@ -81,6 +83,17 @@ def publish(
         if key is not None and not any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
             cache.remember(EXPORTS, key, str(release.digest))
     return release, tables
+
+
+def _check_source(registry: "Registry", plan: "ExportPlan", version: Version) -> None:
+    """Raise ConflictError if the version exists and has another source: the plan could only make another manifest."""
+    try:
+        source = registry.get(Ref(plan.name, str(version))).manifest.source
+    except NotFoundError:
+        return
+    if source is not None and source != plan.source.record(plan.name):
+        hint = "a version never changes: publish under another version, or leave --version away"
+        raise ConflictError(f"{plan.name}:{version} is already published, from another source", hint)
 
 
 def step_cache() -> "StepCache":

@@ -97,6 +97,8 @@ def check_name(text: str) -> str:
     """
     if not is_name(text):
         hint = "a name is NAME or ORG/NAME in lower case, such as acme/pii-small, without a version"
+        if text.startswith((".", "/", "~")) or "://" in text:
+            hint = "a directory or a URL goes to --remote, or for your own registry to --registry before the verb"
         raise InputError(f"not a model name: {text[:80]!r}", hint)
     return text
 

@@ -43,6 +43,11 @@ REFUSED = """
 2 | remote add origin | see `reg remote
 2 | resolve | see `reg resolve --help`
 2 | diff acme/pii:0.1.0 | write reg diff OLD NEW; see `reg diff --help`
+2 | show acme/pii ./share | --remote ./share
+2 | pull acme/pii origin ./dir | --output ./dir
+2 | serve ./home | reg --registry ./home serve
+2 | run acme/pii "two words" | --text 'two words'
+2 | verify ./home | --registry
 3 | diff acme/pii:0.1.0 0.2.0 | a version follows its model: NAME:0.2.0
 2 | --quiet tag tiny | write reg tag REF CHANNEL; see `reg tag --help`
 2 | tag tiny 1.0.0 | 1.0.0 is a version, not a channel

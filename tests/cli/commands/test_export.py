@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -265,7 +266,7 @@ def encoder(make_checkpoint: Callable[..., Path], tmp_path_factory: pytest.TempP
     return make_checkpoint("bert", "").rename(tmp_path_factory.mktemp("secret-folder") / "secret-checkpoint")
 
 
-def test_a_task_is_exported_published_and_rebuilt(reg, encoder):
+def test_a_task_is_exported_published_and_rebuilt(reg, encoder, tmp_path, monkeypatch):
     words = ("--registry", "r", "export", encoder, "--task", "pooling", "--quantize", "--name", "acme/x")
     words = (*words, "--opset", 17, "--max-seq-length", 16)
     done = reg(*words, "--json")
@@ -278,6 +279,11 @@ def test_a_task_is_exported_published_and_rebuilt(reg, encoder):
     assert manifest["recipe"]["parameters"]["got"]["pooling"] == {"mode": "mean", "normalize": False}
     assert reg("--registry", "r", "rebuild", "acme/x", "--source", encoder).status == 0
     assert reg(*words).out.startswith("nothing new: this is acme/x:0.1.0")
+    weights = shutil.copytree(encoder, tmp_path / "other") / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
+    monkeypatch.setattr(module, "run", None)  # the refusal comes before the work
+    done = reg(*words[:3], weights.parent, *words[4:], "--version", "0.1.0")
+    assert done.ended(5, "acme/x:0.1.0 is already published")
 
 
 @pytest.mark.more
