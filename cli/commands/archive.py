@@ -67,7 +67,7 @@ def archive_verify(
     """
     from onnxreg.cli.commands.health import fail, lines
     from onnxreg.registry.archive import open_archive
-    from onnxreg.registry.maintain.verification import verify as verify_registry
+    from onnxreg.registry.maintain import verify as verify_registry
     from onnxreg.registry.trust.known_heads import load_trust, read_trust_file
 
     archive = open_archive(file)

@@ -12,7 +12,7 @@ from onnxreg.schema.core.errors import GateError, HostError, InputError, Integri
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.maintain.verification import Damage, VerifyReport
+    from onnxreg.registry.maintain import Damage, VerifyReport
     from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 
 EXAMPLES = (
@@ -60,8 +60,7 @@ def verify(
             raise InputError("--signatures repairs nothing", "leave one of --signatures and --repair away")
         _list_signatures(session, store or registry.store, ref)
         return
-    from onnxreg.registry.maintain import repair as repairing
-    from onnxreg.registry.maintain.verification import verify as verify_registry
+    from onnxreg.registry import maintain
 
     repairs: Sequence[Damage] = ()
     target = None if ref is None else Ref.parse(ref)
@@ -69,10 +68,10 @@ def verify(
     with session.progress("verifying") as progress:
         if repair:
             has_copies = store is not None and source is None
-            copies = home if has_copies else repairing.good_copies(registry.remotes, source)
-            report, repairs = repairing.repair(registry_store, copies, registry.heads, target, progress, home)
+            copies = home if has_copies else maintain.good_copies(registry.remotes, source)
+            report, repairs = maintain.repair(registry_store, copies, registry.heads, target, progress, home)
         else:
-            report = verify_registry(registry_store, registry.heads, target, progress)
+            report = maintain.verify(registry_store, registry.heads, target, progress)
     repaired = {"repaired": [damage.to_json() for damage in repairs]} if repair else {}
     session.show({**report.to_json(), **repaired}, lines(report, registry_store, repairs))
     kinds = {damage.kind for damage in _known(report)}
@@ -215,7 +214,7 @@ def doctor(
     With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty if there is nothing to
     do. With --clear {registry, cleared}.
     """
-    from onnxreg.registry.maintain.verification import clear_leftovers, examine
+    from onnxreg.registry.maintain import clear_leftovers, examine
     from onnxreg.registry.remotes import open_url
 
     remotes = session.remotes()

@@ -14,7 +14,7 @@ import pytest
 from support.registries import memory
 
 from onnxreg.registry.log.commit import collect
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, LostRaceError, NotFoundError

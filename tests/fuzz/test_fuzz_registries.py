@@ -16,7 +16,7 @@ from support.fuzz.time_limit import bounded
 from support.sampling import sampled
 
 from onnxreg.registry.log.log import open_log
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.store.protocol import blob_path, index_path
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.schema.core.canonical import Digest

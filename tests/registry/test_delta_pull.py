@@ -19,7 +19,7 @@ from onnxreg.cli.services import DeltaReport, make_deltas
 from onnxreg.registry.log.commit import blob_keys, collect
 from onnxreg.registry.log.decisions import publish_deltas
 from onnxreg.registry.log.log import load, read_deltas
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.transfer.exchange import apply_delta
 from onnxreg.registry.transfer.mirror import mirror

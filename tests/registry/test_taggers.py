@@ -12,7 +12,7 @@ from support.registries.home import NAME, Home
 
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import read_lines
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.schema.core.errors import ConflictError, NotFoundError
 from onnxreg.schema.core.ref import Ref

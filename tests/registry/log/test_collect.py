@@ -12,7 +12,7 @@ from support.registries.home import Home
 from onnxreg.registry.log.commit import blob_keys, collect, commit, read_condemned
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log, load
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey, RegistryStore, TreeFile
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange

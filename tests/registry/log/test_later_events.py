@@ -13,7 +13,7 @@ from support.trust.tamper import canonical_json, digest_of
 from onnxreg.registry.archive import choose, create_archive, open_archive
 from onnxreg.registry.log.commit import commit, usage
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.canonical import Digest

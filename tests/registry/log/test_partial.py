@@ -12,7 +12,7 @@ from support.registries.parts import COMPANIONS, FULL, HALF, INT8, NAME, ONE, SI
 from onnxreg.registry.log.commit import blob_keys, commit, usage
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.log import Log, load
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.system import stamp

@@ -14,7 +14,7 @@ from onnxreg.registry.log.commit import blob_keys, collect, commit, load_own
 from onnxreg.registry.log.contents import EVERYTHING, Selection
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.store.protocol import RegistryStore
 from onnxreg.registry.system import stamp
 from onnxreg.registry.transfer.exchange import ExchangeRequest, TransferResult, exchange, missing_lines

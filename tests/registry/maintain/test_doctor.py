@@ -11,7 +11,7 @@ from support.registries import memory, owner
 from support.registries.home import Home
 
 from onnxreg.registry.log.commit import blob_keys, collect, survey, usage
-from onnxreg.registry.maintain.verification import MAX_LISTED_PATHS, Diagnosis, clear_leftovers, examine
+from onnxreg.registry.maintain import MAX_LISTED_PATHS, Diagnosis, clear_leftovers, examine
 from onnxreg.registry.remotes import remotes_file
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey, MemoryStore, RegistryStore

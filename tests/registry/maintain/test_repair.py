@@ -15,7 +15,7 @@ from support.registries import owner
 from support.registries.home import Home
 from support.sampling import sampled
 
-from onnxreg.registry.maintain.repair import RepairResult, repair
+from onnxreg.registry.maintain import RepairResult, repair
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey
 from onnxreg.registry.trust.known_heads import KnownHeads

@@ -26,7 +26,7 @@ from support.servers.hub import running
 from support.servers.static import serve
 
 from onnxreg.registry.log.commit import collect
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.remotes import Remotes, open_url
 from onnxreg.registry.search import catalog as catalog_module
 from onnxreg.registry.search import catalogs

@@ -18,7 +18,7 @@ from support.servers.hub import TOKEN
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import fsspec_store
 from onnxreg.registry.store.directory import DirectoryRegistry

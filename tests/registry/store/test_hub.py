@@ -20,7 +20,7 @@ from support.servers.hub import READER, TOKEN, Hub
 from onnxreg.registry import Registry
 from onnxreg.registry.log.commit import condemn, read_condemned
 from onnxreg.registry.log.log import load, read_blob
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.remotes import Remotes, open_url
 from onnxreg.registry.store import hub_client
 from onnxreg.registry.store.hub import HubRegistry, cell, open_hub

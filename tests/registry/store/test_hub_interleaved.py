@@ -18,7 +18,7 @@ import pytest
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.commit import collect
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.store import hub_client
 from onnxreg.registry.store.hub import HubPush, HubRegistry
 from onnxreg.registry.store.hub_client import CommitSnapshot, StaleParentError, token_of

@@ -20,7 +20,7 @@ from support.sampling import sampled
 from support.servers.hub import Hub
 
 from onnxreg.registry import Registry
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store.hub import described
 from onnxreg.schema.core.errors import InputError, IntegrityError, RemoteError

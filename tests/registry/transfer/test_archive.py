@@ -24,7 +24,7 @@ from onnxreg.registry import Registry
 from onnxreg.registry import archive as archives
 from onnxreg.registry.archive import ABOUT, ArchiveResult, choose, create_archive, open_archive
 from onnxreg.registry.log.contents import Selection
-from onnxreg.registry.maintain.verification import VerifyReport, verify
+from onnxreg.registry.maintain import VerifyReport, verify
 from onnxreg.registry.resolution import NoAnswerError
 from onnxreg.registry.store import directory
 from onnxreg.registry.store.protocol import blob_path, index_path

@@ -19,7 +19,7 @@ from onnxreg.registry.log.commit import blob_keys, collect
 from onnxreg.registry.log.contents import references
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.log.log import load
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError, blob_path

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onnxreg.registry.log.log import load
-from onnxreg.registry.maintain.verification import verify
+from onnxreg.registry.maintain import verify
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store.bucket import BucketStore
 from onnxreg.registry.store.protocol import RegistryStore

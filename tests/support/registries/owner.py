@@ -3,11 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from onnxreg.registry import Registry, gates
+from onnxreg.registry import Registry, gates, maintain
 from onnxreg.registry.gates import Promotions
 from onnxreg.registry.log.commit import PUSH_WAIT_SECONDS, collect
-from onnxreg.registry.maintain import repair as repairing
-from onnxreg.registry.maintain import verification
 from onnxreg.registry.signing import sign_statement
 from onnxreg.registry.transfer.exchange import was_pushed
 from onnxreg.registry.trust import signatures
@@ -80,12 +78,12 @@ def sign(registry: Registry, ref: Any, key: Any, reason: Any = None, remote: Any
 
 
 def verify(registry: Registry, ref: Any = None, remote: Any = None) -> Any:
-    return verification.verify(remote or registry.store, registry.heads, ref and _ref(ref))
+    return maintain.verify(remote or registry.store, registry.heads, ref and _ref(ref))
 
 
 def repair(registry: Registry, source: Any = None) -> Any:
-    copies = repairing.good_copies(registry.remotes, source)
-    return repairing.repair(registry.store, copies, registry.heads, aside=registry.store)
+    copies = maintain.good_copies(registry.remotes, source)
+    return maintain.repair(registry.store, copies, registry.heads, aside=registry.store)
 
 
 def gc(
