@@ -1,4 +1,4 @@
-"""Latency on this CPU. Graphs are timed in turn, so that a busy moment slows all of them.
+"""Measure latencies on this CPU. Graphs are timed in turn, so that a busy moment slows all of them.
 
 `measure` and `measure_chains` time graphs on drawn inputs of stated sizes. `compare` times a file beside its parent, on
 inputs of the suite that judges the file, or (from `compare_files`) on drawn inputs.
@@ -32,23 +32,23 @@ from onnxreg.schema.manifest.manifest import Manifest
 
 WARM_UP_RUNS = 10
 BATCH_AXIS = "batch"
-"""Name of the axis whose sizes the recipe lists."""
+"""The name of the axis whose sizes the recipe lists."""
 DYNAMIC_AXIS_LENGTH = 32
-"""Length of every other dynamic axis, such as the tokens of a sentence."""
+"""The length of every other dynamic axis, such as the tokens of a sentence."""
 TOKENS = (32, 128)
-"""The numbers of tokens of a short and a long drawn input."""
+"""The numbers of tokens of a short and of a long random input."""
 PAIRS = Benchmark(runs=30, batches=(1,))
-"""The most pairs of runs for each input; a pair has one run of the file and one run of its parent."""
+"""The most pairs of runs for each input: a run of the file, and a run of its parent."""
 WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
-"""The first pairs, which do not count; the least number of counted pairs; the seconds after which no further pair begins."""
+"""The number of first pairs that do not count; the least number of counted pairs; seconds after which no pair begins."""
 EDGE = 10
-"""Of a suite's inputs, one in `EDGE` is smaller than the short input, and one in `EDGE` is larger than the long input."""
+"""The tenth of a suite's inputs that is smaller than the short input, and the tenth that is larger than the long input."""
 FAST_ENOUGH = 1.1
-"""The largest ratio of a file's latency to the parent's at which the file counts as no slower."""
+"""The largest ratio of a file's latency to its parent's at which the file does not count as slower."""
 
 
 class Ratio(NamedTuple):
-    """A latency as a multiple of the parent's: the median of paired runs, and the 95 % interval of this median."""
+    """A latency as a multiple of the parent's: the median over pairs of runs, and the 95 % interval of the median."""
 
     value: float
     low: float
@@ -56,7 +56,7 @@ class Ratio(NamedTuple):
 
     @property
     def is_noisy(self) -> bool:
-        """True if the interval reaches from below 1 to above `FAST_ENOUGH`: the machine was too busy to tell which is faster."""
+        """True if the interval reaches from below 1 to above `FAST_ENOUGH`: the machine was too busy for an answer."""
         return self.low < 1 < FAST_ENOUGH < self.high
 
     @property
@@ -66,9 +66,9 @@ class Ratio(NamedTuple):
 
 @dataclass(frozen=True)
 class Latency:
-    """Milliseconds that a batch takes through the graphs at `paths`, in sequence, to four significant digits.
+    """The milliseconds of a batch through the graphs at `paths`, one after the other, to four significant digits.
 
-    `input` says which input of a suite was run, such as `short (23 tokens)`, and `ratio` compares with the file `parent`.
+    `input` is the input of a suite that was run, such as `short (23 tokens)`; `ratio` compares with the file `parent`.
     """
 
     paths: tuple[str, ...]
@@ -81,7 +81,7 @@ class Latency:
     ratio: Ratio | None = None
 
     def checks(self) -> Iterator[dict[str, Any]]:
-        """The latency as checks of a benchmark document."""
+        """Yield the checks of a benchmark document for this latency."""
         others = " and ".join(self.paths[1:])
         name = f"latency, {self.input}" if self.input else f"latency of batch {self.rows}"
         if others:
@@ -96,7 +96,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class LatencyTable:
-    """A benchmark and the latencies measured for it; `candidates` has the latencies of a search's candidates, by name."""
+    """The latencies that a benchmark measured. `candidates` has the latencies of a search's candidates, by name."""
 
     benchmark: Benchmark
     latencies: tuple[Latency, ...]
@@ -131,7 +131,7 @@ class LatencyTable:
         )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the latencies in JSON form; `ratio` is to the latency of `parent`, and `interval` is the ratio's 95 % interval."""
+        """Return the latencies in JSON form. `ratio` is a multiple of the parent's latency, `interval` its 95 % interval."""
         machine, rows = {"threads": self.benchmark.threads, "cpu": cpu_model()}, []
         for item in self.latencies:
             row = {"graphs": list(item.paths), "p50_ms": item.median, "p95_ms": item.p95, "runs": item.runs}
@@ -162,7 +162,7 @@ def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
 def measure_chains(
     root: Path, chains: Sequence[Sequence[str]], feed: Feed, benchmark: Benchmark
 ) -> LatencyTable:
-    """Time one row through each chain of graphs below `root`; the first takes `feed`, the others take its outputs.
+    """Time one row through each chain of graphs below `root`. The first graph takes `feed`, the next take its outputs.
 
     Raises ConversionError, naming the files, if a chain does not run.
     """
@@ -182,7 +182,7 @@ def _draw(
     sizes: Sequence[Mapping[str, int]],
     lengths: Sequence[int],
 ) -> dict[str, tuple[Feed, ...]]:
-    """Draw inputs of these sizes for each file; see `samples.draw`. Files in ORT format take inputs of the same names."""
+    """Draw inputs of these sizes for each file; see `samples.draw`."""
     bounds: dict[str, int] = {}
     for file in (file for file in files.values() if file.suffix == ".onnx"):
         for name, rows in samples.index_bounds(load_onnx(file)).items():
@@ -196,7 +196,7 @@ def _draw(
 def _time(
     runs: Sequence[tuple[tuple[str, ...], int, Feed]], sessions: Mapping[str, Any], benchmark: Benchmark
 ) -> LatencyTable:
-    """Warm up, then time the batches in turn. `runs` has for each batch: the graphs' paths, the number of rows, the inputs."""
+    """Warm up, then time the batches in turn. `runs` has for each batch the graphs' paths, the number of rows, the inputs."""
 
     def through(paths: tuple[str, ...], feed: Feed) -> None:
         first, *others = (sessions[path] for path in paths)
@@ -244,9 +244,9 @@ def _figures(*values: float) -> list[float]:
 def compare_files(
     files: Mapping[str, Path], pairs: Sequence[tuple[str, str]], max_tokens: int | None
 ) -> LatencyTable:
-    """Time each file beside its parent on drawn inputs of `TOKENS` tokens, or of fewer if the model takes no more.
+    """Time each file beside its parent on random inputs of `TOKENS` tokens, or of the most tokens that the model takes.
 
-    `pairs` has the paths of each file and its parent in the version. Raises ConversionError, naming the file, if one does not load or run on these inputs.
+    `pairs` has the path of each file and of its parent. ConversionError, with the file, if a file does not load or run.
     """
     sessions = _load(files, PAIRS)
     lengths = sorted({min(tokens, max_tokens or tokens) for tokens in TOKENS})
@@ -260,7 +260,7 @@ def compare_files(
 
 
 def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
-    """A short and a long input by their names, such as `short (23 tokens)`; one input if both have the same size."""
+    """Choose a short and a long input, by names such as `short (23 tokens)`; one input if both have the same size."""
 
     def size(feed: Feed) -> int:
         return max(int(array.size) for array in feed.values())
@@ -275,7 +275,7 @@ def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
 
 
 def compare(path: str, run: Run, parent_path: str, parent: Run, inputs: Mapping[str, Feed]) -> list[Latency]:
-    """Time a file and its parent on each input, a run of each in turn, so that a busy moment slows both.
+    """Time a file and its parent on each input. Their runs alternate, so that a busy moment slows both.
 
     The interval of the median ratio is given by order statistics (H. A. David and H. N. Nagaraja, Order Statistics,
     2003, section 7.1). Raises ConversionError if a file does not run.

@@ -1,7 +1,7 @@
-"""Code that makes a module: finding it, the user's consent, and imports limited to the code that a digest covers.
+"""Code that makes a module: find it, check the user's consent, and limit imports to the code that a digest covers.
 
-A *factory* is `module:function`. Its code is found without running, and identified by the digest of the file or package, or,
-for an installed module, by distribution and version. The rule in words: docs/threat-model.md.
+A *factory* is `module:function`. Its code is found without being run. It is identified by the digest of the file or
+package; for an installed module, by distribution and version. docs/threat-model.md has the rule.
 """
 
 import ast
@@ -30,14 +30,14 @@ from onnxreg.schema.manifest.manifest import Code
 
 FACTORY_HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
 MAX_SHOWN = 300
-"""Number of characters of a factory's arguments that a message shows."""
+"""The most characters of a factory's arguments that a message shows."""
 _RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
-"""The form of a factory's module in a manifest: never a path."""
+"""The pattern of a factory's module in a manifest, which is never a path."""
 
 
 @dataclass(frozen=True)
 class Factory:
-    """A Python function on this machine that makes a torch module. Imports are searched in `paths` first.
+    """A Python function on this machine that makes a torch module. Modules that it imports are searched in `paths` first.
 
     `files` maps names in the factory's digest to the Python files that the digest covers: the module's file, or all
     Python files of the package that contains the module. It is empty for a function of an installed distribution.
@@ -56,7 +56,7 @@ class Factory:
 
     @cached_property
     def covered(self) -> dict[Path, str]:
-        """A map from the resolved path of each covered file to the file's name in the digest."""
+        """The name in the digest of each covered file, by the file's resolved path."""
         return {path.resolve(): name for name, path in self.files.items()}
 
     @property
@@ -72,7 +72,7 @@ class Factory:
 
     @property
     def code(self) -> Code:
-        """The record of the factory in a manifest."""
+        """The factory as recorded in a manifest."""
         if not self.files:
             distribution, version = distribution_of(self.module) or (None, None)
             return Code(name=self.name, distribution=distribution, version=version)
@@ -95,7 +95,7 @@ class Factory:
 
 
 def _nodes(file: Path) -> list[ast.AST] | None:
-    """The syntax nodes of a Python file; None if the file is not valid, or nested too deeply."""
+    """Parse a Python file to syntax nodes; None if it is not valid, or nested too deeply."""
     try:
         return list(ast.walk(ast.parse(file.read_bytes())))
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -103,7 +103,7 @@ def _nodes(file: Path) -> list[ast.AST] | None:
 
 
 def is_factory(source: str) -> bool:
-    """Return True if a source names a function rather than a file or directory."""
+    """True if a source is the name of a function, not of a file or directory."""
     module, _, function = source.rpartition(":")
     return bool(module) and function.isidentifier() and not Path(source).exists()
 
@@ -142,9 +142,9 @@ def find(source: str, *places: Path) -> Factory:
 
 
 def find_recorded(name: str, folder: Path) -> Factory:
-    """Find the factory that a manifest names: in a folder that the user named, else among installed packages.
+    """Find the factory in a manifest: in a folder that the user has named, else among installed packages.
 
-    Raises IntegrityError if the name is not of the form `module:function`, for example a path; other errors as `find`.
+    Raises IntegrityError if the name has not the form `module:function`, for example if it is a path; else as `find`.
     """
     module, _, function = name.rpartition(":")
     if not is_factory(name) or not _RECORDED.fullmatch(module):
@@ -161,8 +161,8 @@ def find_recorded(name: str, folder: Path) -> Factory:
 def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
     """Call a factory; return the torch module with its initial weights. Printed text goes to stderr.
 
-    Raises InputError if the function is missing, is defined in another module than its name says, does not return a module, or
-    imports code that the digest does not cover (that code does not run); ConversionError if the function raises.
+    Raises InputError if the function is missing, is defined in another module than its name says, does not return a module,
+    or imports code that the digest does not cover (which is not run); ConversionError if the function raises an error.
     """
     import torch
 
@@ -186,8 +186,8 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
 
 def _function(factory: Factory) -> Any:
-    """Import the factory's module from its current files; return the function. InputError if absent or defined elsewhere."""
-    if list(factory.files) == [factory.file.name]:  # a module alone, whose name may be that of another one
+    """Import the factory's module from its current files; return the function. InputError if absent, or from elsewhere."""
+    if list(factory.files) == [factory.file.name]:  # a single file, whose name another module may have
         name = f"onnxreg_factory_{factory.file.stem}"
         loader = SourceLoader(name, str(factory.file))
         spec = importlib.util.spec_from_loader(name, loader)
@@ -218,10 +218,10 @@ def _function(factory: Factory) -> Any:
 
 @dataclass(frozen=True)
 class Consent:
-    """The code that the user allowed to run: `names` from `--allow-code`, and the factory typed as the `source` of the export.
+    """The code that the user allowed to run: `names` from `--allow-code`, and a factory that was typed as the `source`.
 
-    `net.py:build` allows one function, `net.py` allows each function that the file defines; neither allows an imported function.
-    With `is_recorded`, a manifest names the code, and the working directory is never searched for it.
+    `net.py:build` allows one function, `net.py` all functions that the file defines; neither allows functions that it imports.
+    `is_recorded`: a manifest names the code, so the working directory is not searched for it.
     """
 
     names: frozenset[str] = frozenset()
@@ -230,13 +230,13 @@ class Consent:
 
     @classmethod
     def of(cls, names: Iterable[str] = (), source: str | None = None, is_recorded: bool = False) -> Self:
-        """Allow `module:function`, `file.py:function` or `file.py`; an existing file is allowed by its absolute path."""
+        """Make a consent to each `module:function`, `file.py:function` or `file.py`; existing files by absolute path."""
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
     def check(self, factory: Factory, arguments: Mapping[str, Any], source: str | None = None) -> None:
-        """Raise InputError unless the user allowed this code; the message has the option to type and the call's `arguments`.
+        """Raise InputError unless the user allowed this code. The hint has the option to type and the call's `arguments`.
 
-        `source` is the text that names the factory, if the factory is the source of an export.
+        `source` is the text by which an export names the factory, if the factory is its source.
         """
         if source is not None and source == self.source:
             return
@@ -247,7 +247,7 @@ class Consent:
             file, here, folder = factory.file.resolve(), Path(factory.label), Path.cwd()
             paths = {factory.label, str(file)}
             names = paths | {f"{path}:{factory.function}" for path in paths}
-            short = factory.label  # unless it means another file here
+            short = factory.label  # not if it is another file here
             if here.is_file() and here.resolve() != file:
                 short = str(file.relative_to(folder) if file.is_relative_to(folder) else file)
             name, description = f"{short}:{factory.function}", f"{short} ({factory.function})"
@@ -261,7 +261,7 @@ NO_CONSENT = Consent()
 
 
 def _check_defined(file: Path, label: str, function: str) -> None:
-    """Raise InputError, before any code runs, unless a file can be parsed and has a `def` or `class` of this name."""
+    """Raise InputError, before code is run, unless a file can be parsed and defines this function or class."""
     nodes = _nodes(file)
     if nodes is None:
         raise InputError(f"{label} cannot be parsed as Python", "look at who made it")
@@ -271,14 +271,14 @@ def _check_defined(file: Path, label: str, function: str) -> None:
 
 
 def absolute(name: str) -> str:
-    """Make the path of an existing file in a name absolute, so that the name means the same in any working directory."""
+    """Make the path of an existing file in a factory's name absolute, so that the working directory does not matter."""
     path, colon, function = name.rpartition(":") if not name.endswith(".py") else (name, "", "")
     is_file = path.endswith(".py") and Path(path).is_file()
     return f"{Path(path).resolve()}{colon}{function}" if is_file else name
 
 
 class SourceLoader(SourceFileLoader):
-    """Loader of a module from its source text, never from a compiled file, which may come from different source text."""
+    """Loads a module from its source text, never from a compiled file, which may be from other source text."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -287,13 +287,13 @@ class SourceLoader(SourceFileLoader):
 
 
 def is_installed(path: Path) -> bool:
-    """Return True if the file belongs to Python or to an installed package; no version of a model changes such files."""
+    """True if a file belongs to Python or to an installed package, and so does not change with the model's code."""
     return any(path.resolve().is_relative_to(root) for root in _roots())
 
 
 @cache
 def _roots() -> tuple[Path, ...]:
-    """The directories of Python and of its packages; computed once, before a factory's directories are on Python's path."""
+    """Return the directories of Python and its packages, computed before a factory's directories are on Python's path."""
     python_paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     package_paths = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     return tuple({Path(path).resolve() for path in (*python_paths, *package_paths)})
@@ -301,7 +301,7 @@ def _roots() -> tuple[Path, ...]:
 
 @dataclass
 class _Guard:
-    """The first finder of imports: refuses each module that the digest does not cover, unless installed or part of onnxreg."""
+    """The first finder of imports. It refuses modules that the digest does not cover, unless installed, or of onnxreg."""
 
     factory: Factory
     refused: set[str] = field(default_factory=set)
@@ -323,7 +323,7 @@ class _Guard:
         return spec
 
     def check(self) -> None:
-        """Raise InputError if a module was refused, because the importing code may have caught the first error."""
+        """Raise InputError if a module was refused: the importing code may have caught the error of the import."""
         if self.refused:
             files = ", ".join(sorted(self.refused))
             message = f"{self.factory.file.name} imports {files}, which its digest does not cover"
@@ -332,7 +332,7 @@ class _Guard:
 
 @contextmanager
 def _guarded_imports(factory: Factory) -> Iterator[None]:
-    """Search imports in the factory's `paths` first, and ignore compiled files. InputError if `_Guard` refuses a module."""
+    """A context that searches imports in the factory's `paths` first. Raises InputError if `_Guard` refused a module."""
     _roots()
     guard, before = _Guard(factory), (list(sys.path), sys.dont_write_bytecode)
     sys.path[:0] = factory.paths

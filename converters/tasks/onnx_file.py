@@ -24,9 +24,9 @@ from onnxreg.schema.manifest.draft import DraftFile
 MASK = "attention_mask"
 TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json")
 MAX_GOLDEN_VALUES = 2_000
-"""The most values of all inputs and outputs of one sample; larger graphs get no golden vectors."""
+"""The most values of all inputs and outputs of one sample; graphs with more values get no golden vectors."""
 SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
-"""Sizes of drawn samples, one more run than usual: on three rows alone, outputs agree by chance too often."""
+"""The sizes of random samples: one run more than usual, since on only three rows, outputs agree by chance too often."""
 
 
 class OnnxFileOptions(PassParams, title="Options"):
@@ -36,9 +36,9 @@ class OnnxFileOptions(PassParams, title="Options"):
 
 
 class OnnxFile(Task):
-    """Task of an ONNX file. The graphs are measured on drawn samples, or on the samples in the option `data`.
+    """Task of an ONNX file. The graphs are measured on random samples, or on the samples in the option `data`.
 
-    A `tokenizer.json` beside the file, or beside its folder if that is `onnx`, is published with the tokenizer's other files.
+    A `tokenizer.json` beside the file, or beside its folder `onnx`, is published with the tokenizer's other files.
     """
 
     id, exporter = "onnx", "Original"
@@ -75,7 +75,7 @@ class OnnxFile(Task):
         try_load(path, path.name, "make the file in float32, or by another exporter, and export that")
         try:
             session = load_session(path)
-        except ConversionError as error:  # the request's fault: nothing was converted yet
+        except ConversionError as error:  # an error of the request: nothing is converted yet
             raise InputError(error.message, error.hint) from error
         feeds = self._samples() or samples.draw(model, sizes=SIZES, lengths=LENGTHS)
         samples.check(feeds, model, path.name)
@@ -111,7 +111,7 @@ class OnnxFile(Task):
 
 
 def text_files_of(path: Path) -> list[Path]:
-    """Return the files of a graph's tokenizer, `tokenizer.json` first; empty if that file is missing."""
+    """Return the files of a graph's tokenizer, `tokenizer.json` first; [] if `tokenizer.json` is missing."""
     folders = (path.parent, *([path.parent.parent] if path.parent.name == "onnx" else []))
     folder = next((folder for folder in folders if (folder / TEXT_FILES[0]).is_file()), path)
     return [file for name in TEXT_FILES if (file := folder / name).is_file()]

@@ -1,7 +1,7 @@
 """Tasks of image and sound checkpoints of transformers, and the step from an image or a sound to the input of a graph.
 
-The checkpoint's own processor computes the sample. If the manifest's key `preprocessing` or `audio_preprocessing`
-(docs/format.md) gives the same numbers as the processor, `read_image` and `read_sound` follow the key.
+The checkpoint's own processor computes the sample. The manifest's key `preprocessing` or `audio_preprocessing`
+(docs/format.md) is set if it gives the same numbers as the processor; `read_image` and `read_sound` follow it.
 """
 
 import io
@@ -20,21 +20,21 @@ from onnxreg.schema.core.files import read_given
 from onnxreg.schema.manifest.manifest import AudioPreprocessing, Preprocessing
 
 PHOTOGRAPHS = ((97, 131), (160, 120), (64, 64), (211, 90))
-"""Height and width of the generated photographs: wide, high and square."""
+"""The heights and widths of the generated photographs: wide, high and square."""
 SECONDS = (0.5, 0.73, 0.41, 1.02)
-"""Lengths of the generated sounds."""
+"""The lengths of the generated sounds in seconds."""
 MAX_RATE = 1_000_000
-"""The highest sampling rate that is accepted, in samples a second."""
+"""The highest accepted sampling rate, in samples a second."""
 MAX_IMAGE_BYTES = 256 * 2**20
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-"""Names of Pillow's filters, each at the index that the settings of transformers use for it."""
+"""The names of Pillow's filters, in the order of their numbers in the settings of transformers."""
 DRAWN_SIZE, SAMPLES = (331, 247), 64
-"""Width and height of the generated test image, and how many numbers of its input a manifest states."""
+"""The width and height of the generated test image; how many numbers of its input are in a manifest."""
 IMAGE_TOLERANCE = 1e-4
-"""Largest difference between equal preprocessings; one step of an 8-bit value makes a far larger difference."""
+"""The largest difference of equal preprocessings of images: a step of an 8-bit value would make a far larger difference."""
 MAX_SOUND_BYTES = 256 * 2**20
 SOUND_TOLERANCE = 1e-3
-"""Largest difference between equal preprocessings: rounding changes the logarithms of near silence."""
+"""The largest difference of equal preprocessings of sounds: rounding changes the logarithms of near silence."""
 WIDEST = 4
 """The most bytes per sample in a WAV file that is read without the library soundfile."""
 
@@ -52,7 +52,7 @@ class Processed(Saved):
         given = checkpoint.directory, self.head.modality, self.trust_remote_code
         processor = Processor(*given)
         if processor.varying and self.head is DEPTH:
-            processor = Processor(*given, is_square=True)  # as such a model is trained
+            processor = Processor(*given, is_square=True)  # as in the model's training
         part = processor.part(checkpoint.model, self.head.axes, self.head.outputs)
         return Graphs({"": part}, fields=processor.contract())
 
@@ -60,7 +60,7 @@ class Processed(Saved):
 class Processor:
     """The image processor or feature extractor of a checkpoint, with its results for generated photographs or sounds.
 
-    `varying` are the axes along which the results vary in size. With `is_square`, all photographs are squares.
+    `varying` are the axes along which the sizes of results differ. `is_square`: all photographs are squares.
 
     Raises InputError if the processor cannot be loaded, or does not run; HostError if a package for it is not installed.
     """
@@ -97,7 +97,7 @@ class Processor:
         self.varying = {at for at, along in enumerate(sizes) if len({*along}) > 1}
 
     def part(self, model: Any, names: Mapping[int, str], outputs: Mapping[str, Sequence[str]]) -> Part:
-        """Make the model's part. The batches of its sample differ in length and, if the results vary in size, in size.
+        """Make the model's part. The batches of its sample differ in length, and in the size of images if results do.
 
         Raises InputError if sizes vary along an axis that `names` lacks, or if the model does not take the sizes.
         """
@@ -125,7 +125,7 @@ class Processor:
         return part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), True)
 
     def contract(self) -> dict[str, Any]:
-        """Return the manifest's key for the preprocessing, in JSON form; empty if that gives other numbers than the processor."""
+        """Return the manifest's key for the preprocessing, in JSON form; {} if it cannot give the processor's numbers."""
         pairs = list(zip(self.drawn, self.rows, strict=True))
         if self.modality == "audio":
             sound = audio_of(self.processor.to_dict(), pairs)
@@ -171,7 +171,7 @@ def read_image(path: Path, preprocessing: Preprocessing) -> Any:
     try:
         image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
         image.load()
-    except Exception as error:  # Pillow's plug-ins raise anything
+    except Exception as error:  # plug-ins of Pillow raise any error
         hint = "give a whole file of a photograph, such as .jpg or .png"
         raise InputError(f"{path} is not an image that Pillow reads", hint) from error
     if image.mode[0] in "IF":
@@ -204,7 +204,7 @@ def image_input(image: Any, preprocessing: Preprocessing) -> Any:
 def preprocessing_of(
     settings: Mapping[str, Any], photographs: Sequence[tuple[Any, Any]]
 ) -> Preprocessing | None:
-    """Translate the settings of an image processor into `preprocessing`; None if that gives other numbers than the processor.
+    """Translate the settings of an image processor to `preprocessing`; None if it cannot give the processor's numbers.
 
     Args:
         settings: the processor's settings, as transformers saves them.
@@ -248,7 +248,7 @@ def _sample(preprocessing: Preprocessing) -> list[float]:
 
 
 def read_sound(path: Path, preprocessing: AudioPreprocessing) -> Any:
-    """Read a sound file as a graph's input (float32, batch 1); several channels become their mean.
+    """Read a sound file as a graph's input (float32, batch 1). The mean of several channels is taken.
 
     Raises InputError if the file is not sound, is empty, has another sampling rate or is longer than the model's input;
     NotFoundError if there is no file.
@@ -279,7 +279,7 @@ def _decode(data: bytes, path: Path) -> tuple[Any, int]:
             frames = file.readframes(file.getnframes())
         if width > WIDEST:
             raise wave.Error(f"{width} bytes a sample")
-    except (wave.Error, EOFError, RuntimeError):  # RuntimeError for a chunk that ends behind the file
+    except (wave.Error, EOFError, RuntimeError):  # RuntimeError: a chunk ends after the file
         try:
             import soundfile
         except ImportError as error:
@@ -336,7 +336,7 @@ def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def audio_of(settings: Mapping[str, Any], sounds: Sequence[tuple[Any, Any]]) -> AudioPreprocessing | None:
-    """Translate the settings of a feature extractor into `audio_preprocessing`; None if that gives other numbers.
+    """Translate the settings of a feature extractor to `audio_preprocessing`; None if it cannot give the same numbers.
 
     Args:
         settings: the extractor's settings, as transformers saves them.

@@ -20,7 +20,7 @@ SAVE_TOKENIZER = "save the tokenizer beside the model: tokenizer.save_pretrained
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter: its directory, and its record, with the digest of its files and the record of its base model."""
+    """An adapter: its directory; its record in a manifest, with the digest of its files; its base model's record."""
 
     directory: Path
     record: Mapping[str, Any]
@@ -30,12 +30,11 @@ class Adapter:
 class LocatedSource:
     """A source that was found and hashed, but not loaded.
 
-    `location` is for the task alone. `digest` covers everything that shapes the graphs except the recipe, `described` covers
-    further inputs of the manifest, such as a model card. `origin` is the source's record in a manifest, None for an unnamed
-    source. `files` are all local files read, and each directory whose listing decides
-    which files are read; None if unknown. `packages` are the installed packages whose code runs, `code` is the function that
-    makes the module, if any. `lacks_tokenizer` is True for a checkpoint of texts without a tokenizer. `adapter` is merged into the
-    model at `location`.
+    Only the task uses `location`. `digest` covers all that affects the graphs except the recipe; `described` covers further
+    inputs of the manifest, such as a model card. `origin` is the source's record in a manifest (None: the source has no
+    name). `files` are all local files that are read, and each directory whose listing decides which files are read (None:
+    unknown). `packages` are the installed packages whose code is run; `code` is the function that makes the module, if any.
+    `lacks_tokenizer` is True for a checkpoint of texts without a tokenizer. `adapter` is merged into the model at `location`.
     """
 
     location: Any
@@ -49,19 +48,18 @@ class LocatedSource:
     adapter: Adapter | None = None
 
     def record(self, name: str) -> Source:
-        """The source's record in a manifest; an unnamed source is recorded under the model's `name`."""
+        """Return the source's record in a manifest. A source without a name gets the model's `name`."""
         return self.origin or Source.from_json({"id": name, "digest": str(self.digest)})
 
 
 @dataclass
 class Part:
-    """A module of a source, and the runs that every graph made of it is measured against.
+    """A module of a source, and its own runs, with which every graph made of it is compared.
 
     `start` is the input of the first step, such as a `TorchModel`; it is dropped after the last step that uses it. `feeds` are
-    the inputs, `expected` the source's own outputs: numpy arrays by name, one mapping for each run. The outputs named in
-    `per_token` have batch and sequence as first axes; positions where the input `attention_mask` is 0 do not count. `golden`
-    maps names of cases to small inputs, for tests in other runtimes. `shared` has what graphs give for these inputs, for later
-    steps.
+    the inputs, `expected` the source's outputs: for each run, numpy arrays by name. The outputs in `per_token` have batch and
+    sequence as first axes; of these, positions at which the input `attention_mask` is 0 are ignored. `golden` has small
+    inputs, by names of cases, for tests in other runtimes. `shared` has outputs of graphs for the same inputs, for later steps.
     """
 
     start: Any
@@ -76,10 +74,10 @@ class Part:
 class ExportSubject:
     """A loaded source.
 
-    `parts` are its modules by name; the parameter `part` of a step chooses one. The only part of most sources is called "".
-    `companions` are files in the directory given to `load`. `fields` are keys of the manifest in JSON form, `resolved_options`
-    the effective options, for the recipe's `parameters`. Only the task reads `loaded`. `proof` runs the graphs of a finished
-    draft together, and raises ConversionError if their results differ from the source's.
+    `parts` are its modules by name; the parameter `part` of a step chooses a part. Most sources have a single part, named "".
+    `companions` are files in the directory given to `load`. `fields` are keys of the manifest in JSON form;
+    `resolved_options` are the effective options, for the recipe's `parameters`. Only the task reads `loaded`. `proof` runs the
+    graphs of a finished draft together, and raises ConversionError if their results differ from the source's.
     """
 
     origin: Source
@@ -98,7 +96,7 @@ class ExportSubject:
 
     @property
     def part(self) -> Part:
-        """The only part; one without runs if there are several."""
+        """The only part; if there are several, a part without runs."""
         return self.parts.get("", Part(None))
 
 
@@ -106,10 +104,10 @@ class Task(ABC):
     """One kind of source, with typed options.
 
     `aliases` are names of the task in Optimum, pipelines of transformers and Transformers.js, txtai and the Hub, which people
-    may type; only `id` is recorded. `paths` are the options that name files; a manifest has the files' digests instead.
-    `exporter` is the first pass of the task's own recipe, "" for a task without one. `members` maps the names of several graphs
-    to files; `merged` maps a member that `MergeDecoders` makes to its two decoders. `products` are the operators whose weights
-    the pass `quantizer` makes INT8.
+    may type; only `id` is recorded. `paths` are the options whose values are files; a manifest has the files' digests.
+    `exporter` is the first pass of the task's recipe ("": it has no recipe). If the source has several graphs, `members` has
+    the file of each; `merged` has the two decoders of each member that `MergeDecoders` makes. `products` are the operators
+    whose weights the pass `quantizer` makes INT8.
     """
 
     id: ClassVar[str]
@@ -131,7 +129,7 @@ class Task(ABC):
         /,
         **options: Any,
     ) -> None:
-        """Check the options; relative paths in them begin at `directory`. `consent` allows code other than transformers'."""
+        """Check the options; relative paths in them begin at `directory`. `consent` has the code of others that may run."""
         self.directory = directory
         self.trust_remote_code = trust_remote_code
         self.consent = consent
@@ -144,12 +142,12 @@ class Task(ABC):
         return type(cls.__name__, (cls,), fields)
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
-        """Return the options in the manifest's form: digests of files replace their paths."""
+        """Return the options in the manifest's form, with digests in place of paths."""
         value: dict[str, Any] = self.options.model_dump(mode="json")
         return value
 
     def seek(self, source: str) -> str | None:
-        """Return the source's hub id, None for a local source; nothing is hashed or fetched. NotFoundError if it is missing."""
+        """Return the source's hub id; None for a local source. Nothing is hashed or fetched. NotFoundError if it is missing."""
         return hub_id(source)
 
     @abstractmethod
@@ -158,7 +156,7 @@ class Task(ABC):
 
     @abstractmethod
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        """Load a source, and write its companions into `directory`; `name` is the model's name, for an unnamed source.
+        """Load a source, and write its companions into `directory`. `name` is the model's name, for a source without a name.
 
         Raises InputError if the source is not complete and trained, HostError if an extra is missing.
         """

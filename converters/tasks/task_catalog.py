@@ -49,23 +49,23 @@ TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
 ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in task.aliases}
 SEE_VISION = "docs/vision.md"
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-"""Endings of files that hold weights and nothing else."""
+"""The endings of files that have only weights."""
 
 
 def of_source(
     task: type[Task], source: str, options: Mapping[str, Any], passes: Collection[str] = ()
 ) -> type[Task]:
-    """Return the class with this task's name that fits a source, its options, and the passes of a recipe.
+    """Return the class of this task that fits a source, its options, and the passes of a recipe.
 
-    There are classes for static embeddings, for an image classifier that a function makes, for a speech recognizer that is
-    an encoder-decoder, and for a decoder that the pass `ModelBuilder` reads.
+    Several classes may have a task's name: for static embeddings, for an image classifier made by a function, for a speech
+    recognizer that is an encoder-decoder, for a decoder that the pass `ModelBuilder` reads.
     """
     kind: type[Task] = task
     if task.id == heads.SPEECH.task and source:
         has_decoder = read_config(small_files(source).directory).get("is_encoder_decoder") is True
         kind = Seq2Seq if has_decoder else Processed
     elif issubclass(task, Pooling) and source:
-        with suppress(RegError):  # the task itself says what is wrong with the source
+        with suppress(RegError):  # the task reports the error of the source
             kind = task if table_of(small_files(source).directory) is None else StaticPooling
     elif issubclass(task, CausalDecoder) and TextGeneration.exporter in passes:
         kind = TextGeneration
@@ -79,7 +79,7 @@ def of_source(
 def find(name: str) -> type[Task]:
     """Return the task with this id or alias; case and underscores do not matter.
 
-    Raises InputError for an unknown name, and for a task that no class exports; the hint suggests a name or another way.
+    Raises InputError for an unknown name, and for a task that cannot be exported; the hint suggests a name or another way.
     """
     typed = name.lower().replace("_", "-")
     task = TASKS.get(ALIASES.get(typed, typed))
@@ -98,7 +98,7 @@ def find(name: str) -> type[Task]:
 def choose(source: str) -> tuple[str, str]:
     """Choose the task of a source; return its id and the reason. For a hub id, only small files are fetched.
 
-    Raises InputError, with a hint, if no task takes the source or its files do not say what it is; NotFoundError or
+    Raises InputError, with a hint, if no task takes the source, or if its files do not show its kind; NotFoundError or
     RemoteError if the source cannot be read.
     """
     path = Path(source)
