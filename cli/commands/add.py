@@ -144,7 +144,7 @@ def import_(
     """
     new_version = None if version is None else Version.parse(version)
     if source.startswith("oci://"):
-        from onnxreg.registry.oci.versions import fetch_version
+        from onnxreg.registry.oci import fetch_version
 
         with session.progress(f"importing {source}") as moving:
             registry = session.open(create=None)

@@ -130,8 +130,7 @@ def push(
 
 
 def _push_to_oci(session: Session, ref: str, url: str) -> None:
-    from onnxreg.registry.oci.client import OciTarget
-    from onnxreg.registry.oci.versions import publish
+    from onnxreg.registry.oci import OciTarget, publish
 
     target = OciTarget.parse(url)
     with resumable(), session.progress(f"pushing {ref}") as progress:

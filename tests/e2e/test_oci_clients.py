@@ -15,8 +15,7 @@ from support.servers.docker_registry import OciServer, docker_registry
 
 from onnxreg.cli.commands.decide import write_bundle
 from onnxreg.registry import Registry
-from onnxreg.registry.oci.client import OciTarget
-from onnxreg.registry.oci.versions import PublishResult, publish
+from onnxreg.registry.oci import OciTarget, PublishResult, publish
 from onnxreg.registry.signing import generate
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.ref import Ref

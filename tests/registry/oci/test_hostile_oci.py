@@ -8,11 +8,9 @@ import pytest
 from support.registries import owner
 from support.servers.oci import Handler, Oci, send
 
-from onnxreg.registry import Registry
+from onnxreg.registry import Registry, oci
 from onnxreg.registry.log.log import load
-from onnxreg.registry.oci import client as oci_client
-from onnxreg.registry.oci.client import OciClient, OciServer, OciTarget, fallback_tag
-from onnxreg.registry.oci.versions import SBOM, STATEMENTS, fetch_version, publish
+from onnxreg.registry.oci import OciClient, OciServer, OciTarget, fetch_version, publish
 from onnxreg.registry.signing import Keystore, generate
 from onnxreg.registry.store import requests
 from onnxreg.registry.trust.known_heads import load_trust
@@ -60,8 +58,8 @@ def test_signatures_and_their_version_come_back(filled, other, server, has_refer
     assert send(filled, server.url("acme/pii")).blobs == 0
     digest = result.target.digest
     assert digest is not None
-    assert len(client(server).referrers(digest, {*STATEMENTS, SBOM})) == 4
-    assert (client(server).find_manifest(fallback_tag(digest)) is None) == has_referrers
+    assert len(client(server).referrers(digest, {*oci.STATEMENTS, oci.SBOM})) == 4
+    assert (client(server).find_manifest(oci.fallback_tag(digest)) is None) == has_referrers
     fetch(other, server)
     assert other.get("acme/pii").digest == filled.get("acme/pii").digest
     assert len(list(signatures_of(load(other.store, "acme/pii"), load_trust()))) == 3
@@ -99,7 +97,7 @@ def test_statements_are_signed_only_if_asked(server, index, other, monkeypatch, 
 
 
 def test_a_list_of_referrers_is_bounded(server, index, monkeypatch):
-    monkeypatch.setattr(oci_client, "MAX_REFERRER_BYTES", 10_000)
+    monkeypatch.setattr(oci, "MAX_REFERRER_BYTES", 10_000)
     page = json.dumps({"manifests": [{"artifactType": "other", "digest": 1}] * 100}).encode()
     sent = []
 
@@ -110,7 +108,7 @@ def test_a_list_of_referrers_is_bounded(server, index, monkeypatch):
 
     server.hook = endless
     with pytest.raises(RemoteError):
-        client(server).referrers(Digest.parse(index), STATEMENTS)
+        client(server).referrers(Digest.parse(index), oci.STATEMENTS)
     assert sum(sent) < 10_000 + 2 * len(page)
 
 
@@ -249,14 +247,14 @@ def test_a_list_of_referrers_that_cannot_be_written_again(filled, server, value)
     digest = send(filled, server.url("acme/pii")).target.digest
     assert digest is not None
     entry = b'{"digest": "sha256:%s", "x": %s}' % (b"0" * 64, value)
-    tag = fallback_tag(digest)
+    tag = oci.fallback_tag(digest)
     server.manifests[tag] = b'{"manifests": [%s]}' % entry, server.manifests[tag][1]
     with pytest.raises(IntegrityError):
         send(filled, server.url("acme/pii"))
 
 
 def test_a_version_too_large_for_a_manifest_is_not_published(filled, server, monkeypatch):
-    monkeypatch.setattr(oci_client, "MAX_OCI_BYTES", 500)
+    monkeypatch.setattr(oci, "MAX_OCI_BYTES", 500)
     with pytest.raises(InputError):
         send(filled, server.url("acme/pii"))
     assert "1.0.0" not in server.manifests

@@ -22,8 +22,7 @@ from support.servers.oci import send
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import load
-from onnxreg.registry.oci.client import Credential, OciClient, OciTarget, find_credential
-from onnxreg.registry.oci.versions import MODEL_PACK, fetch_version
+from onnxreg.registry.oci import MODEL_PACK, Credential, OciClient, OciTarget, fetch_version, find_credential
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.protocol import blob_path
 from onnxreg.registry.trust.known_heads import load_trust

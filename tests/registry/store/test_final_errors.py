@@ -15,7 +15,7 @@ from support.servers import http, hub, s3servers, static
 from support.servers.faults import proxy
 
 from onnxreg.registry import system
-from onnxreg.registry.oci.client import OciClient, OciTarget
+from onnxreg.registry.oci import OciClient, OciTarget
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store import requests
 from onnxreg.schema.core.errors import NotFoundError, RemoteError

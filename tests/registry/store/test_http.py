@@ -9,7 +9,7 @@ from support.servers.faults import at, proxy
 
 from onnxreg.registry import Registry, system
 from onnxreg.registry.log.log import read_blob
-from onnxreg.registry.oci.client import OciClient, OciTarget
+from onnxreg.registry.oci import OciClient, OciTarget
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey, blob_path

@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from onnxreg.registry import Registry
-from onnxreg.registry.oci.client import OciTarget
-from onnxreg.registry.oci.versions import PublishResult, publish
+from onnxreg.registry.oci import OciTarget, PublishResult, publish
 from onnxreg.schema.core.ref import Ref
 from support.servers import http
 
