@@ -123,8 +123,8 @@ class ExportRequest:
 
     def _read(self, document: "RecipeDocument | None") -> "tuple[RecipeFile, Path, Profile | None]":
         """Return the recipe with all options, the directory where its relative paths begin, and the profile."""
-        from onnxreg.converters.profiles import profile_catalog
         from onnxreg.converters.source.toolchain import require
+        from onnxreg.converters.tasks import task_catalog
 
         directory, profile = Path(), None
         if document is not None:
@@ -133,8 +133,10 @@ class ExportRequest:
             recipe = recipe.model_copy(update={"options": {**recipe.options, **own}})
         elif self.task is not None:
             own = self._own("a task", TASK)
-            recipe = profile_catalog.task_recipe(self.task, **own, source=self.source)
+            recipe = task_catalog.task_recipe(self.task, **own, source=self.source)
         else:
+            from onnxreg.converters.profiles import profile_catalog
+
             profile = profile_catalog.find(str(self.profile))
             own = self._own(f"the profile {self.profile}", profile.option_names())
             require(*profile.modules)
@@ -254,8 +256,8 @@ def export(
     checkpoint cannot be loaded, ConversionError if a graph does not load or differs, HostError for a missing extra.
     """
     from onnxreg.converters.engine.plan import plan_export
-    from onnxreg.converters.profiles.profile_catalog import PATH, task_recipe
     from onnxreg.converters.source.toolchain import require
+    from onnxreg.converters.tasks.task_catalog import PATH, task_recipe
 
     require("torch", "transformers", "onnx", "onnxruntime")
     if not isinstance(task, str) or type(opset) is not int:

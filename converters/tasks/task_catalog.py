@@ -1,10 +1,13 @@
-"""Every task by name, and the task of a source, from the source's own files."""
+"""Every task by name with its recipe, and the task of a source, from the source's own files."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.passes.conversion import NEWEST, OLDEST
+from onnxreg.converters.passes.transformers_export import DEFAULT
+from onnxreg.converters.passes.transformers_export import OLDEST as OLDEST_OF_NEW
 from onnxreg.converters.source.hub import fetch
 from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, Location, hub_id, read_object
 from onnxreg.converters.tasks import heads
@@ -27,6 +30,7 @@ from onnxreg.converters.tasks.text import (
     table_of,
 )
 from onnxreg.schema.core.errors import InputError, RegError, nearest
+from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 CLASSES: Sequence[type[Task]] = (
     TextTask.of(heads.ENCODER),
@@ -48,6 +52,8 @@ CLASSES: Sequence[type[Task]] = (
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
 ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in task.aliases}
 SEE_VISION = "docs/vision.md"
+PATH = "model.onnx"
+"""The path of a graph, unless somebody names another."""
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 """The endings of files that have only weights."""
 
@@ -93,6 +99,70 @@ def find(name: str) -> type[Task]:
         hint += f"one of: {', '.join(tasks)}; for another, export with Optimum, then reg import the directory"
         raise InputError(f"no task is called {name[:80]!r}", hint)
     return task
+
+
+def task_recipe(
+    task: str,
+    quantize: bool = False,
+    opset: int | None = None,
+    max_seq_length: int | None = None,
+    path: str = PATH,
+    int8_embeddings: bool = False,
+    source: str | None = None,
+) -> RecipeFile:
+    """Return the recipe of a task: a graph in full precision at `path`; with `quantize`, also an INT8 graph (`*_int8.onnx`).
+
+    By default, the opset is 14 and `max_seq_length` (in tokens) the task's own. `int8_embeddings` quantizes embedding tables
+    too. Raises InputError for an unknown task, a task that needs more options, an opset that PyTorch does not export to, and
+    `int8_embeddings` without `quantize`.
+    """
+    kind = of_source(find(task), source or "", {})
+    if not kind.exporter:
+        message = f"the task {kind.id} has no recipe of its own"
+        raise InputError(message, "write a recipe: reg export --recipe FILE; docs/recipes.md has examples")
+    if kind is OnnxFile and (opset, max_seq_length) != (None, None):
+        hint = "leave --opset and --max-seq-length out; OnnxOpVersionConversion in a recipe changes the opset"
+        raise InputError("an ONNX file keeps its opset and its inputs", hint)
+    if int8_embeddings and not quantize:
+        raise InputError("--int8-embeddings is of the INT8 artifact, which is not made", "add --quantize")
+    if max_seq_length is not None and "max_seq_length" not in kind.Options.model_fields:
+        raise InputError("--max-seq-length is of texts, and the task takes none", "leave it out")
+    default, oldest = (14, OLDEST) if kind.exporter == "OnnxConversion" else (DEFAULT, OLDEST_OF_NEW)
+    target = default if opset is None else opset
+    if not oldest <= target <= NEWEST:
+        message = f"there is no opset {target} to export to"
+        raise InputError(message, f"PyTorch's exporters support {oldest} to {NEWEST}")
+    steps: list[dict[str, Any]] = []
+    outputs: list[dict[str, Any]] = []
+    products = [*kind.products, *(["Gather"] if int8_embeddings else [])]
+    quantization = {"params": {"op_types_to_quantize": products}} if len(products) > 2 else {}
+    for member, file in kind.members.items() or [(None, path)]:
+        named, part = ({}, {}) if member is None else ({"member": member}, {"part": member})
+        params: dict[str, Any] = {"target_opset": target, **part}
+        first: dict[str, Any] = {"name": member or "fp32", "pass": kind.exporter, "params": params}
+        if kind is OnnxFile:
+            first = {"name": "original", "pass": kind.exporter}
+        small: dict[str, Any] = {"name": f"{member}_int8" if member else "int8"}
+        small |= {"pass": kind.quantizer, "input": first["name"], **quantization}
+        for step, mark in ((first, ""), (small, "_int8")) if member in kind.merged else ():
+            one, other = kind.merged[str(member)]  # the quantizer skips weights in branches
+            params = {"with_past": f"{other}{mark}", "part": member}
+            step |= {"pass": "MergeDecoders", "input": f"{one}{mark}", "params": params}
+        steps.append(first)
+        outputs.append({"step": first["name"], "path": file, **named})
+        if quantize:
+            steps.append(small)
+            quantized = f"{file.removesuffix('.onnx')}_int8.onnx"
+            outputs.append({"step": small["name"], "path": quantized, **named})
+    full = [output["path"] for output in outputs if not output["step"].endswith("int8")]
+    value = {
+        "task": kind.id,
+        "options": {} if max_seq_length is None else {"max_seq_length": max_seq_length},
+        "steps": steps,
+        "outputs": outputs,
+        "checks": [{"output": file, "metric": "max_abs_diff", "share": 0.001} for file in full],
+    }
+    return RecipeFile.from_json(value, f"the recipe of {task}")
 
 
 def choose(source: str) -> tuple[str, str]:

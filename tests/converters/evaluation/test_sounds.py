@@ -14,7 +14,7 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.evaluate import plan_evaluation
 from onnxreg.converters.evaluation.evaluators import Transcripts
-from onnxreg.converters.profiles.profile_catalog import task_recipe
+from onnxreg.converters.tasks.task_catalog import task_recipe
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 

@@ -19,8 +19,8 @@ from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.evaluators import EVALUATORS, LabelledRows
-from onnxreg.converters.profiles.profile_catalog import task_recipe
 from onnxreg.converters.request import ExportRequest
+from onnxreg.converters.tasks.task_catalog import task_recipe
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import RecipeFile

@@ -21,10 +21,10 @@ from support.tasks.architectures import TEXT, save_text_model
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.profiles.profile_catalog import task_recipe
 from onnxreg.converters.prove.read_formulas import read_formulas
 from onnxreg.converters.prove.shapes import SLICE
 from onnxreg.converters.runtime.sessions import quiet
+from onnxreg.converters.tasks.task_catalog import task_recipe
 
 HEAD = "float[n, m, 12] x, float[n, m, 12] z => float y"
 COMPUTED = """

@@ -15,8 +15,8 @@ from support.tasks.architectures import TEXT, save_text_model
 from onnxreg.converters import export
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.profiles.profile_catalog import task_recipe
 from onnxreg.converters.tasks import task_catalog
+from onnxreg.converters.tasks.task_catalog import task_recipe
 from onnxreg.converters.tasks.text import TextTask
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import Draft

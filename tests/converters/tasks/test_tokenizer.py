@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.profiles import profile_catalog
-from onnxreg.converters.profiles.profile_catalog import task_recipe
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.checkpoint import load_tokenizer
+from onnxreg.converters.tasks.task_catalog import task_recipe
 from onnxreg.schema.core.errors import InputError
 
 TEXT = "The Patient was SEEN by Müller on 12.03., w7 42"

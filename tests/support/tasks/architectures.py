@@ -12,7 +12,7 @@ from typing import Any
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.profiles.profile_catalog import task_recipe
+from onnxreg.converters.tasks.task_catalog import task_recipe
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 HEADS: Mapping[str, str] = {
