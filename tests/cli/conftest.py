@@ -59,10 +59,15 @@ def here(home: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     return Registry(home)
 
 
+@pytest.fixture(scope="session")
+def fleet_template(isolated_user: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_fleet(tmp_path_factory.mktemp("fleet")).store.root
+
+
 @pytest.fixture
-def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
+def fleet(fleet_template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """A model of two versions for devices to ask, in the registry of every command."""
-    registry = make_fleet(tmp_path)
+    registry = Registry(shutil.copytree(fleet_template, tmp_path / "fleet"))
     monkeypatch.setenv("REG_HOME", str(registry.store.root))
     return registry
 

@@ -253,7 +253,7 @@ def enter(root: Path, setenv: Callable[[str, str], None]) -> Path:
 
 
 @pytest.mark.timeout(300)
-def test_json_keeps_its_keys_and_values(tmp_path, monkeypatch):
+def test_json_keeps_its_keys_and_values(tmp_path, monkeypatch, reader_in_process):
     golden = json.loads(GOLDEN.read_text("utf-8"))
     monkeypatch.chdir(tmp_path)
     found = []

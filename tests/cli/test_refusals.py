@@ -235,7 +235,7 @@ def contents(root: Path) -> dict[Path, bytes]:
 
 
 @pytest.mark.parametrize(("status", "words", "fragment"), table(REFUSED))
-def test_a_request_is_refused(status, words, fragment, reg, place):
+def test_a_request_is_refused(status, words, fragment, reg, place, reader_in_process):
     before = contents(place / "home" / "index"), sorted(place.iterdir())
     done = reg(*(str(place / "home") if word == "HOME" else word for word in words))
     assert done.ended(status, fragment)
@@ -277,7 +277,7 @@ FOLDERS = """
 
 
 @pytest.mark.parametrize(("status", "words", "fragment"), [*table(MISSING), *table(FOLDERS)])
-def test_a_file_that_is_not_there_or_none(status, words, fragment, reg, place):
+def test_a_file_that_is_not_there_or_none(status, words, fragment, reg, place, reader_in_process):
     if "made.onnxreg" in words:
         assert reg("archive", "create", "made.onnxreg", "--all").status == 0
     assert reg(*words).ended(status, fragment)

@@ -149,6 +149,7 @@ SLOW = {"certified", "a decoder", "a family", "a pipeline", "android of DistilBE
 SLOW |= {f"{name} for {FOR_TASKS[name]}" for name in FOR_TASKS.keys() - {"BERT", "ELECTRA"}}
 
 
+@pytest.mark.usefixtures("reader_in_process")
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=[pytest.mark.more] * (kind in SLOW)) for kind in EXPORTS]
 )

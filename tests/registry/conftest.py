@@ -11,6 +11,7 @@ from support.servers.faults import Proxy, proxy
 
 from onnxreg.registry import Registry
 from onnxreg.registry.log.contents import Release
+from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft
 
 MakeDraft = Callable[..., Draft]
@@ -37,6 +38,22 @@ def registry(tmp_path) -> Home:
 @pytest.fixture
 def other(tmp_path) -> Home:
     return Home(tmp_path / "other")
+
+
+@pytest.fixture(scope="session")
+def sealed_template(isolated_user, tmp_path_factory) -> Home:
+    home = Home(tmp_path_factory.mktemp("sealed") / "home")
+    for seed in "ab":
+        home.make(seed=seed)
+    for number in range(SEGMENT_LINES + 3):
+        home.tag(f"acme/pii:0.1.{number % 2}", "stable")
+    return home
+
+
+@pytest.fixture
+def sealed(sealed_template, tmp_path) -> Home:
+    """A model of two versions, whose channel moved so often that the log has a sealed segment."""
+    return sealed_template.copied(tmp_path / "home")
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError
 from onnxreg.schema.core.files import FileState
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.log.events import Attest
-from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.query.resolve import Query
@@ -252,18 +251,15 @@ def test_files_that_are_no_models_are_not_listed(registry):
     assert registry.names() == ["acme/pii"]
 
 
-def test_verify_never_stops_at_the_first_damage(registry):
-    registry.make()
-    for number in range(SEGMENT_LINES + 2):
-        registry.tag("acme/pii:0.1.0", f"channel-{number}")
-    registry.make(name="acme/other", seed="z")
-    registry.tree.index("acme/other").write_bytes(b"{}\n")
-    broken = registry.make(name="acme/broken", seed="z")
-    checkpoint = registry.state("acme/pii").checkpoint
+def test_verify_never_stops_at_the_first_damage(sealed):
+    sealed.make(name="acme/other", seed="z")
+    sealed.tree.index("acme/other").write_bytes(b"{}\n")
+    broken = sealed.make(name="acme/broken", seed="z")
+    checkpoint = sealed.state("acme/pii").checkpoint
     assert checkpoint is not None
     for digest in (checkpoint, *(artifact.digest for artifact in broken.manifest.artifacts)):
-        registry.store.blob_path(digest).unlink()
-    found = sorted((found.kind, found.name.split()[0]) for found in owner.verify(registry).damages)
+        sealed.store.blob_path(digest).unlink()
+    found = sorted((found.kind, found.name.split()[0]) for found in owner.verify(sealed).damages)
     missing = [("missing", "acme/broken:0.1.0")] * 2
     assert found == [("log", "acme/pii"), *missing, ("missing", "acme/pii"), ("state", "acme/other")]
 

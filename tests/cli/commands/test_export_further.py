@@ -1,7 +1,6 @@
 """`reg export DIRECTORY` of images, sounds and decoders: from the checkpoint to the answer of `reg run`."""
 
 import json
-import wave
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.command_line import Reg
-from support.sounds import write_sound
+from support.sounds import logits_of, write_sound
 from support.tasks.architectures import word_tokenizer
 from support.tasks.saved_images import photograph
 from support.tasks.table import ROWS, save
@@ -26,11 +25,17 @@ def publish(reg: Reg, name: str, place: Path, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.more
-def test_a_recognizer_with_ctc_writes_down_what_transformers_hears(reg: Reg, tmp_path: Path) -> None:
+def test_ctc_writes_down_what_transformers_hears_and_is_judged_by_it(reg: Reg, tmp_path: Path) -> None:
+    import jiwer
     import torch
     from transformers import AutoFeatureExtractor, AutoModelForCTC, Wav2Vec2CTCTokenizer
 
-    manifest = publish(reg, "wav2vec2, CTC", tmp_path, "--quantize")
+    said = ["one", "two", "three"]
+    sounds = [write_sound(tmp_path / f"{text}.wav", seconds=0.5 + n / 10) for n, text in enumerate(said)]
+    rows = [json.dumps({"audio": f"{text}.wav", "text": text}) for text in said]
+    (tmp_path / "suite.jsonl").write_text("\n".join(rows))
+    words = ["--quantize", "--eval-suite", "suite.jsonl", "--output", "out"]
+    manifest = publish(reg, "wav2vec2, CTC", tmp_path, *words)
     assert manifest["task"] == "automatic-speech-recognition"
     assert manifest["audio_preprocessing"]["sampling_rate"] == 16_000
     (full, small), roles = manifest["artifacts"], {file["path"]: file["role"] for file in manifest["files"]}
@@ -38,19 +43,20 @@ def test_a_recognizer_with_ctc_writes_down_what_transformers_hears(reg: Reg, tmp
     assert axes == ["batch", "sequence"] and small["precision"] == "int8"
     assert roles["vocab.json"] == "tokenizer"
     assert reg("run", "acme/model", "--self-test").ended(0, "pass")
-    numbers = (np.sin(np.arange(9_000) * 0.2) * np.linspace(0, 9_000, 9_000)).astype("<i2")
-    with wave.open(str(tmp_path / "a.wav"), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes(numbers.tobytes())
-    answer = reg("run", "acme/model", "--audio", "a.wav", "--json").json
+    answer = reg("run", "acme/model", "--audio", "one.wav", "--json").json
     extractor, model = (kind.from_pretrained("model") for kind in (AutoFeatureExtractor, AutoModelForCTC))
-    values = extractor(numbers / 2.0**15, sampling_rate=16_000, return_tensors="pt")["input_values"]
+    values = extractor(sounds[0], sampling_rate=16_000, return_tensors="pt")["input_values"]
     with torch.no_grad():
         best = model.eval()(values.float()).logits.argmax(-1)[0]
-    expected = Wav2Vec2CTCTokenizer.from_pretrained("model").decode(best, skip_special_tokens=False)
+    tokenizer = Wav2Vec2CTCTokenizer.from_pretrained("model")
+    expected = tokenizer.decode(best, skip_special_tokens=False)
     assert answer["transcript"].replace("<pad>", "") == expected.replace("<pad>", "") != ""
+    certificate = json.loads((tmp_path / "out/certificates/model_int8.onnx.json").read_bytes())
+    (judged,) = (record for record in certificate["metrics"] if record["metric"] == "word_error_rate")
+    plain = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation()])
+    for path, key in (("model.onnx", "parent"), ("model_int8.onnx", "value")):
+        paths = [logits[0].argmax(-1) for logits in logits_of(tmp_path / "out" / path, Path("model"), sounds)]
+        assert judged[key] == jiwer.wer(said, [plain(text) for text in tokenizer.batch_decode(paths)])
     photograph(tmp_path / "a.png")
     write_sound(tmp_path / "fast.wav", rate=44_100)
     for given, hint in (("--image a.png", "--audio"), ("--text a", "--audio"), ("--audio fast.wav", "16000")):

@@ -230,7 +230,7 @@ def test_a_version_without_a_recipe_is_refused(reg, registry, bert, tmp_path, ca
     assert reg("rebuild", f"acme/{case}", "--source", bert).ended(status, said)
 
 
-def test_a_version_that_was_added_is_not_rebuilt(reg, registry, bert, tmp_path):
+def test_a_version_that_was_added_is_not_rebuilt(reg, registry, bert, tmp_path, reader_in_process):
     registry.write_out(PLAIN, tmp_path / "out")
     assert reg("add", "out/model.onnx", "out/config.json", "--name", "acme/added").status == 0
     assert reg("rebuild", "acme/added", "--source", bert).ended(3, "reg add and reg import")

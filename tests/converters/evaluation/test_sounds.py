@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
-from support.sounds import write_sound
+from support.sounds import logits_of, write_sound
 from support.tasks.table import ROWS, save
 
 from onnxreg.converters.engine.plan import plan_export
@@ -76,36 +75,6 @@ def judged(source: Path, task: str, suite: Path, workspace: Path) -> dict[str, A
     return {record["metric"]: record for record in certificate["metrics"]}
 
 
-def logits_of(model: Path, source: Path, sounds: Path) -> list[Any]:
-    """What a published file gives for the numbers of transformers' own feature extractor."""
-    import transformers
-
-    extractor = transformers.AutoFeatureExtractor.from_pretrained(source)
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.x64quantprecision", "1")
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    rows = [
-        extractor(one, sampling_rate=16_000, return_tensors="np")["input_values"] for one in drawn(sounds)
-    ]
-    return [session.run(None, {"input_values": row})[0] for row in rows]
-
-
-@pytest.mark.more
-def test_ctc_is_judged_by_the_words_of_its_best_path(suite, tmp_path):
-    import jiwer
-    import transformers
-
-    source = save(ROW["wav2vec2, CTC"], tmp_path / "wav2vec2")
-    got = judged(source, "automatic-speech-recognition", suite, tmp_path / "w")["word_error_rate"]
-    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
-    for path, key in (("model.onnx", "parent"), ("model_int8.onnx", "value")):
-        heard = tokenizer.batch_decode(
-            [logits[0].argmax(-1) for logits in logits_of(tmp_path / "w" / path, source, tmp_path)]
-        )
-        plain = jiwer.Compose([jiwer.ToLowerCase(), jiwer.RemovePunctuation()])
-        assert got[key] == jiwer.wer(SAID, [plain(text) for text in heard])
-
-
 @pytest.mark.large
 @pytest.mark.more
 def test_sounds_are_judged_by_their_class(suite, tmp_path):
@@ -115,7 +84,7 @@ def test_sounds_are_judged_by_their_class(suite, tmp_path):
     write(suite, rows)
     got = judged(source, "audio-classification", suite, tmp_path / "w")["accuracy"]
     for path, key in (("model.onnx", "parent"), ("model_int8.onnx", "value")):
-        found = [int(logits.argmax()) for logits in logits_of(tmp_path / "w" / path, source, tmp_path)]
+        found = [int(logits.argmax()) for logits in logits_of(tmp_path / "w" / path, source, drawn(tmp_path))]
         assert got[key] == pytest.approx(np.mean([n % 2 == label for n, label in enumerate(found)]))
     write(suite, [*rows[:2], rows[2] | {"label": "HAPPY"}])
     with pytest.raises(InputError, match="line 4 has a label that the model does not have: 'HAPPY'"):

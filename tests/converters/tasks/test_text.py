@@ -99,7 +99,7 @@ def test_a_mistyped_name_gets_the_nearest_and_a_task_that_is_not_here_is_not_tak
 OF_TXTAI = ["default", *(task for task in GIVES if task not in task_catalog.ALIASES)]
 
 
-@pytest.mark.parametrize("task", sampled(OF_TXTAI, 2))
+@pytest.mark.parametrize("task", sampled(OF_TXTAI, 4))
 def test_inputs_outputs_and_axes_are_those_of_txtai(task, make_checkpoint):
     (suffix, outputs), family = GIVES[task], "distilbert" if task == "default" else "bert"
     model = load(export(make_checkpoint(family, task=suffix), task))
@@ -204,7 +204,7 @@ def test_a_chat_template_is_in_the_digest_and_says_nothing_of_this_machine(make_
     assert len(digests) == 2
 
 
-@pytest.mark.parametrize("task", ["default", "text-classification"])
+@pytest.mark.parametrize("task", sampled(["default", "text-classification"], 2))
 def test_a_graph_gives_what_the_model_gives_on_other_sizes(task, make_checkpoint):
     import onnxruntime
     import torch

@@ -21,7 +21,6 @@ from onnxreg.registry.store.protocol import BlobKey
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError
-from onnxreg.schema.log.state import SEGMENT_LINES
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 INDEX = Path("index/acme/pii.jsonl")
@@ -117,15 +116,6 @@ def test_a_bad_blob_that_nothing_readable_refers_to_is_left_to_a_collection(fill
     overwrite(filled.store.root / INDEX, b"rotten")
     assert "only a copy of this very registry" in mend(filled).report.damages[0].detail
     assert path.exists()
-
-
-@pytest.fixture
-def sealed(registry) -> Home:
-    """Past a sealing."""
-    registry.make("1.0.0")
-    for number in range(SEGMENT_LINES + 2):
-        registry.tag("acme/pii:1.0.0", f"channel-{number}")
-    return registry
 
 
 @pytest.mark.parametrize("kind", ["missing", "damaged"])

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.registries.home import Home
 from support.servers import oci
 from support.servers.oci import Oci
-
-from onnxreg.registry import Registry
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +25,14 @@ def server() -> Iterator[Oci]:
         yield found
 
 
+@pytest.fixture(scope="session")
+def template(isolated_user, tmp_path_factory) -> Home:
+    home = Home(tmp_path_factory.mktemp("filled") / "home")
+    home.make("1.0.0")
+    return home
+
+
 @pytest.fixture
-def filled(registry) -> Registry:
+def filled(template, tmp_path) -> Home:
     """A registry with version 1.0.0 of acme/pii."""
-    registry.make("1.0.0")
-    return registry
+    return template.copied(tmp_path / "home")

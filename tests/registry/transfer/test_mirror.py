@@ -34,15 +34,21 @@ from onnxreg.schema.core.units import Progress
 from onnxreg.schema.log.events import Tag
 
 
-@pytest.fixture
-def filled(registry) -> Registry:
-    """Two models; one has three versions, a channel and a yank."""
+@pytest.fixture(scope="module")
+def template(tmp_path_factory) -> Home:
+    home = Home(tmp_path_factory.mktemp("filled") / "home")
     for seed in "abc":
-        registry.make(seed=seed)
-    registry.make(name="small", seed="s")
-    registry.tag("acme/pii:0.1.1", "stable")
-    registry.yank("acme/pii:0.1.0", "bad")
-    return registry
+        home.make(seed=seed)
+    home.make(name="small", seed="s")
+    home.tag("acme/pii:0.1.1", "stable")
+    home.yank("acme/pii:0.1.0", "bad")
+    return home
+
+
+@pytest.fixture
+def filled(template, tmp_path) -> Home:
+    """Two models; one has three versions, a channel and a yank."""
+    return template.copied(tmp_path / "home")
 
 
 @pytest.fixture(params=sampled(["local", "memory"], 2))

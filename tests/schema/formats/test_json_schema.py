@@ -1,6 +1,7 @@
 """The JSON Schemas judge as the models do where they can."""
 
 import json
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from onnxreg.schema.formats import json_schema as documents
 from onnxreg.schema.manifest.manifest import Manifest
 
 
+@cache
 def validator(name: str) -> Any:
     import jsonschema
 

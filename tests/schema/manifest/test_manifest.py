@@ -250,8 +250,8 @@ HEAD = (
 LARGE: dict[str, Callable[[], bytes]] = {
     "labels of a wrong type": lambda: b'"labels":[' + b"0," * 900_000 + b"0]}",
     "files that are empty": lambda: b'"files":[' + b"{}," * 90_000 + b"{}]}",
-    "too many files": lambda: b'"files":[' + b"{}," * 900_000 + b"{}]}",
     "a text of 15 MB": lambda: b'"license":"' + b"x" * 15_000_000 + b'"}',
+    "too many files": lambda: b'"files":[' + b"{}," * 900_000 + b"{}]}",
     "a path of 15 MB": lambda: b'"config_path":"' + b"../" * 5_000_000 + b'"}',
     "30,000 files, each twice": lambda: (
         b'"files":['
