@@ -100,14 +100,11 @@ def run_texts(
     if is_answering and context is None:
         raise InputError("a question needs the text that it is about", "add it: --context TEXT")
     if context is not None and not (is_answering or is_classifier):
-        raise InputError(
-            f"{name} takes no second text",
-            "it answers no questions and compares no texts: leave --context out",
-        )
+        message = f"{name} takes no second text"
+        raise InputError(message, "it answers no questions and compares no texts: leave --context out")
     if len(texts) != 1 and (is_answering or is_classifier or "logits" in gives):
-        raise InputError(
-            "this model takes one text at a time", "several are compared by models that give embeddings"
-        )
+        message = "this model takes one text at a time"
+        raise InputError(message, "several are compared by models that give embeddings")
     if is_answering:
         return {"answer": _answer(model, texts[0], context or "")}
     if is_classifier:
@@ -132,10 +129,8 @@ def _classes(logits: Floats, labels: Sequence[str], config: Mapping[str, Any], n
     """The classes with their scores, the best first. ConversionError, naming the graph, for another number of labels."""
     labels = labels or tuple(f"LABEL_{number}" for number in range(len(logits)))
     if len(labels) != len(logits):
-        raise ConversionError(
-            f"{name} gives {len(logits)} logits, and the version has {len(labels)} labels",
-            "the number of labels in config.json must be the number of logits",
-        )
+        message = f"{name} gives {len(logits)} logits, and the version has {len(labels)} labels"
+        raise ConversionError(message, "the number of labels in config.json must be the number of logits")
     problem, activation, scores = config.get("problem_type"), "softmax", _softmax(logits)
     if problem == "regression":
         activation, scores = "none", logits

@@ -27,11 +27,12 @@ from onnxreg.converters.evaluation.metric import (
     Judgement,
     Metric,
     ScoreTable,
+    blamed,
     combine,
     library,
 )
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner, generator, parent_runner, predict
-from onnxreg.converters.evaluation.suite import Suite, relabel
+from onnxreg.converters.evaluation.suite import Suite, load, relabel
 from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
@@ -105,14 +106,16 @@ class EvaluationPlan:
             for name in sorted(self.request.label_map.keys() - gold)
         ]
         for metric in self.metrics:
-            messages += metric.warnings(self._items) or ()
+            with blamed(metric):
+                messages += metric.warnings(self._items)
         return [*messages, *self.obstacles()]
 
     def obstacles(self) -> Iterator[str]:
         """Yield the reasons why nothing can be certified on the suite."""
         groups = len(set(self.suite.groups))
         for metric in self.metrics:
-            yield from metric.obstacles(self._items, groups) or ()
+            with blamed(metric):
+                yield from metric.obstacles(self._items, groups)
 
     @property
     def _items(self) -> Sequence[Any]:
@@ -146,11 +149,10 @@ def plan_evaluation(
     paths = list(outputs)
     for artifact in request.artifacts:
         if artifact not in paths:
-            raise InputError(
-                f"the evaluation names {artifact}, which is not an output", suggest(artifact, paths)
-            )
+            message = f"the evaluation names {artifact}, which is not an output"
+            raise InputError(message, suggest(artifact, paths))
     try:
-        suite = evaluator.load_suite(path)
+        suite = load(evaluator, path)
     except InputError as error:
         error.hint = "; ".join(filter(None, (error.hint, f"an item of {task} is {evaluator.form}")))
         raise
@@ -184,12 +186,12 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Me
         if task not in kind.tasks:
             raise InputError(f"the metric {kind.id} is not one of {task}", f"its metrics are {names}")
         library(kind.uses)
-        metric = kind(choice.limit, choice.settings)
-        if not metric.supports(suite.items):
-            raise InputError(
-                f"the evaluation suite lacks what the metric {metric.id} compares with",
-                "docs/certification.md shows the items of each task",
-            )
+        with blamed(kind):
+            metric = kind(choice.limit, choice.settings)
+            is_supported = metric.supports(suite.items)
+        if not is_supported:
+            message = f"the evaluation suite lacks what the metric {metric.id} compares with"
+            raise InputError(message, "docs/certification.md shows the items of each task")
         yield metric
 
 
@@ -285,8 +287,10 @@ class SourceEvaluation:
                 reference = predict(run, readings, evaluator.shares_runs)
         except ConversionError as error:
             raise EvaluationError(f"the source: {error.message}", error.hint) from error
-        labels = evaluator.labels
-        scores = [metric.scores(items, reference, reference, labels) for metric in self.plan.metrics]
+        scores = []
+        for metric in self.plan.metrics:
+            with blamed(metric):
+                scores.append(metric.scores(items, reference, reference, evaluator.labels))
         return items, facts, reference, scores
 
     def judge(self, path: Path | None) -> list[Judgement]:
@@ -303,10 +307,11 @@ class SourceEvaluation:
             self._scored[files] = self._measure(path) if self._cache is None else self._cached(path, graphs)
         margin = {"margin": True} if self.plan.request.margin else {}
         tables, facts = self._scored[files]
-        return [
-            metric.judge(table, {**metric.settings, **facts, **margin})
-            for metric, table in zip(self.plan.metrics, tables, strict=True)
-        ]
+        judgements = []
+        for metric, table in zip(self.plan.metrics, tables, strict=True):
+            with blamed(metric):
+                judgements.append(metric.judge(table, {**metric.settings, **facts, **margin}))
+        return judgements
 
     def _cached(self, path: Path | None, graphs: Mapping[str, Path]) -> Tables:
         """Return the tables of an artifact from the cache; if they are absent, measure and store them."""
@@ -346,8 +351,9 @@ class SourceEvaluation:
             predictions = predict(self._runner(path), readings, evaluator.shares_runs)
         tables = []
         for metric, parent in zip(self.plan.metrics, parent_scores, strict=True):
-            scores = metric.scores(items, predictions, reference, labels)
-            tables.append(ScoreTable.of(metric.columns(labels), parent, scores, self.plan.suite.groups))
+            with blamed(metric):
+                scores = metric.scores(items, predictions, reference, labels)
+                tables.append(ScoreTable.of(metric.columns(labels), parent, scores, self.plan.suite.groups))
         return tables, {**matched, **joint}
 
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
@@ -404,42 +410,63 @@ def nothing_to_judge() -> InputError:
 
 
 def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SILENT) -> Draft:
-    """Judge artifacts of a draft; return the draft with verdicts, checks and certificates.
+    """Judge artifacts of a draft; return the draft with verdicts, checks and certificates, with item scores if requested.
+
+    The same suite, source and artifact give the same bytes on any number of cores.
 
     Raises InputError if the suite does not fit the model or there is nothing to judge, ConversionError if an artifact
     does not run.
     """
-    plan, request, subject = evaluation.plan, evaluation.plan.request, evaluation.subject
+    plan, request, subject, root = evaluation.plan, evaluation.plan.request, evaluation.subject, draft.root
     evaluation.join(draft)
     chosen = request.artifacts or [one.path for one in draft.artifacts if one.precision != FULL_PRECISION]
     if not chosen:
         raise nothing_to_judge()
-    artifacts, documents = {artifact.path: artifact for artifact in draft.artifacts}, list(draft.companions)
     suite, prefix = plan.suite, "" if request.name is None else f"{request.name}/"
     facts = {"task": subject.fields.get("task", plan.evaluator.tasks[0])}
     facts |= {} if subject.origin.digest is None else {"parent": str(subject.origin.digest)}
-    for path, artifact in artifacts.items():
+    facts |= {} if suite.synthetic is None else {"synthetic": suite.synthetic}
+    artifacts, documents = list[DraftArtifact](), list(draft.companions)
+    for artifact in draft.artifacts:
+        path, report = artifact.path, f"{CERTIFICATES}/{artifact.path}.json"
         if path not in chosen:
+            artifacts.append(artifact)
             continue
         progress.step(f"judging {path}")
-        judgements = evaluation.judge(draft.root / path)
+        judgements, records, checks = evaluation.judge(root / path), [], list[dict[str, Any]]()
+        (root / report).parent.mkdir(parents=True, exist_ok=True)
+        for judgement in judgements:
+            metric, record = judgement.metric, judgement.record.to_json()
+            with blamed(metric):
+                checks += metric.checks(judgement, f"{prefix}{metric.id}", str(suite.digest))
+            if request.item_scores:
+                file = f"{CERTIFICATES}/{path}.{metric.id}.csv"
+                (root / file).write_bytes(data := judgement.table.encode())
+                record["item_scores"] = {"path": file, "digest": str(Digest.of(data))}
+                documents.append(DraftFile(ITEM_SCORES, file))
+            records.append(record)
         state, reasons = combine([one.record for one in judgements])
+        unit = "group" if any(one.record.groups < one.record.samples for one in judgements) else "item"
+        value = {
+            "format": "onnxreg-evaluation",
+            "format_version": 1,
+            "artifact": str(digest_file(root / path)),
+            "suite": str(suite.digest),
+            "state": state,
+            "reasons": list(reasons),
+            "metrics": records,
+            "resampling": {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED},
+            "checks": checks,
+            **facts,
+        }
+        document = EvaluationDocument.from_json(value, "certificate").to_json()
+        (root / report).write_bytes(canonical.encode(document) + b"\n")
+        documents.append(DraftFile(CERTIFICATE, report))
         rules = ", ".join(dict.fromkeys(one.record.rule for one in judgements))
-        report = path_of(path)
-        checks = [
-            check
-            for one in judgements
-            for check in one.metric.checks(one, f"{prefix}{one.metric.id}", str(suite.digest))
-        ]
-        artifacts[path] = replace(
-            artifact,
-            verdict=Verdict(state, rules, reasons, suite.digest, report, suite.synthetic),
-            fields={**artifact.fields, "checks": [*artifact.fields.get("checks", ()), *checks]},
-        )
-        documents += write_certificate(
-            artifacts[path], judgements, draft.root, request.item_scores, checks=checks, **facts
-        )
-    return replace(draft, artifacts=tuple(artifacts.values()), companions=tuple(documents))
+        verdict = Verdict(state, rules, reasons, suite.digest, report, suite.synthetic)
+        fields = {**artifact.fields, "checks": [*artifact.fields.get("checks", ()), *checks]}
+        artifacts.append(replace(artifact, verdict=verdict, fields=fields))
+    return replace(draft, artifacts=tuple(artifacts), companions=tuple(documents))
 
 
 def time_judged(
@@ -482,43 +509,6 @@ class FigureDifference:
         return f"{self.metric or 'the verdict'}: {self.key} is {self.recorded}, recomputed {self.recomputed}"
 
 
-def write_certificate(
-    artifact: DraftArtifact, judgements: Sequence[Judgement], root: Path, item_scores: bool, **facts: Any
-) -> Iterator[DraftFile]:
-    """Write the certificate of a judged artifact below `root`, with the item scores if they are published; yield the files.
-
-    The same suite, source and artifact give the same bytes on any number of cores.
-
-    Args:
-        facts: further keys of the certificate.
-    """
-    path, verdict, records = path_of(artifact.path), artifact.verdict, []
-    (root / path).parent.mkdir(parents=True, exist_ok=True)
-    for judgement in judgements:
-        records.append(judgement.record.to_json())
-        if item_scores:
-            file = f"{CERTIFICATES}/{artifact.path}.{judgement.metric.id}.csv"
-            (root / file).write_bytes(data := judgement.table.encode())
-            records[-1]["item_scores"] = {"path": file, "digest": str(Digest.of(data))}
-            yield DraftFile(ITEM_SCORES, file)
-    unit = "group" if any(one.record.groups < one.record.samples for one in judgements) else "item"
-    value = {
-        "format": "onnxreg-evaluation",
-        "format_version": 1,
-        "artifact": str(digest_file(root / artifact.path)),
-        "suite": str(verdict.suite),
-        "state": verdict.state,
-        "reasons": list(verdict.reasons),
-        "metrics": records,
-        "resampling": {"unit": unit, "level": LEVEL, "resamples": RESAMPLES, "seed": SEED},
-        **({} if verdict.synthetic is None else {"synthetic": verdict.synthetic}),
-        **facts,
-    }
-    document = EvaluationDocument.from_json(value, "certificate").to_json()
-    (root / path).write_bytes(canonical.encode(document) + b"\n")
-    yield DraftFile(CERTIFICATE, path)
-
-
 def recompute(
     certificate: EvaluationDocument, read: Callable[[Digest], bytes], label: str
 ) -> list[FigureDifference]:
@@ -553,11 +543,11 @@ def recompute(
                 f"install the version of {recorded.package or 'onnxreg'} that wrote it",
             )
         try:
-            record = metric.judge(table, recorded.settings).record
+            with blamed(metric):
+                record = metric.judge(table, recorded.settings).record
         except (ConversionError, InputError) as error:
-            raise IntegrityError(
-                f"{label}: the item scores do not fit the metric {recorded.metric}"
-            ) from error
+            message = f"{label}: the item scores do not fit the metric {recorded.metric}"
+            raise IntegrityError(message) from error
         records.append(record)
         old, new = recorded.to_json(), record.to_json()
         differences += [
@@ -569,11 +559,6 @@ def recompute(
     if state != certificate.state:
         differences.append(FigureDifference("", "state", certificate.state, state))
     return differences
-
-
-def path_of(artifact: str) -> str:
-    """The path of an artifact's certificate, from the artifact's path."""
-    return f"{CERTIFICATES}/{artifact}.json"
 
 
 def _same(old: Any, new: Any) -> bool:

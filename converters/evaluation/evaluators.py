@@ -8,7 +8,6 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
@@ -27,7 +26,6 @@ from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, load_tokenizer, 
 from onnxreg.converters.tasks.generation import ENCODER, TOKENS
 from onnxreg.converters.tasks.processed import read_sound
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest, convert
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
@@ -62,6 +60,8 @@ class TaskEvaluator(ABC):
     shares_runs: ClassVar[bool] = True
     distinct: ClassVar[tuple[str | None, str | None]] = ("the same item", None)
     """The names, in messages, of an item and of a model input that a suite has twice; None if it may have them."""
+    has_files: ClassVar[bool] = False
+    """True if items name files. The identity of an item is the digest of the item's file."""
 
     def __init__(self, subject: ExportSubject) -> None:
         self.subject = subject
@@ -77,11 +77,6 @@ class TaskEvaluator(ABC):
         fast = self.subject.loaded.tokenizer
         length = int(self.subject.resolved_options["max_seq_length"])
         return TextTokenizer(fast.backend_tokenizer, length, fast.truncation_side)
-
-    @classmethod
-    def load_suite(cls, path: Path) -> Suite:
-        """Read a suite of this task; see `suite.load`."""
-        return suite.load(cls, path)
 
     @classmethod
     def rows(cls, data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -135,10 +130,8 @@ def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None 
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
     row = outputs[name][0]
     if shape is not None and row.shape != shape:
-        raise ConversionError(
-            f"the model gives {name} of shape {row.shape}, expected {shape}",
-            "the number of labels in config.json must be the number of logits",
-        )
+        message = f"the model gives {name} of shape {row.shape}, expected {shape}"
+        raise ConversionError(message, "the number of labels in config.json must be the number of logits")
     return row if shape is not None else numbers(row)
 
 
@@ -245,10 +238,8 @@ class TextClasses(TaskEvaluator):
 def _check_labels(suite: Suite, labels: Sequence[str]) -> None:
     for position, item in zip(suite.positions, suite.items, strict=True):
         if item.label not in labels:
-            raise InputError(
-                f"{position} has a label that the model does not have: {item.label[:80]!r}",
-                f"its labels are {', '.join(labels[:20])}",
-            )
+            message = f"{position} has a label that the model does not have: {item.label[:80]!r}"
+            raise InputError(message, f"its labels are {', '.join(labels[:20])}")
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -318,7 +309,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """A text alone, with a second text and the `score` of the pair, or with documents and the relevance of each."""
+    """A text, maybe with a second text and the `score` of the pair, and with documents and the relevance of each."""
 
     text: Word
     text_pair: Word | None = None
@@ -326,16 +317,16 @@ class Texts(msgspec.Struct, frozen=True):
     documents: Annotated[tuple[Document, ...], msgspec.Meta(min_length=2, max_length=1000)] | None = None
 
     def __post_init__(self) -> None:
-        if (self.text_pair is None) != (self.score is None) or (self.text_pair and self.documents):
-            raise ValueError("a pair has both text_pair and score, and no documents")
+        if (self.text_pair is None) != (self.score is None):
+            raise ValueError("a pair has both text_pair and score")
         if self.documents and not any(document.relevance for document in self.documents):
             raise ValueError("no document is relevant")
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text, and the texts that are compared with it."""
-        others = (document.text for document in self.documents or ())
-        return (self.text, *([self.text_pair] if self.text_pair else others))
+        """The text, the second text if any, and the texts of the documents."""
+        pair = () if self.text_pair is None else (self.text_pair,)
+        return (self.text, *pair, *(document.text for document in self.documents or ()))
 
 
 class Embeddings(TaskEvaluator):
@@ -470,10 +461,6 @@ class LabelledRows(TaskEvaluator):
             group = _integer(feed.pop(GROUPS, None), GROUPS, path)
             row = {"group": group, "label": cls.read_label(feed.pop(LABELS, None), path), "feed": feed}
             yield f"evaluation suite {path}, row {number}", row
-
-    @classmethod
-    def read_item(cls, row: dict[str, Any], position: str, directory: Path) -> LabelledRow:
-        return LabelledRow(row["feed"], row["label"])
 
     @classmethod
     def read_label(cls, value: Any, path: Path) -> Any:
@@ -645,14 +632,8 @@ class Sounds(TaskEvaluator):
 
     best: Callable[[Mapping[str, Any]], Any]
     """Function from the outputs of the only run to the prediction."""
-    shares_runs = False
+    shares_runs, has_files = False, True
     distinct = ("the same item", "the same sound")
-
-    @classmethod
-    def load_suite(cls, path: Path) -> Suite:
-        read = super().load_suite(path)
-        key = {"suite": str(read.digest), "files": list(map(str, read.identities))}
-        return replace(read, digest=Digest.of(canonical.encode(key)))
 
     @classmethod
     def read_item(cls, row: dict[str, Any], position: str, directory: Path) -> Any:
@@ -695,9 +676,8 @@ class Transcripts(Sounds, GeneratedTexts):
 
     def check(self, suite: Suite) -> None:
         if not self.subject.is_joint and not (self.subject.directory / VOCABULARY).is_file():
-            raise InputError(
-                f"the checkpoint has no {VOCABULARY}, whose tokens CTC gives", "save its tokenizer"
-            )
+            message = f"the checkpoint has no {VOCABULARY}, whose tokens CTC gives"
+            raise InputError(message, "save its tokenizer")
 
     def best(self, outputs: Mapping[str, Any]) -> Any:
         if self.subject.is_joint:

@@ -10,11 +10,11 @@ ch. 8). The generator is NumPy's legacy one, whose stream is frozen.
 import csv
 import io
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
 from importlib import import_module
-from inspect import isfunction
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, ClassVar, Literal
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onnxreg.converters.source.toolchain import distributions
-from onnxreg.schema.core.errors import ConversionError, InputError, RegError, missing_extra
+from onnxreg.schema.core.errors import ConversionError, InputError, RegError, listing, missing_extra
 from onnxreg.schema.gates.statements import MetricRecord, State
 
 Floats = NDArray[np.float64]
@@ -142,8 +142,6 @@ def _text(value: float) -> Any:
 
 CHECKED = {"certified": "pass", "refused": "fail", "unknown": "unknown"}
 """The verdict of a check, for each state."""
-MAX_LISTED_LABELS = 20
-"""The most labels that one reason names."""
 
 
 class EvaluationError(ConversionError):
@@ -210,12 +208,6 @@ def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
     )
 
 
-def listing(names: Sequence[str]) -> str:
-    """Join the first names as text, with the number of further names."""
-    more = f" and {len(names) - MAX_LISTED_LABELS} more" if len(names) > MAX_LISTED_LABELS else ""
-    return ", ".join(name[:80] for name in names[:MAX_LISTED_LABELS]) + more
-
-
 def combine(records: Sequence[MetricRecord]) -> tuple[State, tuple[str, ...]]:
     """Combine the states of several metrics: refused wins over unknown, and unknown over certified.
 
@@ -230,27 +222,22 @@ LIBRARIES = ("jiwer", "sacrebleu", "scikit-learn", "scipy")
 """The distributions that compute figures of built-in metrics."""
 
 
-def blamed(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a method of a metric raise EvaluationError for any error in the code of the metric.
+@contextmanager
+def blamed(metric: Any) -> Iterator[None]:
+    """Raise EvaluationError for any other error in the block, which runs code of a metric.
 
     The message has the line of the error but not the error's text, which may quote the suite.
     """
-
-    @wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            result = method(*args, **kwargs)
-            return iter([*result]) if isinstance(result, Generator) else result
-        except RegError:
-            raise
-        except Exception as error:
-            frame = extract_tb(error.__traceback__)[:2][-1]
-            location = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
-            raise EvaluationError(
-                f"the metric {args[0].id} fails: {location}", "report it to the author of the metric"
-            ) from error
-
-    return call
+    try:
+        yield
+    except RegError:
+        raise
+    except Exception as error:
+        frames, module = extract_tb(error.__traceback__), sys.modules[metric.__module__].__file__
+        frame = next((frame for frame in reversed(frames) if frame.filename == module), frames[-1])
+        location = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
+        message = f"the metric {metric.id} fails: {location}"
+        raise EvaluationError(message, "report it to the author of the metric") from error
 
 
 class Metric:
@@ -281,14 +268,6 @@ class Metric:
     """The tasks in which the metric judges only if a request names it."""
     uses: ClassVar[str] = "numpy"
     """The module of a library that computes the scores or the value."""
-
-    def __init_subclass__(cls) -> None:
-        """Blame the metric for errors in any of its methods, own or inherited."""
-        for name in (name for name in dir(cls) if not name.startswith("_")):
-            owner = next(base for base in cls.__mro__ if name in vars(base))
-            method = vars(owner)[name]
-            if isfunction(method) and not hasattr(method, "__wrapped__"):
-                setattr(owner if issubclass(owner, Metric) else cls, name, blamed(method))
 
     def __init__(self, limit: float | None = None, settings: Mapping[str, Any] | None = None) -> None:
         """Set the limit and the settings of the rule. Raise InputError if the rule does not accept them."""
@@ -365,9 +344,8 @@ class Metric:
                 )
             rows[number] = row
         if not np.isfinite(rows).all():
-            raise ConversionError(
-                f"the metric {self.id} gives NaN or infinity for an item", "look at the suite"
-            )
+            message = f"the metric {self.id} gives NaN or infinity for an item"
+            raise ConversionError(message, "look at the suite")
         return rows
 
     def judge(self, table: ScoreTable, settings: Mapping[str, Any]) -> Judgement:

@@ -27,7 +27,6 @@ from onnxreg.converters.evaluation.metric import (
     draws,
     judge_loss,
     library,
-    listing,
     percentiles,
     unmatched,
 )
@@ -36,7 +35,7 @@ from onnxreg.converters.evaluation.tokens import runs
 from onnxreg.converters.passes.samples import cosines
 from onnxreg.converters.source.toolchain import PlugIns
 from onnxreg.schema.core.canonical import Count, convert
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, listing
 
 SPANS = frozenset({"token-classification"})
 VECTORS = frozenset({"pooling", "feature-extraction"})
@@ -135,7 +134,7 @@ class Spearman(Metric):
     names, gold, uses = ("score", "cosine"), "score", "scipy.stats"
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        return (item.score, *cosines(prediction[:1], prediction[1:]))
+        return (item.score, *cosines(prediction[:1], prediction[1:2]))
 
     def value(self, rows: Floats) -> float:
         ranks = library(self.uses).rankdata(rows, axis=0)
@@ -154,8 +153,8 @@ class NormalizedGain(Metric):
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         relevance = np.array([[document.relevance for document in item.documents]], dtype=np.float64)
-        query = np.repeat(prediction[:1], len(prediction) - 1, axis=0)
-        similarities = cosines(query, prediction[1:])[None]
+        query = np.repeat(prediction[:1], len(item.documents), axis=0)
+        similarities = cosines(query, prediction[-len(item.documents) :])[None]
         score = library(self.uses).ndcg_score
         return [score(relevance, values, k=TOP) for values in (similarities, np.zeros_like(similarities))]
 
@@ -350,14 +349,11 @@ class CharacterRecall(Metric):
 
     def check(self) -> None:
         if self.limit != MAX_RECALL_LOSS:
-            raise InputError(
-                f"{self.id} has the limit of G4, {MAX_RECALL_LOSS}, not {self.limit:g}",
-                "leave the limit out, or judge by span_f1",
-            )
+            message = f"{self.id} has the limit of G4, {MAX_RECALL_LOSS}, not {self.limit:g}"
+            raise InputError(message, "leave the limit out, or judge by span_f1")
         if unknown := sorted(self.settings.keys() - {*MinimumEvidence.__struct_fields__}):
-            raise InputError(
-                f"{self.id} has no setting {unknown[0][:80]!r}", "it has min_gold_chars and min_parent_recall"
-            )
+            message = f"{self.id} has no setting {unknown[0][:80]!r}"
+            raise InputError(message, "it has min_gold_chars and min_parent_recall")
         MinimumEvidence.read(self.settings)
 
     def warnings(self, items: Sequence[Fixture]) -> Iterator[str]:

@@ -140,9 +140,8 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
         if past:
             feed = model_builder.step_inputs(feed["input_ids"], takes.values(), head_size)
         if unknown := sorted(takes.keys() - feed.keys()):
-            raise ConversionError(
-                f"{path.name} takes inputs that the task does not give: {', '.join(unknown)}"
-            )
+            message = f"{path.name} takes inputs that the task does not give: {', '.join(unknown)}"
+            raise ConversionError(message)
         if fixed is None:
             return samples.outputs(session, feed, path.name)
         own = feed[MASK].shape[1]

@@ -64,15 +64,11 @@ def read_fixture(row: dict[str, Any], position: str) -> Fixture:
         at = f"{position}, span {number}"
         span = convert({**value, "label": first(value, LABEL_KEYS)}, TextSpan, at)
         if not 0 <= span.start < span.end <= len(text):
-            raise InputError(
-                f"{at}: offsets {span.start}-{span.end} are outside a text of {len(text)} characters",
-                "offsets are half-open and count code points from 0",
-            )
+            message = f"{at}: offsets {span.start}-{span.end} are outside a text of {len(text)} characters"
+            raise InputError(message, "offsets are half-open and count code points from 0")
         if value.get("text") not in (None, text[span.start : span.end]):
-            raise InputError(
-                f"{at}: `text` is not the text at {span.start}-{span.end}",
-                "offsets count code points, not bytes or UTF-16 units",
-            )
+            message = f"{at}: `text` is not the text at {span.start}-{span.end}"
+            raise InputError(message, "offsets count code points, not bytes or UTF-16 units")
         spans.append(span)
     spans.sort(key=lambda span: (span.label, span.start))
     for left, right in pairwise(spans):
@@ -150,10 +146,13 @@ def load(evaluator: Any, path: Path) -> Suite:
     alone = [position for position, group in groups.items() if group is None]
     if 0 < len(alone) < len(groups):
         raise InputError(f"{alone[0]}: `group` is missing, and others have one")
-    names = list(groups if alone else groups.values())
+    digest, names = Digest.of(data), list(groups if alone else groups.values())
+    if evaluator.has_files:
+        covered = {"suite": str(digest), "files": list(map(str, identities.values()))}
+        digest = Digest.of(canonical.encode(covered))
     numbers = {group: number for number, group in enumerate(dict.fromkeys(names))}
     return Suite(
-        Digest.of(data),
+        digest,
         tuple(items.values()),
         tuple(numbers[group] for group in names),
         True if True in sources else False if sources == {False} else None,
@@ -187,10 +186,8 @@ def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         value = _decode(data, suite)
         items = value.get("items", value.get("fixtures")) if isinstance(value, dict) else value
         if not isinstance(items, list):
-            raise InputError(
-                f"{suite} is neither a list of items nor an object with a list `items` or `fixtures`",
-                AS_JSON,
-            )
+            message = f"{suite} is neither a list of items nor an object with a list `items` or `fixtures`"
+            raise InputError(message, AS_JSON)
         rows = ((f"{suite}, item {number}", item) for number, item in enumerate(items, start=1))
     for position, row in rows:
         if not isinstance(row, dict):
@@ -238,10 +235,8 @@ def match_labels(
     gold = Counter(span.label for item in items for span in item.spans)
     for name, target in request.label_map.items():
         if target is None and name in labels:
-            raise InputError(
-                f"the label map leaves out {name[:80]}, which is a label of the model",
-                "only gold that the model cannot give may be left out",
-            )
+            message = f"the label map leaves out {name[:80]}, which is a label of the model"
+            raise InputError(message, "only gold that the model cannot give may be left out")
     matched, excluded = dict[str, str](), dict[str, int]()
     for name in sorted(gold.keys() - set(labels) | gold.keys() & request.label_map.keys()):
         target = request.label_map.get(name, name)

@@ -107,9 +107,8 @@ class TextTokenizer:
         """The number of tokens in a row that are not special. InputError if there is no room for any."""
         room = self.max_length - int(self._tokenizer.num_special_tokens_to_add(is_pair))
         if room < 1:
-            raise InputError(
-                f"the model takes {self.max_length} tokens at once, which leaves no room for text"
-            )
+            message = f"the model takes {self.max_length} tokens at once, which leaves no room for text"
+            raise InputError(message)
         return room
 
 

@@ -37,6 +37,7 @@ from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, Sea
 from onnxreg.schema.manifest.draft import Draft
 
 PRODUCTS = ("MatMul", "Gemm")
+DYNAMIC = "OnnxDynamicQuantization"
 SCALE_BITS = 32
 """Number of bits in the scale of a block of weights."""
 INT8_ACTIVATIONS = 4
@@ -104,9 +105,11 @@ class Candidate:
 
     @property
     def excess(self) -> float:
-        """The largest ratio of a loss to its limit: below 1 the candidate passes; infinity without a loss."""
-        figures = (figure for figure in self.figures.get("metrics", ()) if figure["loss"] is not None)
-        return max((figure["loss"] / figure["limit"] for figure in figures), default=inf)
+        """The most by which a loss exceeds its limit, as a share of the limit; infinity without a loss."""
+        losses = (
+            (one["loss"], one["limit"]) for one in self.figures.get("metrics", ()) if one["loss"] is not None
+        )
+        return max(((loss - limit) / (abs(limit) or 1.0) for loss, limit in losses), default=inf)
 
     def record(self) -> dict[str, Any]:
         """Return the manifest's record, which has no latencies because a manifest does not depend on the machine."""
@@ -130,10 +133,6 @@ def _pass(name: str, **params: Any) -> dict[str, Any]:
     return {"pass": name, "params": params}
 
 
-def _dynamic(**params: Any) -> dict[str, Any]:
-    return _pass("OnnxDynamicQuantization", **params)
-
-
 def _blocks(bits: int, size: int, **more: Any) -> dict[str, Any]:
     symmetric = bits == 8
     return _pass(
@@ -152,7 +151,7 @@ def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candida
         head: the name of the last product (`head_of`).
     """
     yield Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16))
-    dynamic, tables = (_dynamic(op_types_to_quantize=[*PRODUCTS, *more]) for more in ((), ("Gather",)))
+    dynamic, tables = (_pass(DYNAMIC, op_types_to_quantize=[*PRODUCTS, *more]) for more in ((), ("Gather",)))
     for prefix, before in {"": (), "smooth-": (_pass("SmoothQuant", alpha=ALPHA),)}.items():
         yield Candidate(f"{prefix}int8", (*before, dynamic), "int8", (8, 32, 32))
         yield Candidate(f"{prefix}int8-int8{TABLES}", (*before, tables), "int8", (8, 8, 32))
@@ -263,7 +262,7 @@ def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
 
 def _dynamic_but(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Make the pass of dynamic INT8 for all products except the products of these groups."""
-    return _dynamic(nodes_to_exclude=sorted(name for group in groups for name in group))
+    return _pass(DYNAMIC, nodes_to_exclude=sorted(name for group in groups for name in group))
 
 
 def run_judged(
@@ -330,9 +329,8 @@ class Search:
         )
         halves = {f"the {part} to choose on": self._choose, f"the {part} to confirm on": self._confirm}
         if empty := next((name for name, one in halves.items() if not one.suite.items), None):
-            raise InputError(
-                f"{empty} has no items", "a search chooses on some items, and confirms on others"
-            )
+            message = f"{empty} has no items"
+            raise InputError(message, "a search chooses on some items, and confirms on others")
         confirm = self._confirm.request
         final_plans = [self._final(candidate, confirm) for candidate in choose_candidates(request, True, "")]
         first, second = ([metric.id for metric in one.metrics] for one in halves.values())
@@ -372,13 +370,13 @@ class Search:
         self.evaluation.check()
         progress.step("judging the source")
         records = (one.record for one in self.evaluation.judge(None))
-        doubts = [why for one in records if one.state != "certified" for why in one.reasons]
+        # a metric whose limit demands a gain refuses the source itself
+        doubts = [why for one in records if one.state == "unknown" for why in one.reasons]
         if doubts:
             more = f"; and {len(doubts) - MAX_NEAREST} reasons more" if len(doubts) > MAX_NEAREST else ""
             reasons = "; ".join(doubts[:MAX_NEAREST])
-            raise ConversionError(
-                f"no candidate can pass on the suite to choose on: {reasons}{more}", NOTHING_PUBLISHED
-            )
+            message = f"no candidate can pass on the suite to choose on: {reasons}{more}"
+            raise ConversionError(message, NOTHING_PUBLISHED)
         base = self._alone((), self._request.input, self._request.output, "base")
         self.base = base.root / base.artifacts[0].path
         model, objective = load_onnx(self.base), self._request.objective
@@ -574,9 +572,9 @@ class Search:
     ) -> ExportPlan:
         """Make the plan for the same source with further steps, and without the steps that no output needs."""
         value = {**self._plan.recipe.to_json(), "outputs": outputs}
-        for key in ("search", "checks", "evaluation"):
-            value.pop(key, None)
-        recipe = RecipeFile.from_json({**value, "steps": [*value["steps"], *own_steps], **fields}, "search")
+        value["steps"] = [*value["steps"], *own_steps]
+        value = {key: item for key, item in value.items() if key not in ("search", "checks", "evaluation")}
+        recipe = RecipeFile.from_json(value | fields, "search")
         nodes = plan_steps(recipe, self._plan.directory)
         needed = {node.name for output in outputs for node in nodes[output["step"]].lineage()}
         recipe = recipe.model_copy(

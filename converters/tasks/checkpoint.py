@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from onnxreg.converters.passes import conversion
 from onnxreg.converters.passes.conversion import TorchModel
@@ -60,6 +60,7 @@ from onnxreg.schema.core.errors import (
     InputError,
     NotFoundError,
     RemoteError,
+    listing,
     missing_extra,
     why,
 )
@@ -140,6 +141,9 @@ class LoadedCheckpoint:
 class Saved(Task):
     """Task of checkpoints with one head; `Task.of` makes the class for a head."""
 
+    runs_code: ClassVar[bool] = True
+    """True if loading a checkpoint runs code that the checkpoint names."""
+
     @property
     def patterns(self) -> tuple[str, ...]:
         """Patterns of further files to fetch, besides those of every checkpoint."""
@@ -161,7 +165,8 @@ class Saved(Task):
         location = base or named
         directory = location.directory
         config = read_config(directory)
-        refuse_own_code(directory, trusted)
+        if self.runs_code:
+            refuse_own_code(directory, trusted)
         architectures = config.get("architectures") or []
         if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
             raise InputError("architectures in config.json of the checkpoint is not a list of names")
@@ -179,7 +184,9 @@ class Saved(Task):
             if (other := head_of(config, modality_of(directory))) is not None:
                 hint = other.way or f"export it with --task {other.task} in place of your --profile or --task"
             raise InputError(message, hint)
-        require_weights(directory)
+        if not weight_files(directory):
+            hint = "its graphs are exported already: reg import" if any(directory.glob("*.onnx")) else SAVED
+            raise InputError(f"the checkpoint has no weights: neither {' nor '.join(WEIGHTS)}", hint)
         if head.modality != "text":
             require_processor(directory, head.modality)
         elif head is SEQ2SEQ and any((directory / name).is_file() for name in PROCESSOR):
@@ -432,13 +439,6 @@ def located_source(location: Location, names: Sequence[str], companions: Sequenc
     return LocatedSource(directory, digest, Source.from_json(origin), described)
 
 
-def require_weights(directory: Path) -> None:
-    """Raise InputError if a checkpoint directory has no weights."""
-    if not weight_files(directory):
-        hint = "its graphs are exported already: reg import" if any(directory.glob("*.onnx")) else SAVED
-        raise InputError(f"the checkpoint has no weights: neither {' nor '.join(WEIGHTS)}", hint)
-
-
 def read_config(directory: Path) -> dict[str, Any]:
     """Read the config.json of a checkpoint directory.
 
@@ -532,14 +532,8 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
         ]),
     ):  # fmt: skip
         if names:
-            raise InputError(f"{problem} {some(sorted(names))}", hint)
+            raise InputError(f"{problem} {listing(sorted(names), 6)}", hint)
     return model.eval()
-
-
-def some(names: Sequence[str], most: int = 6) -> str:
-    """Join the first names of a list as text, with the number of further names."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def unloadable(

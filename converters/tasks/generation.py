@@ -13,6 +13,7 @@ and Transformers.js's names. The graphs are published only if they alone generat
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -24,22 +25,19 @@ from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
 from onnxreg.converters.passes.model_builder import step_inputs
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session, silent_transformers
-from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_object, taking_part
+from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_object
 from onnxreg.converters.tasks import heads
 from onnxreg.converters.tasks.checkpoint import (
     Graphs,
     LoadedCheckpoint,
     Saved,
     described,
-    locate,
-    located_source,
     module_of,
     part_of,
     read_config,
-    require_weights,
 )
 from onnxreg.converters.tasks.processed import Processor
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Task
+from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part
 from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample_feeds
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -77,7 +75,6 @@ STEPS = 20
 """The number of tokens that a proof generates for each input."""
 TIE = 1e-3
 """Two logits that differ by at most this share of the largest logit are equal but for rounding."""
-Axes = Mapping[str, Mapping[int, str]]
 
 
 class Seq2Seq(Saved):
@@ -103,7 +100,7 @@ class Seq2Seq(Saved):
             message = "the checkpoint has no decoder_start_token_id, with which an answer begins"
             raise InputError(message, "save the model again with one")
         encoder, graphs = self.encoder(checkpoint, directory)
-        proof = Proof([answer_of(model, feed, start) for feed in encoder.feeds[:2]])
+        proof = partial(prove, [answer_of(model, feed, start) for feed in encoder.feeds[:2]])
         return replace(graphs, parts={ENCODER: encoder, **decoders(model, encoder)}, proof=proof)
 
 
@@ -212,7 +209,7 @@ class CausalDecoder(Saved):
     """
 
     exporter = "TransformersExport"
-    Options = TextOptions
+    Options: ClassVar[type[PassParams]] = TextOptions
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         """Make the module, and samples of several sizes; the module itself computes the keys and values of earlier tokens."""
@@ -258,30 +255,22 @@ class CausalDecoder(Saved):
         axes |= {f"{PRESENT}{name}": {0: BATCH, 2: total} for name in names}
         part = part_of(module, feeds, axes, ("logits", *(f"{PRESENT}{name}" for name in names)))
         prompt = dict(zip(REQUIRED, (tokens[:, :6], np.ones_like(tokens[:, :6])), strict=True))
-        return Graphs({"": part}, INPUTS, length, proof=Proof([answer_of(model, prompt)]))
+        return Graphs({"": part}, INPUTS, length, proof=partial(prove, [answer_of(model, prompt)]))
 
 
-class TextGeneration(Task):
+class TextGeneration(CausalDecoder):
     """Task of causal language models for the pass `ModelBuilder`, whose graph is for onnxruntime-genai.
 
     The pass reads the checkpoint; the task itself loads nothing.
     """
 
-    exporter = "ModelBuilder"
-
-    def find(self, source: str) -> LocatedSource:
-        location = locate(source)
-        directory = location.directory
-        config = read_config(directory)
-        if heads.head_of(config) is not heads.DECODER:
-            message = (
-                f"not a causal language model: config.json says {str(config.get('architectures'))[:200]}"
-            )
-            raise InputError(message, "text-generation exports decoders such as LlamaForCausalLM")
-        require_weights(directory)
-        return located_source(location, taking_part(directory, code=False))
+    exporter, runs_code = "ModelBuilder", False
+    Options = PassParams
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
+        if source.adapter is not None:
+            message = "the pass ModelBuilder takes no adapter"
+            raise InputError(message, "merge the adapter with peft, and save the whole model")
         fields = described(self.id, source.location, read_config(source.location).get("model_type"))
         return ExportSubject(source.record(name), {"": Part(source.location)}, fields=fields)
 
@@ -312,60 +301,56 @@ def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
     return Answer(feed, ids[:, :-STEPS], ids[:, -STEPS:])
 
 
-@dataclass(frozen=True)
-class Proof:
-    """Checks if exported graphs give the same answers as the model that they were exported from."""
+def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
+    """Check if exported graphs give the answers of the model that they were exported from.
 
-    answers: Sequence[Answer]
+    Each graph, or set of graphs that generate together, runs; the share of steps with the model's token is recorded.
+    Raises ConversionError if graphs of full precision give another token.
+    """
+    family = draft.fields.get("model_family", {"members": []})
+    names = {path: member["name"] for member in family["members"] for path in member["artifacts"]}
+    sets = GENERATORS if names else ((DECODER,),)
+    versions: dict[str, dict[str, DraftArtifact]] = {}
+    for artifact in draft.artifacts:
+        version = versions.setdefault(artifact.precision if names else artifact.path, {})
+        version[names.get(artifact.path, DECODER)] = artifact
+    checks: dict[str, list[dict[str, Any]]] = {}
+    for version in versions.values():
+        for graphs in (graphs for graphs in sets if version.keys() >= {*graphs}):
+            is_exact = version[graphs[0]].precision == "float32"
+            share = _share(answers, {name: draft.root / version[name].path for name in graphs}, is_exact)
+            count = sum(answer.tokens.size for answer in answers)
+            check = {"name": "generation", "metric": "token_agreement", "samples": count, "value": share}
+            check |= {"limit": 1.0, "verdict": "pass"} if is_exact else {"verdict": "info"}
+            checks |= {version[name].path: [check] for name in graphs}
 
-    def __call__(self, draft: Draft) -> Draft:
-        """Run each graph, or set of graphs that generate together; record the share of steps with the model's token.
+    def checked(artifact: DraftArtifact) -> DraftArtifact:
+        entries = [*artifact.fields["checks"], *checks.get(artifact.path, ())]
+        return replace(artifact, fields={**artifact.fields, "checks": entries})
 
-        Raises ConversionError if graphs of full precision give another token.
-        """
-        family = draft.fields.get("model_family", {"members": []})
-        names = {path: member["name"] for member in family["members"] for path in member["artifacts"]}
-        sets = GENERATORS if names else ((DECODER,),)
-        versions: dict[str, dict[str, DraftArtifact]] = {}
-        for artifact in draft.artifacts:
-            version = versions.setdefault(artifact.precision if names else artifact.path, {})
-            version[names.get(artifact.path, DECODER)] = artifact
-        checks: dict[str, list[dict[str, Any]]] = {}
-        for version in versions.values():
-            for graphs in (graphs for graphs in sets if version.keys() >= {*graphs}):
-                is_exact = version[graphs[0]].precision == "float32"
-                share = self._share({name: draft.root / version[name].path for name in graphs}, is_exact)
-                count = sum(answer.tokens.size for answer in self.answers)
-                check = {"name": "generation", "metric": "token_agreement", "samples": count, "value": share}
-                check |= {"limit": 1.0, "verdict": "pass"} if is_exact else {"verdict": "info"}
-                checks |= {version[name].path: [check] for name in graphs}
+    return replace(draft, artifacts=tuple(map(checked, draft.artifacts)))
 
-        def checked(artifact: DraftArtifact) -> DraftArtifact:
-            entries = [*artifact.fields["checks"], *checks.get(artifact.path, ())]
-            return replace(artifact, fields={**artifact.fields, "checks": entries})
 
-        return replace(draft, artifacts=tuple(map(checked, draft.artifacts)))
+def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool) -> float:
+    """Return the share of steps at which the graphs write the model's token; each step begins with the model's earlier tokens."""
+    import numpy as np
 
-    def _share(self, paths: Mapping[str, Path], is_exact: bool) -> float:
-        """Return the share of steps at which the graphs write the model's token; each step begins with the model's earlier tokens."""
-        import numpy as np
-
-        model, equal = Generator(paths), []
-        for answer in self.answers:
-            decode, before = model.decoding(answer.feed), answer.prompt
-            for step in range(answer.tokens.shape[1]):
-                logits, expected = decode(before), answer.tokens[:, step]
-                gap = logits.max(1) - np.take_along_axis(logits, expected[:, None], 1)[:, 0]
-                is_equal = gap <= TIE * np.abs(logits).max()
-                equal.append(is_equal)
-                if is_exact and not is_equal.all():
-                    raise ConversionError(
-                        f"{paths[model.decoder(step)].name} generates another text than the model: token {step + 1} is "
-                        f"{logits.argmax(1)[~is_equal][0]}, not {expected[~is_equal][0]}",
-                        heads.OPTIMUM,
-                    )
-                before = expected[:, None]
-        return float(f"{np.concatenate(equal).mean():.6g}")
+    model, equal = Generator(paths), []
+    for answer in answers:
+        decode, before = model.decoding(answer.feed), answer.prompt
+        for step in range(answer.tokens.shape[1]):
+            logits, expected = decode(before), answer.tokens[:, step]
+            gap = logits.max(1) - np.take_along_axis(logits, expected[:, None], 1)[:, 0]
+            is_equal = gap <= TIE * np.abs(logits).max()
+            equal.append(is_equal)
+            if is_exact and not is_equal.all():
+                raise ConversionError(
+                    f"{paths[model.decoder(step)].name} generates another text than the model: token {step + 1} is "
+                    f"{logits.argmax(1)[~is_equal][0]}, not {expected[~is_equal][0]}",
+                    heads.OPTIMUM,
+                )
+            before = expected[:, None]
+    return float(f"{np.concatenate(equal).mean():.6g}")
 
 
 class Rules(msgspec.Struct, frozen=True):
@@ -476,9 +461,8 @@ class Generator:
     def _run(self, member: str, feed: Feed, needed: str) -> dict[str, Any]:
         outputs = samples.outputs(self._sessions[member], feed, name := self._paths[member].name)
         if needed not in outputs:
-            raise InputError(
-                f"{name} gives no {needed}, as a file for {member} does", "see docs/howto-speech.md"
-            )
+            message = f"{name} gives no {needed}, as a file for {member} does"
+            raise InputError(message, "see docs/howto-speech.md")
         return outputs
 
     def decoding(self, feed: Feed) -> Callable[[Any], Any]:

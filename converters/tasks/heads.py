@@ -40,7 +40,6 @@ class TaskHead:
 PER_ROW = ("batch",)
 PER_TOKEN = ("batch", "sequence")
 PER_FRAME = ("batch", "frames")
-ENCODER_ALONE = "export its encoder: --task feature-extraction"
 OPTIMUM = "export it with Optimum, then reg import the directory"
 _elsewhere = partial(TaskHead, way=OPTIMUM)
 WAVE = {1: "sequence"}
@@ -129,7 +128,7 @@ HEADS = (
     _elsewhere("zero-shot-object-detection", ("OwlViTForObjectDetection", "Owlv2ForObjectDetection"), modality="image"),
     _elsewhere("text-to-audio", ("VitsModel", "ForTextToWaveform", "ForTextToSpectrogram"), aliases=("text-to-speech",)),
     SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
-    DEPTH, SEGMENTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way=ENCODER_ALONE),
+    DEPTH, SEGMENTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way="export its encoder: --task feature-extraction"),
     _elsewhere("multiple-choice", "ForMultipleChoice"),
     TaskHead("pooling of model2vec", "StaticModel", way="save it with sentence-transformers: StaticEmbedding.from_model2vec"),
     SPEECH, IMAGE_TEXTS,

@@ -13,11 +13,11 @@ from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import digest_file, scrub
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import code
-from onnxreg.converters.tasks.checkpoint import module_of, part_of, some
+from onnxreg.converters.tasks.checkpoint import module_of, part_of
 from onnxreg.converters.tasks.code import Factory
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.canonical import directory_digest
-from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, why
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, listing, why
 from onnxreg.schema.manifest.manifest import Preprocessing
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
@@ -58,9 +58,8 @@ class ImageClassificationOptions(PassParams, title="Options"):
         if len(set(self.outputs)) < len(self.outputs) or self.input_name in self.outputs:
             raise ValueError("two inputs or outputs have one name")
         if (size := 4 * self.samples * math.prod(self.input)) > MAX_SAMPLE_BYTES:
-            raise ValueError(
-                f"{self.samples} samples take {size >> 20} MiB, at most {MAX_SAMPLE_BYTES >> 20}"
-            )
+            message = f"{self.samples} samples take {size >> 20} MiB, at most {MAX_SAMPLE_BYTES >> 20}"
+            raise ValueError(message)
         if len(set(self.labels)) < len(self.labels):
             raise ValueError("two classes have one name")
         if local := scrub(self.model_dump(mode="json", include={"arguments"}), "")[1]:
@@ -246,7 +245,9 @@ def load_into(module: Any, path: Path) -> None:
     }.items():
         if names:
             hint = "the factory must make the module that was trained, with the same arguments"
-            raise InputError(f"{path.name} is not of this module: {problem} {some(sorted(names))}", hint)
+            raise InputError(
+                f"{path.name} is not of this module: {problem} {listing(sorted(names), 6)}", hint
+            )
     module.load_state_dict(weights)
 
 

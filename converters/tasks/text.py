@@ -141,10 +141,8 @@ def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]
     if PIXELS in pages and task not in (TOKENS, TEXTS):
         pages = []
     if others := [name for name in OTHER_INPUTS if name in names and name not in pages]:
-        raise InputError(
-            f"{type(model).__name__} reads {', '.join(others)}, and the task gives texts alone",
-            "export it with Optimum, then reg import the directory",
-        )
+        message = f"{type(model).__name__} reads {', '.join(others)}, and the task gives texts alone"
+        raise InputError(message, "export it with Optimum, then reg import the directory")
     takes_types = "token_type_ids" in names
     if takes_types:
         has_weights = any(name.endswith(SEGMENT_WEIGHTS) for name, _ in model.named_parameters())
@@ -297,9 +295,8 @@ class StaticPooling(Pooling):
         self.pooling(directory)
         names = [Path(folder, name).as_posix() for name in (WEIGHTS, TOKENIZER_FILE)]
         if missing := [name for name in names if not (directory / name).is_file()]:
-            raise InputError(
-                f"the static embedding has no {missing[0]}", "save it with sentence-transformers"
-            )
+            message = f"the static embedding has no {missing[0]}"
+            raise InputError(message, "save it with sentence-transformers")
         return located_source(location, [*names, *sentence_files(directory)])
 
     def checkpoint(self, source: LocatedSource) -> LoadedCheckpoint:
@@ -483,9 +480,8 @@ def read_pooling(directory: Path) -> SentenceConfig:
     kinds = [module.kind for module in modules if module.kind != "Dropout"]
     if (directory / MODULES_FILE).is_file() and not SUPPORTED.fullmatch(" ".join(kinds)):
         message = f"{MODULES_FILE} runs a text through {', '.join(kinds)[:200]}"
-        raise InputError(
-            f"{message}; the task does Transformer, Pooling or StaticEmbedding, then Dense, Normalize"
-        )
+        message = f"{message}; the task does Transformer, Pooling or StaticEmbedding, then Dense, Normalize"
+        raise InputError(message)
     dense = tuple(_dense(directory, module.path) for module in modules if module.kind == "Dense")
     pooling, settings = read_object(directory / pooling_file), read_object(directory / SETTINGS_FILE)
     transformer = next(map(read_object, sorted(directory.glob(TRANSFORMER_FILES))), {})

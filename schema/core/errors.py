@@ -1,6 +1,6 @@
 """Exceptions: one family for each thing that the user can do next; the command line maps a family to an exit status."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -146,3 +146,9 @@ def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: fl
     if alike := nearest(name, names, least):
         return f"did you mean {' or '.join(alike)}?"
     return otherwise or f"one of: {', '.join(names)}"
+
+
+def listing(names: Sequence[str], most: int = 20) -> str:
+    """Join the first names as text, each cut to 80 characters, with the number of further names."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(name[:80] for name in names[:most]) + more

@@ -19,10 +19,10 @@ from onnxreg.converters.tasks.generation import (
     Answer,
     Generator,
     ProcessedSeq2Seq,
-    Proof,
     Rules,
     Seq2Seq,
     generate,
+    prove,
 )
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
@@ -233,10 +233,10 @@ def one_wrong_token_is_found(files: Path) -> None:
         kept = tuple(piece for piece in pieces if piece.path in stages.values())
         family = {"members": [{"name": name, "artifacts": [path]} for name, path in stages.items()]}
         draft = Draft("acme/m", files, kept, (), {"model_family": family})
-        proven = Proof([Answer(feed, tokens[0], expected)])(draft)
+        proven = prove([Answer(feed, tokens[0], expected)], draft)
         assert {piece.fields["checks"][0]["value"] for piece in proven.artifacts} == {1}
         with pytest.raises(ConversionError, match=rf"{file}\.onnx generates another text .*: token 5"):
-            Proof([Answer(feed, tokens[0], wrong)])(draft)
+            prove([Answer(feed, tokens[0], wrong)], draft)
 
 
 def bad(directory: Path, name: str) -> Path:

@@ -21,7 +21,7 @@ from onnxreg.converters.evaluation.evaluators import (
     Question,
     Texts,
 )
-from onnxreg.converters.evaluation.metric import Metric, ScoreTable
+from onnxreg.converters.evaluation.metric import Metric, ScoreTable, blamed
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import ConversionError, InputError
 
@@ -75,6 +75,14 @@ def test_ranks_and_documents_as_scikit_learn_ranks_them():
     norms = np.linalg.norm(query, axis=2) * np.linalg.norm(documents, axis=2)
     cosines = (query * documents).sum(axis=2) / norms
     assert value("ndcg_10", items, list(vectors)) == pytest.approx(ndcg_score(relevance, cosines, k=10))
+
+
+def test_an_item_with_a_pair_and_documents_is_judged_by_the_metrics_of_both():
+    both, vectors = Texts("a", "b", 2.0, (Document("c", 1.0), Document("d", 0.0))), RANDOM.normal(size=(4, 8))
+    pair, query = Texts("a", "b", 2.0), Texts("a", documents=both.documents)
+    for name, alone, own in (("spearman", pair, [0, 1]), ("ndcg_10", query, [0, 2, 3])):
+        row = metrics.find(name)().row
+        assert row(both, vectors, vectors, ()) == row(alone, vectors[own], vectors[own], ())
 
 
 WORDS = st.lists(st.sampled_from(["a", "The", "house", "is", "small.", "s'il", "vous"]), max_size=6)
@@ -305,9 +313,7 @@ class Broken(Steady):
 
 
 def test_a_metric_that_gives_nan_or_fails_is_an_error():
-    for count, message in (
-        (2, "steady gives nan"),
-        (3, r"steady fails: ZeroDivisionError in test_metrics\.py"),
-    ):
-        with pytest.raises(ConversionError, match=message):
+    fails = r"steady fails: ZeroDivisionError in test_metrics\.py"
+    for count, message in ((2, "steady gives nan"), (3, fails)):
+        with pytest.raises(ConversionError, match=message), blamed(Broken):
             Broken().judge(table_of(np.ones((count, 1)), np.ones((count, 1))), {})

@@ -13,6 +13,7 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.evaluate import plan_evaluation
 from onnxreg.converters.evaluation.evaluators import Transcripts
+from onnxreg.converters.evaluation.suite import load
 from onnxreg.converters.tasks.task_catalog import task_recipe
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
@@ -38,13 +39,12 @@ def write(path: Path, rows: list[Any]) -> None:
 
 
 def test_the_digest_of_a_suite_is_that_of_its_sounds_too(suite, tmp_path):
-    first = Transcripts.load_suite(suite)
-    assert Transcripts.load_suite(suite) == first
+    first = load(Transcripts, suite)
+    assert load(Transcripts, suite) == first
     write_sound(tmp_path / "two.wav", seconds=0.9)
-    changed = Transcripts.load_suite(suite)
-    assert (
-        changed.digest != first.digest and changed.half("choose", 0).digest != first.half("choose", 0).digest
-    )
+    changed = load(Transcripts, suite)
+    assert changed.digest != first.digest
+    assert changed.half("choose", 0).digest != first.half("choose", 0).digest
     assert changed.positions[1] == f"evaluation suite {suite}, line 3"
 
 

@@ -1,18 +1,19 @@
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onnxreg.converters.evaluation.evaluators import TokenSpans
-from onnxreg.converters.evaluation.suite import Fixture, TextSpan
+from onnxreg.converters.evaluation.suite import Fixture, TextSpan, load
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, NotFoundError
 
 SPAN = {"start": 0, "end": 3, "label": "NAME", "text": "Ada"}
 ROW = {"id": "a", "text": "Ada in Rome", "gold_spans": [SPAN]}
 READ = Fixture("Ada in Rome", (TextSpan(0, 3, "NAME"),))
-load = TokenSpans.load_suite
+load = partial(load, TokenSpans)
 
 
 def write(tmp_path: Path, content: Any, name: str = "suite.json") -> Path:

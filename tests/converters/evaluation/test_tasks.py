@@ -19,6 +19,7 @@ from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.evaluators import EVALUATORS, LabelledRows
+from onnxreg.converters.evaluation.suite import load
 from onnxreg.converters.request import ExportRequest
 from onnxreg.converters.tasks.task_catalog import task_recipe
 from onnxreg.schema.core.canonical import Digest
@@ -330,7 +331,7 @@ ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 def test_groups_of_arrays_are_any_integers(tmp_path):
     np.savez(tmp_path / "s.npz", x=ROWS, labels=[0, 1, 0, 1], groups=[7, 10**15, 7, -3])
-    suite = LabelledRows.load_suite(tmp_path / "s.npz")
+    suite = load(LabelledRows, tmp_path / "s.npz")
     assert suite.groups == (0, 1, 0, 2)
     assert sum(len(suite.half(name, 0).items) for name in ("choose", "confirm")) == 4
 
@@ -339,7 +340,7 @@ def test_groups_of_arrays_are_any_integers(tmp_path):
 def test_groups_of_arrays_that_are_no_integers_are_refused(tmp_path, groups):
     np.savez(tmp_path / "s.npz", x=ROWS, labels=[0, 1, 0, 1], groups=groups)
     with pytest.raises(InputError, match="groups must be one integer for each row"):
-        LabelledRows.load_suite(tmp_path / "s.npz")
+        load(LabelledRows, tmp_path / "s.npz")
 
 
 ALIKE: list[tuple[str, Any, Any]] = [
@@ -355,8 +356,7 @@ ALIKE: list[tuple[str, Any, Any]] = [
 
 def identities(tmp_path: Path, task: str, *rows: Any) -> set[Any]:
     evaluator = next(kind for kind in EVALUATORS if task in kind.tasks)
-    suite = evaluator.load_suite(write(tmp_path / "suite.jsonl", rows))
-    return set(suite.identities)
+    return set(load(evaluator, write(tmp_path / "suite.jsonl", rows)).identities)
 
 
 @pytest.mark.parametrize(("task", "one", "other"), ALIKE, ids=[row[0] for row in ALIKE])

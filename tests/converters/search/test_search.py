@@ -19,6 +19,7 @@ from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation
 from onnxreg.converters.evaluation.latency import Latency, Ratio, typical_inputs
 from onnxreg.converters.evaluation.metric import EvaluationError
+from onnxreg.converters.evaluation.metrics import MeanCosine
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.profiles.profile_catalog import find
@@ -89,7 +90,7 @@ def search(encoder: Path, exported: Path, shared_cache: StepCache, tmp_path: Pat
     def run(
         suite: Path,
         cache: StepCache = shared_cache,
-        limit: float = 0.01,
+        limit: float | None = 0.01,
         alone: bool = False,
         metric: str = "mean_cosine",
         deleted: Sequence[Path] = (),
@@ -545,6 +546,13 @@ def test_a_source_that_is_too_weak_ends_the_search_before_a_file_is_made(
     with pytest.raises(ConversionError, match="spearman"):
         search(tmp_path / "suite.jsonl", metric="spearman")
     assert not list(tmp_path.rglob("*.onnx"))
+
+
+def test_a_metric_whose_own_limit_demands_a_gain_may_pass(search, write_suite, monkeypatch):
+    monkeypatch.setattr(MeanCosine, "limit", -0.5)
+    monkeypatch.setattr(MeanCosine, "loss", lambda self, parent, value: float(parent != value) * -1.0)
+    draft = search(write_suite("choose.jsonl", count=440), alone=True, limit=None, candidates=["fp16"])
+    assert record(draft)["winner"] == "fp16"
 
 
 def test_the_suites_are_read_by_the_plan_alone(

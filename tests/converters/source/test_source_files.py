@@ -11,6 +11,7 @@ import pytest
 from support.tasks.checkpoints import task_of
 
 from onnxreg.converters.evaluation.evaluators import TokenSpans
+from onnxreg.converters.evaluation.suite import load
 from onnxreg.converters.runtime.golden import read_arrays
 from onnxreg.converters.source import source_files, toolchain
 from onnxreg.converters.source.source_files import (
@@ -208,7 +209,7 @@ def test_stand_ins_for_files_of_a_checkpoint(make_checkpoint, name, data):
 
 @stand_ins
 @pytest.mark.parametrize(
-    ("name", "read"), [("suite.jsonl", TokenSpans.load_suite), ("rows.npz", read_arrays)]
+    ("name", "read"), [("suite.jsonl", lambda path: load(TokenSpans, path)), ("rows.npz", read_arrays)]
 )
 def test_stand_ins_for_a_suite_and_calibration_data(tmp_path, name, read, data):
     (tmp_path / name).write_bytes(data)
