@@ -2,7 +2,7 @@
 
 Packages and modules, lowest first: `system.py` (operating system), `store` (places that hold a registry), `signing.py`
 (this user's keys), `log` (one model's history), `trust` (what a reader accepts), `archive.py` (a registry in one file),
-`remotes.py`, `gates` (rules of channels), `production.py` (versions of channels), `resolution.py` (answers for an app),
+`remotes.py`, `gates` (rules of channels), `resolution.py` (answers for an app; versions of channels),
 `transfer` (push, pull, mirror), `oci`, `publish.py`, `search`, `dossier`, `maintain.py` (verify, repair), then `registry.py`,
 `lockfile.py`, and `server`.
 

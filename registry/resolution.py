@@ -2,12 +2,13 @@
 
 `schema.query.resolve` picks the artifact. A `CheckedReader` compares index files with known heads and with the trust file
 when they are read. In addition, the version must be signed if the trust file demands it, and the channel of the query must
-meet the registry's policy. Imports little.
+meet the registry's policy. `in_production` says for each channel who moved its version there, and if it resolves.
+Imports little.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -16,13 +17,15 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
 from onnxreg.registry.trust.known_heads import KnownHeads, trust_if_any
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.errors import GateError, IntegrityError, NotFoundError, about
-from onnxreg.schema.core.ref import POLICY_LOG, Ref
+from onnxreg.schema.core.errors import GateError, IntegrityError, NotFoundError, RegError, about
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.log.state import ArtifactSummary, FileSummary, Rollout
 from onnxreg.schema.query.resolve import Query, ResolveOutcome, VersionCandidate, releases, resolve_among
 
 if TYPE_CHECKING:
     from onnxreg.schema.delta.delta_format import Delta
+    from onnxreg.schema.inputs.trust_file import Trust
+    from onnxreg.schema.log.events import LogLine
     from onnxreg.schema.manifest.operators import Need
     from onnxreg.schema.query.device import Device
 
@@ -274,3 +277,48 @@ def coverage(
         return rows
 
     return consult(reader, ref.name, read)
+
+
+class ChannelStatus(NamedTuple):
+    """The status of a channel: its version, the log line that moved it there, and `signed`, a text with the line's signers.
+
+    `gate` is "" if no policy governs the channel, "met" if the version passes, else the reason why it does not resolve.
+    """
+
+    tag: str
+    version: Version
+    line: "LogLine"
+    signed: str
+    gate: str
+    rollout: Rollout | None
+
+
+def in_production(reader: RegistryReader, log: Log, trust: "Trust") -> Iterator[ChannelStatus]:
+    """Yield the status of each channel of a model. Signatures are judged by `trust`. IntegrityError if the log is damaged."""
+    from onnxreg.registry.trust import signatures
+
+    lines = list(log.lines())
+    judge = signatures.judge_for(log, trust)
+    for tag, channel in sorted(log.channels.items()):
+        line, version = lines[channel.seq - 1], channel.version
+        verdicts = dict.fromkeys(map(str, signatures.signatures_of(log, trust, version, channel.manifest)))
+        signers = {"the move": str(judge.line(line)), "the version": ", ".join(verdicts)}
+        signed = ", ".join(f"{part} by {signer}" for part, signer in signers.items() if signer)
+        gate = _gate(reader, log, tag, trust)
+        yield ChannelStatus(tag, version, line, signed, gate, log.rollouts.get(tag))
+
+
+def _gate(reader: RegistryReader, log: Log, tag: str, trust: "Trust") -> str:
+    version = log.channels[tag].version
+    if log.versions[version].yanked:
+        return f"{version} is yanked"
+    try:
+        if (policy := reader.read_index(POLICY_LOG)) is None:
+            return ""
+        from onnxreg.registry.gates import ChannelGate, policies_in
+
+        gate = ChannelGate(log, policies_in(policy, reader.registry_id), tag, trust)
+        gate.check()
+    except RegError as error:
+        return error.message
+    return "met" if gate.rules else ""

@@ -66,7 +66,7 @@ def command(
 def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:
     """Yield a table of channels: the version, since when, by whom, why, signed by whom, and if the channel resolves."""
     from onnxreg.registry.log.log import load
-    from onnxreg.registry.production import in_production
+    from onnxreg.registry.resolution import in_production
     from onnxreg.registry.trust.known_heads import load_trust
 
     try:

@@ -22,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 
 from onnxreg.registry.log.contents import kept_manifest, read_history
 from onnxreg.registry.log.log import read_blob, read_deltas
-from onnxreg.registry.production import ChannelStatus, in_production
+from onnxreg.registry.resolution import ChannelStatus, in_production
 from onnxreg.registry.search.catalog import Catalog, find_models, total_size
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
 from onnxreg.registry.server.pages.rendering import HERE, POLICY, SCRIPTS, Links, environment

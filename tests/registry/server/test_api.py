@@ -21,10 +21,9 @@ from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server import api
-from onnxreg.registry.server.middleware import Metrics
 from onnxreg.registry.server.pages.pages import Pages
 from onnxreg.registry.server.served_registry import ServedRegistry
-from onnxreg.registry.server.server import DESCRIPTION, routes
+from onnxreg.registry.server.server import DESCRIPTION, Metrics, routes
 from onnxreg.registry.server.settings import Limits, Settings
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import blob_path
