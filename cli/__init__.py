@@ -1,8 +1,8 @@
 """The `reg` command. A verb parses its arguments, makes one library call, and prints the result.
 
-`app` lists the verbs by task and imports only the module of the called verb. `options` has the shared arguments,
-`services` the calls that join converters and registry. A `Session` (`context`) has the registry and the settings of one
-command, and prints its result: `output` has tables, JSON, progress and errors with their exit statuses; `versions`,
+`app` lists the verbs by task and imports only the module of the called verb. `options` has the shared arguments and the
+`Session` of a command: its registry, its settings, and the methods that print its result. `services` has the calls that
+join converters and registry. `output` has tables, JSON, progress and errors with their exit statuses; `versions`,
 `diff_report` and `search_report` have texts that several verbs print.
 
 Start with `app.py`, then `commands/show.py` (a short verb) and `commands/transfer.py`.

@@ -19,8 +19,7 @@ from typer.exceptions import TyperException
 from typer.models import OptionInfo
 
 from onnxreg.cli import COMPLETES, VERSION
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import flag, option
+from onnxreg.cli.options import Session, flag, option
 from onnxreg.cli.output import filled
 from onnxreg.registry import system
 from onnxreg.schema.core.errors import InputError, nearest

@@ -18,7 +18,7 @@ from contextlib import closing, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from onnxreg.cli.context import Session
+from onnxreg.cli.options import Session
 from onnxreg.cli.output import EXIT_STATUS, InterruptError, counted, duration, fields, needs, printable, table
 from onnxreg.converters.engine.plan import read_document
 from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag

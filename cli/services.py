@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.converters.families.export_family import FamilyPlan
-    from onnxreg.registry import Registry
     from onnxreg.registry.log.contents import Release
+    from onnxreg.registry.registry import Registry
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
     Finder = Callable[[FileEntry], Path]

@@ -16,7 +16,7 @@ from onnxreg.schema.manifest.vocabulary import UNJUDGED
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from onnxreg.cli.context import Session
+    from onnxreg.cli.options import Session
     from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.registry.log.contents import Release
     from onnxreg.registry.store.protocol import RegistryReader

@@ -7,16 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import DESCRIPTION, LICENSE, VERSION, argument, option, pairs
+from onnxreg.cli.options import DESCRIPTION, LICENSE, VERSION, Session, argument, option, pairs
 from onnxreg.cli.output import fields, printable, shortened, table
 from onnxreg.cli.versions import report_published
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.ref import Version
 
 if TYPE_CHECKING:
-    from onnxreg.registry import Registry
     from onnxreg.registry.log.contents import Release
+    from onnxreg.registry.registry import Registry
 
 EXAMPLES = (
     "reg add model.onnx config.json tokenizer.json --name acme/ner",

@@ -4,8 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import FORMATS, PRECISION, REF, REMOTE, argument, complete_name, flag, option
+from onnxreg.cli.options import (
+    FORMATS,
+    PRECISION,
+    REF,
+    REMOTE,
+    Session,
+    argument,
+    complete_name,
+    flag,
+    option,
+)
 from onnxreg.cli.output import counted, fields, size, table
 from onnxreg.schema.core.ref import Ref
 

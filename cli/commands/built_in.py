@@ -4,8 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import argument
+from onnxreg.cli.options import Session, argument
 from onnxreg.cli.output import fields, needs, table, write_bytes
 from onnxreg.schema.query.device import presets
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT

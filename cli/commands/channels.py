@@ -6,8 +6,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import CHANNEL, NAME, REASON, REF, REMOTE, argument, flag, option
+from onnxreg.cli.options import CHANNEL, NAME, REASON, REF, REMOTE, Session, argument, flag, option
 from onnxreg.cli.output import counted, fields, printable, table
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from onnxreg.cli.context import Session
+from onnxreg.cli.options import Session
 from onnxreg.cli.output import table
 from onnxreg.registry import system
 from onnxreg.registry.system import actor_of_event

@@ -1,8 +1,7 @@
 """`reg coverage`: show the artifact that each device of a fleet gets."""
 
 from onnxreg.cli.commands.resolve import UNCERTIFIED
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import ANYTHING, REF, REMOTE, option, read_devices, takes_query
+from onnxreg.cli.options import ANYTHING, REF, REMOTE, Session, option, read_devices, takes_query
 from onnxreg.cli.output import counted, size, standing, table
 from onnxreg.registry.resolution import DeviceCoverage, NoAnswerError, coverage
 from onnxreg.schema.core.errors import GateError, InputError

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import CHANNEL, EXACT_REF, REASON, REF, REMOTE, flag, option
+from onnxreg.cli.options import CHANNEL, EXACT_REF, REASON, REF, REMOTE, Session, flag, option
 from onnxreg.cli.output import write_file
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import REF, REMOTE, option
+from onnxreg.cli.options import REF, REMOTE, Session, option
 from onnxreg.cli.output import size, table
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.ref import Ref, Version

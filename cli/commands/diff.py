@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli import diff_report, versions
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import REMOTE, argument, complete_name, flag, option
+from onnxreg.cli.options import REMOTE, Session, argument, complete_name, flag, option
 from onnxreg.cli.output import counted, fold_line, needs, paint, printable, write_bytes, write_file
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview, overview

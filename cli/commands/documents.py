@@ -5,8 +5,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import REF, REMOTE, flag, option
+from onnxreg.cli.options import REF, REMOTE, Session, flag, option
 from onnxreg.cli.output import write_file, write_json
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError

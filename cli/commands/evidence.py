@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import REASON, REF, REMOTE, flag, option
+from onnxreg.cli.options import REASON, REF, REMOTE, Session, flag, option
 from onnxreg.cli.output import counted, fields, needs, number, printable, table, write_file
 from onnxreg.cli.versions import benchmark, blocks, doubts
 from onnxreg.schema.core import canonical

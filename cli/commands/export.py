@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import onnxreg.converters.request as requests
 from onnxreg.cli.commands.transfer import Stopwatch, report_transfer, to_json
-from onnxreg.cli.context import Session
 from onnxreg.cli.options import (
     ALLOW_CODE,
     DESCRIPTION,
     LICENSE,
     OUTPUT,
     VERSION,
+    Session,
     argument,
     flag,
     option,

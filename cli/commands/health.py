@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import REMOTE, argument, complete_name, flag, option
+from onnxreg.cli.options import REMOTE, Session, argument, complete_name, flag, option
 from onnxreg.cli.output import counted, fields, size, table
 from onnxreg.schema.core.errors import GateError, HostError, InputError, IntegrityError, RegError, RemoteError
 from onnxreg.schema.core.ref import Ref

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import MAX_AGE, NAME, OFFLINE, PRECISION, REMOTE, option
+from onnxreg.cli.options import MAX_AGE, NAME, OFFLINE, PRECISION, REMOTE, Session, option
 from onnxreg.cli.output import counted, number, printable, size, standing, table
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish, Timing

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from onnxreg.cli.context import Session
 from onnxreg.cli.options import (
     ANYTHING,
     DEVICE,
     REMOTE,
+    Session,
     argument,
     complete_name,
     flag,

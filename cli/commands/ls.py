@@ -4,8 +4,17 @@ from collections.abc import Collection
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import FORMATS, MAX_AGE, OFFLINE, PRECISION, REMOTE, argument, complete_name, flag
+from onnxreg.cli.options import (
+    FORMATS,
+    MAX_AGE,
+    OFFLINE,
+    PRECISION,
+    REMOTE,
+    Session,
+    argument,
+    complete_name,
+    flag,
+)
 from onnxreg.cli.output import fields, size, standing, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log.log import FINISH, PATTERN, named_copy, open_log

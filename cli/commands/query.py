@@ -4,8 +4,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import MAX_AGE, REMOTE, argument, complete_name, option
+from onnxreg.cli.options import MAX_AGE, REMOTE, Session, argument, complete_name, option
 from onnxreg.cli.output import counted, size, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log.log import open_log

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import ALLOW_CODE, REF, flag, option, pairs
+from onnxreg.cli.options import ALLOW_CODE, REF, Session, flag, option, pairs
 from onnxreg.cli.output import counted, needs, shortened, table
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 

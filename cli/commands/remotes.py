@@ -1,7 +1,6 @@
 """`reg remote`, `index`: names of remotes, and their catalogs and index files."""
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import REMOTE, argument, option
+from onnxreg.cli.options import REMOTE, Session, argument, option
 from onnxreg.cli.output import counted, size, table
 from onnxreg.cli.search_report import fail, reading_steps
 

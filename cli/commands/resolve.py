@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from onnxreg.cli.context import Session
 from onnxreg.cli.options import (
     ANYTHING,
     DEVICE,
@@ -10,6 +9,7 @@ from onnxreg.cli.options import (
     OFFLINE,
     REF,
     REMOTE,
+    Session,
     flag,
     option,
     read_one_device,

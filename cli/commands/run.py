@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import ANYTHING, DEVICE, REF, REMOTE, flag, option, read_one_device, takes_query
+from onnxreg.cli.options import (
+    ANYTHING,
+    DEVICE,
+    REF,
+    REMOTE,
+    Session,
+    flag,
+    option,
+    read_one_device,
+    takes_query,
+)
 from onnxreg.cli.output import counted, needs, printable, table
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import typer
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import flag, option
+from onnxreg.cli.options import Session, flag, option
 from onnxreg.cli.output import needs
 from onnxreg.registry import system
 from onnxreg.schema.core.errors import InputError, NotFoundError

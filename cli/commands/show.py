@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from onnxreg.cli import versions
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import REF, REMOTE, flag
+from onnxreg.cli.options import REF, REMOTE, Session, flag
 from onnxreg.cli.output import fold_line, printable, write_bytes
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from onnxreg.cli.commands.serve import public_url, trial_folder
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import argument, option
+from onnxreg.cli.options import Session, argument, option
 from onnxreg.cli.output import counted, needs
 
 EXAMPLES = (

@@ -2,8 +2,7 @@
 
 from dataclasses import asdict
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import REMOTE, argument, complete_name, flag, option
+from onnxreg.cli.options import REMOTE, Session, argument, complete_name, flag, option
 from onnxreg.cli.output import counted, size, table
 from onnxreg.schema.core.ref import Ref
 

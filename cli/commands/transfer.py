@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.context import Session
 from onnxreg.cli.options import (
     FORMATS,
     FROM_OR_TO,
@@ -13,6 +12,7 @@ from onnxreg.cli.options import (
     OUTPUT,
     PRECISION,
     SAME_REMOTE,
+    Session,
     argument,
     complete_name,
     flag,

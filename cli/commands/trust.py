@@ -2,8 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from onnxreg.cli.context import Session
-from onnxreg.cli.options import argument, flag, option
+from onnxreg.cli.options import Session, argument, flag, option
 from onnxreg.cli.output import table, write_json
 
 if TYPE_CHECKING:

@@ -433,7 +433,7 @@ def test_errors_of_a_process(here):
     with Path("/dev/full").open("wb") as full:
         done = run("ls", stdout=full)
     assert done.returncode == 9 and "output" in done.stderr
-    code = "import sys; from onnxreg.cli import main; from onnxreg.cli.context import Session; Session.reader = lambda *a, **k: 1 / 0; sys.exit(main.main(['ls']))"
+    code = "import sys; from onnxreg.cli import main; from onnxreg.cli.options import Session; Session.reader = lambda *a, **k: 1 / 0; sys.exit(main.main(['ls']))"
     bug = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert bug.returncode == 1 and "ZeroDivisionError" in bug.stderr
 

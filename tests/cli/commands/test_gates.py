@@ -12,7 +12,7 @@ from support.registries.gated import NAME, POLICY, draft, refusal
 from support.trust.attack_operations import attack
 from support.trust.world import plain_pem
 
-from onnxreg.cli.context import Session
+from onnxreg.cli.options import Session
 from onnxreg.registry import Registry
 from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.signing import generate
