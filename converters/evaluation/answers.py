@@ -35,18 +35,18 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
-"""Outputs with a value for each token: a graph of fixed shape also gives values for padding."""
+"""The outputs with a value for each token: a graph of fixed shape also gives values for padding."""
 LEAST_SCORE = 0.5
-"""Objects with a lower score are not shown, as in pipelines of transformers."""
+"""The least score of an object in an answer, as in pipelines of transformers."""
 Answer = dict[str, Any]
 """A JSON object with the documented keys of `reg run --json`."""
 
 
 @dataclass(frozen=True)
 class TextModel:
-    """An ONNX or ORT-format file, a tokenizer, labels in the order of the logits, the checkpoint's config.json.
+    """An ONNX or ORT-format file, its tokenizer, its labels in the order of the logits, and the checkpoint's config.json.
 
-    Without labels or a config, `labels` or `config` is empty.
+    `labels` is empty for a graph without labels, `config` for a version without a config.json.
     """
 
     graph: Path
@@ -56,12 +56,12 @@ class TextModel:
 
     @cached_property
     def runner(self) -> Runner:
-        """The loaded graph. Raise ConversionError if ONNX Runtime cannot load the graph."""
+        """The loaded graph. Raises ConversionError if ONNX Runtime cannot load it."""
         padding = self.config.get("pad_token_id")
         return artifact_runner(self.graph, PER_TOKEN, padding if isinstance(padding, int) else 0)
 
     def run(self, feed: Feed) -> Mapping[str, Any]:
-        """The outputs for one row. InputError for a row without tokens; ConversionError if the graph does not run."""
+        """Return the outputs for one row. InputError for a row without tokens; ConversionError if the graph does not run."""
         if not feed["input_ids"].size:
             raise InputError("the text has no tokens", "write a text that is not empty")
         try:
@@ -87,10 +87,10 @@ def run_texts(
         task: the version's task, for a graph whose inputs and outputs do not decide the kind of answer.
 
     Returns:
-        One of `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}`,
+        `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}` or
         `{completion}`, in JSON form.
 
-    Raise InputError if the texts do not fit the kind of graph; ConversionError if the graph does not run.
+    Raises InputError if the texts do not fit the kind of graph, ConversionError if the graph does not run.
     """
     if model.runner.length is not None:
         model.tokenizer.max_length = min(model.tokenizer.max_length, model.runner.length)
@@ -121,12 +121,12 @@ def run_texts(
 
 
 def refuse(label: str, why: str) -> InputError:
-    """Make the error for a version that cannot run on texts, images or sounds."""
+    """Return the error for a version that cannot run on texts, images or sounds."""
     return InputError(f"{label} {why}", "run it on tensors: --input")
 
 
 def _classes(logits: Floats, labels: Sequence[str], config: Mapping[str, Any], name: str) -> Answer:
-    """The classes with their scores, the best first. ConversionError, naming the graph, for another number of labels."""
+    """Return the classes with their scores, the best first. ConversionError, about `name`, for another number of labels."""
     labels = labels or tuple(f"LABEL_{number}" for number in range(len(logits)))
     if len(labels) != len(logits):
         message = f"{name} gives {len(logits)} logits, and the version has {len(labels)} labels"
@@ -151,7 +151,7 @@ def _sigmoid(logits: Floats) -> Floats:
 
 
 def _spans(model: TextModel, text: str) -> list[Answer]:
-    """The spans of a text, in order. A text longer than the model's input is cut into overlapping windows."""
+    """Return the spans of a text, in order. A text longer than the model's input is cut into overlapping windows."""
     names, windows = tag_scheme(model.labels).names, list(model.tokenizer.windows(text))
     if not any(len(window.positions) for window in windows):
         return []
@@ -248,7 +248,7 @@ def run_numbers(
         name: the graph's name in messages.
         words: the numbers of tokens (`vocab.json`), for CTC.
 
-    Returns one of `{objects}`, `{depth}`, `{segments, pixels}`, `{transcript}`, `{classes, activation}`, `{vector, pooling}`.
+    Returns `{objects}`, `{depth}`, `{segments, pixels}`, `{transcript}`, `{classes, activation}` or `{vector, pooling}`.
     Raises InputError if the outputs are not of these kinds, ConversionError for another number of labels.
     """
     if not outputs or any(array.dtype.kind not in "fiu" or not array.size for array in outputs.values()):
@@ -277,7 +277,7 @@ def run_numbers(
 
 
 def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
-    """The labels; ConversionError, naming the graph, if there are fewer than `count`."""
+    """Return the labels. Raises ConversionError, about the graph `name`, for fewer than `count` labels."""
     if len(labels) < count:
         message = f"{name} gives {count} classes or more, and the version has {len(labels)} labels"
         raise ConversionError(message, "the number of labels in config.json must be that of the classes")

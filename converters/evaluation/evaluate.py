@@ -49,23 +49,23 @@ from onnxreg.schema.log.state import CERTIFICATE, ITEM_SCORES
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 SCORES, SCORES_VERSION = "scores", 8
-"""Kind and version of the cache's entries; raise the version if equal bytes get other scores, such as from other batches."""
+"""The kind and the version of entries in the cache. Increase the version if a change of code changes the scores of a file."""
 DISTANCE_INPUTS = 48
-"""The most inputs of a suite on which the distance between two files is measured."""
+"""The most inputs of a suite that are used to measure the distance between two files."""
 BASE = "the graph in full precision"
 """The name of a parent that is not an output of the export."""
 CERTIFICATES = "certificates"
 RELATIVE_TOLERANCE = 1e-9
-"""Figures of two machines that differ by at most this share count as equal: they may add floats in another order."""
+"""Two figures count as equal if they differ by at most this share, since machines may add floats in different orders."""
 Tables = tuple[list[ScoreTable], Mapping[str, Any]]
-"""The scores of an artifact by each metric, and the facts about the suite that rules need."""
+"""The scores of an artifact by each metric, and the facts about the suite that the rules of verdicts need."""
 
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """A checked request for an evaluation. `suite` is `full_suite`, the suite in the file, or the requested half of it.
+    """A checked request for an evaluation. `full_suite` is the suite in the file; `suite` is this suite, or a half of it.
 
-    It judges the outputs that the request names, or all outputs of low precision. `task` is the id of the export task.
+    Outputs that the request names are judged, by default all outputs of low precision. `task` is the id of the export task.
     """
 
     request: EvaluationRequest
@@ -76,12 +76,12 @@ class EvaluationPlan:
     metrics: tuple[Metric, ...]
 
     def half(self, name: Literal["choose", "confirm"], seed: int) -> "EvaluationPlan":
-        """The evaluation on one half of the suite, by the metrics for which the half has data."""
+        """Return the evaluation on a half of the suite, by the metrics for which the half has data."""
         request = self.request.model_copy(update={"half": name, "seed": seed})
         return _plan(request, self.task, self.full_suite, self.evaluator)
 
     def key(self) -> dict[str, Any]:
-        """Return everything that shapes the verdicts, as a key of the cache."""
+        """Return everything that affects the verdicts, as a key of the cache."""
         metrics = [
             {
                 "metric": metric.id,
@@ -95,7 +95,7 @@ class EvaluationPlan:
         return {**self.recorded(), "metrics": metrics}
 
     def recorded(self) -> dict[str, Any]:
-        """The request in the manifest's form: the digest of the suite replaces the path."""
+        """Return the request in the manifest's form: the digest of the suite replaces the path."""
         return {**self.request.to_json(), "suite": str(self.full_suite.digest)}
 
     def warnings(self) -> list[str]:
@@ -119,7 +119,7 @@ class EvaluationPlan:
 
     @property
     def _items(self) -> Sequence[Any]:
-        """The items of the suite; their labels are replaced as the request's label map says."""
+        """The items of the suite. The request's label map replaces their labels."""
         label_map = self.request.label_map
         return relabel(self.suite.items, label_map) if label_map else self.suite.items
 
@@ -196,9 +196,9 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Me
 
 
 class SourceEvaluation:
-    """The evaluation of one source's artifacts. The source's own predictions are computed once, for all artifacts.
+    """The evaluation of a source's artifacts. The predictions of the source are computed once, for all artifacts.
 
-    With a cache, the scores of an artifact are stored; if all are cached, the source does not run.
+    With a cache, the scores of each artifact are stored. If all scores are in the cache, the source does not run.
     """
 
     def __init__(
@@ -211,8 +211,8 @@ class SourceEvaluation:
     ) -> None:
         """Args:
         subject: the loaded source.
-        cache: stores scores as JSON values (`engine.cache.StepCache`); None to store nothing.
-        key: everything that shapes the source, for the cache.
+        cache: a `engine.cache.StepCache`, which stores scores as JSON values; None to store nothing.
+        key: everything that affects the source, as a part of the cache's keys.
         """
         self.plan, self.subject, self._trust = plan, subject, trust_remote_code
         self._cache, self._key = cache, key
@@ -223,7 +223,7 @@ class SourceEvaluation:
         self._scored: dict[tuple[Path, ...], Tables] = {}
 
     def check(self) -> None:
-        """Raise InputError, naming the position, if the suite does not fit the source."""
+        """Raise InputError, with the position of the item, if the suite does not fit the source."""
         _ = self._prepared
 
     @cached_property
@@ -238,7 +238,7 @@ class SourceEvaluation:
                 raise InputError(f"{position}: {error.message}", error.hint) from error
         if readings and not evaluator.shares_runs and not subject.is_joint:
             with parent_runner(subject.part.start, self._trust, subject.part.per_token) as run:
-                try:  # it took its sample, so the suite is at fault
+                try:  # the source ran on its sample, so the suite is at fault
                     run(readings[0].feeds[0])
                 except ConversionError as error:
                     message = f"the evaluation suite does not fit the model: {error.message}"
@@ -250,10 +250,10 @@ class SourceEvaluation:
         return [feed for reading in self._prepared[1] for feed in reading.feeds]
 
     def join(self, draft: Draft) -> None:
-        """Let the graphs of an encoder-decoder generate together; those in full precision become the parent.
+        """Choose the graphs of an encoder-decoder that generate together; the graphs in full precision become the parent.
 
-        A graph generates with the graphs of its own precision and format; if a member has none, with one of its own precision,
-        else with one in full precision.
+        A graph generates with graphs of the same precision and format. If a member has no such graph, its graph of the same
+        precision is taken, else its graph in full precision.
 
         Raises InputError if the draft has no such graphs in full precision.
         """
@@ -275,7 +275,7 @@ class SourceEvaluation:
 
     @cached_property
     def _parent(self) -> tuple[Sequence[Any], Mapping[str, Any], list[Any], list[Floats]]:
-        """The items with the model's labels, facts about label matching, and the source's predictions and scores."""
+        """The items with the model's labels, facts about label matching, and the predictions and scores of the source."""
         (evaluator, readings), subject = self._prepared, self.subject
         items, facts = evaluator.match(self.plan.suite.items, self.plan.request)
         try:
@@ -294,9 +294,9 @@ class SourceEvaluation:
         return items, facts, reference, scores
 
     def judge(self, path: Path | None) -> list[Judgement]:
-        """Judge the file of an artifact by every metric; None judges the source, which loses nothing, by itself.
+        """Judge the file of an artifact by every metric. None judges the source against itself, without a loss.
 
-        A source that is not certified by itself certifies no artifact.
+        If the source is not certified against itself, no artifact can be certified.
 
         Raises InputError if the suite does not fit the model, ConversionError if the artifact does not load or run, or
         a metric fails.
@@ -357,15 +357,15 @@ class SourceEvaluation:
         return tables, {**matched, **joint}
 
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
-        """Time a file beside its parent, on a short and a long input of the suite. The result names the files by the two paths.
+        """Time a file beside its parent on a short and a long input of the suite. Results name them `path`, `parent_path`.
 
-        Raises ConversionError if one of them does not load or run.
+        Raises ConversionError if one of the two files does not load or run.
         """
         inputs = typical_inputs(self._feeds)
         return compare(path, self._runner(file), parent_path, self._runner(parent, is_parent=True), inputs)
 
     def distance(self, file: Path, parent: Path) -> float:
-        """Return the mean distance between a file's and its parent's outputs, relative to the parent's, on some suite inputs.
+        """Return the mean distance of a file's outputs from the parent's on inputs of the suite, as a share of the parent's.
 
         Raises ConversionError if one of the two files does not load or run.
         """
@@ -404,13 +404,13 @@ def _digests(graphs: Mapping[str, Path]) -> dict[str, str]:
 
 
 def nothing_to_judge() -> InputError:
-    """The error for an evaluation of outputs that are all in full precision."""
+    """Return the error for an evaluation of outputs that are all in full precision."""
     message = "the evaluation judges nothing: every output is in full precision"
     return InputError(message, "add --quantize or --certify, or in a recipe a step that quantizes")
 
 
 def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SILENT) -> Draft:
-    """Judge artifacts of a draft; return the draft with verdicts, checks and certificates, with item scores if requested.
+    """Judge artifacts of a draft; return the draft with verdicts, checks, certificates and, if requested, item scores.
 
     The same suite, source and artifact give the same bytes on any number of cores.
 
@@ -472,9 +472,9 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
 def time_judged(
     evaluation: SourceEvaluation, draft: Draft, base: Path | None = None, progress: Progress = SILENT
 ) -> Iterator[Latency]:
-    """Time each judged artifact of a draft beside its nearest ancestor in full precision, else beside `base`, if any.
+    """Time each judged artifact beside its nearest ancestor in full precision. If it has no such ancestor, `base` is used.
 
-    Graphs that generate together are not timed: their time depends on the text.
+    Graphs that generate together are not timed, because their time depends on the text.
     """
     if evaluation.subject.is_joint:
         return

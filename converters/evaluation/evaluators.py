@@ -32,13 +32,13 @@ from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.manifest import AudioPreprocessing
 
 Run = Callable[[Feed], Mapping[str, Any]]
-"""Function from numpy arrays by input name to arrays by output name; several threads may call it at once."""
+"""A function that takes numpy arrays by input name and returns arrays by output name; threads may call it at once."""
 
 
 class Reading(NamedTuple):
-    """The inputs of each run that the prediction for an item needs, and the function from the outputs of these runs to it.
+    """The runs that the prediction for an item needs: `feeds` are their inputs, `predict` takes their outputs.
 
-    The function raises ConversionError if an output is missing, or its shape does not fit the task.
+    `predict` returns the prediction. It raises ConversionError if an output is missing or its shape does not fit the task.
     """
 
     feeds: Sequence[Feed]
@@ -54,12 +54,12 @@ class TaskEvaluator(ABC):
     tasks: ClassVar[tuple[str, ...]]
     Item: ClassVar[type[msgspec.Struct]]
     form: ClassVar[str]
-    """An item as messages show it."""
+    """The form of an item's JSON, for messages."""
     texts: ClassVar[tuple[str, ...]] = ("text",)
     """The fields of an item that the model reads, for a task of texts."""
     shares_runs: ClassVar[bool] = True
     distinct: ClassVar[tuple[str | None, str | None]] = ("the same item", None)
-    """The names, in messages, of an item and of a model input that a suite has twice; None if it may have them."""
+    """The words of messages for an item, and for a model input, that occurs twice in a suite; None if it may occur twice."""
     has_files: ClassVar[bool] = False
     """True if items name files. The identity of an item is the digest of the item's file."""
 
@@ -93,7 +93,7 @@ class TaskEvaluator(ABC):
         """Raise InputError if an item does not fit the source at `location`, which is not loaded yet."""
 
     def check(self, suite: Suite) -> None:  # noqa: B027
-        """Raise InputError, naming the position, if an item does not fit the model, for example if the model lacks a label."""
+        """Raise InputError, with the item's position, if an item does not fit the model, for example by its label."""
 
     def match(
         self, items: Sequence[Any], request: EvaluationRequest
@@ -136,21 +136,21 @@ def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None 
 
 
 def plain(text: str) -> str:
-    """A text in Unicode's composed form, with single spaces, so that texts with the same content are equal."""
+    """Return a text in Unicode's composed form, with single spaces, so that texts with the same content are equal."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 class TokenSpans(TaskEvaluator):
-    """Evaluator of texts with spans. A prediction is int64 `[characters]`.
+    """The evaluator of texts with spans. A prediction is int64 `[characters]`: the indices of their labels, or -1.
 
-    It has for each character an index into `labels`, or -1. A text beyond the version's length is cut into overlapping windows.
+    A text that is longer than the version allows is cut into overlapping windows.
     """
 
     tasks = ("token-classification",)
     Item = Fixture
     form = "{text, gold_spans: [{start, end, label}]}"
     distinct = (None, None)
-    """Fixtures may have equal texts, because an id identifies a fixture, as in OpenMed."""
+    """Fixtures may have equal texts, because OpenMed identifies a fixture by its id."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -179,7 +179,7 @@ class TokenSpans(TaskEvaluator):
 def labels_of(
     length: int, windows: Sequence[TokenRow], outputs: Sequence[Mapping[str, Any]], tags: Sequence[str]
 ) -> Integers:
-    """Label the characters of a text of `length`, cut into `windows`, by the outputs for each window; see `tokens.decode`.
+    """Label the characters of a text by the outputs for each of its windows; see `tokens.decode`.
 
     Raises ConversionError for logits of another shape than `[1, tokens, tags]`, and for NaN.
     """
@@ -197,11 +197,11 @@ MAX_TOKENS = 2048
 """The most tokens of a prompt and its completion together."""
 OF_TEXTS = ("embeddings", "sentence_embedding", "text_embeds")
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
-"""Outputs with a vector for each text, and for each token; if a graph has several, the first name counts."""
+"""The names of outputs with a vector for each text, and for each token; of several in a graph, the first name counts."""
 
 
 class LabelledText(msgspec.Struct, frozen=True):
-    """A text, maybe with a second text, and the right label."""
+    """A text or a pair of texts, and the right label."""
 
     text: Word
     label: Word
@@ -209,7 +209,7 @@ class LabelledText(msgspec.Struct, frozen=True):
 
 
 class TextClasses(TaskEvaluator):
-    """Evaluator of texts with classes. A prediction is the number of the class with the largest logit."""
+    """The evaluator of texts with classes. A prediction is the number of the class with the largest logit."""
 
     tasks = ("text-classification",)
     Item: ClassVar[type[msgspec.Struct]] = LabelledText
@@ -260,7 +260,7 @@ class AnswerSpan(NamedTuple):
 
 
 class Answers(TaskEvaluator):
-    """Evaluator of questions. A prediction is a part of the context; "" means no answer.
+    """The evaluator of questions. A prediction is a part of the context; "" means no answer.
 
     A context longer than the model's input is cut into overlapping windows.
     """
@@ -309,7 +309,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """A text, maybe with a second text and the `score` of the pair, and with documents and the relevance of each."""
+    """A text; optionally a second text with the `score` of the pair, and documents with the relevance of each."""
 
     text: Word
     text_pair: Word | None = None
@@ -330,7 +330,7 @@ class Texts(msgspec.Struct, frozen=True):
 
 
 class Embeddings(TaskEvaluator):
-    """Evaluator of texts to compare, or of single texts.
+    """The evaluator of texts to compare, or of single texts.
 
     A prediction is float64 `[texts, size]`: the vector of each text (`text_vector`).
     """
@@ -356,9 +356,9 @@ class Embeddings(TaskEvaluator):
 def text_vector(
     outputs: Mapping[str, Any], feed: Feed, name: str = "the model"
 ) -> tuple[Floats, Floats | None]:
-    """Return the vector of a text; else the mean of the vectors of its tokens, and these vectors.
+    """Return the vector of a text and None; if the graph gives only vectors of tokens, return their mean and the vectors.
 
-    ConversionError, naming the graph, without such an output.
+    Raises ConversionError, about the graph `name`, if neither output exists.
     """
     for axes, names in ((2, OF_TEXTS), (3, OF_TOKENS)):
         fitting = [one for one, array in outputs.items() if array.ndim == axes and array.shape[0] == 1]
@@ -379,7 +379,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class Completions(TaskEvaluator):
-    """Evaluator of completions.
+    """The evaluator of completions.
 
     A prediction is the negative log-likelihood of the completion in nats, the number of its tokens, the size of the vocabulary.
     """
@@ -399,7 +399,7 @@ class Completions(TaskEvaluator):
         return plain((item.prompt or "") + item.completion)
 
     def reading(self, item: Completion) -> Reading:
-        """One run of the whole text; the text's first token never counts."""
+        """Return one run of the whole text; the text's first token never counts."""
         prompt = item.prompt or ""
         row = self.tokenizer.whole(prompt + item.completion)
         if len(row.tokens) > MAX_TOKENS:
@@ -425,18 +425,18 @@ class Completions(TaskEvaluator):
 
 
 LABELS, GROUPS = "labels", "groups"
-"""Names of the optional arrays with the class and the group number of each row."""
+"""The names of the optional arrays with the class and the group number of each row."""
 
 
 class LabelledRow(msgspec.Struct, frozen=True, eq=False):
-    """One row of every input (arrays of batch 1), and the right class of the first output, if known."""
+    """A row of every input, as arrays of batch 1, and the right class of the first output, if known."""
 
     feed: Feed
     label: Any = None
 
 
 class LabelledRows(TaskEvaluator):
-    """Evaluator of the rows of a `.npz` file: an array for each input, and maybe `labels` (classes of the first output).
+    """The evaluator of the rows of a `.npz` file: an array for each input, and maybe `labels` (classes of the first output).
 
     With labels, a prediction is (rank of the right class, from 0; number of classes); of equal values, the last one
     ranks first, as in scikit-learn. Without labels, a prediction is float64 `[outputs, values]`: a vector for each
@@ -464,7 +464,7 @@ class LabelledRows(TaskEvaluator):
 
     @classmethod
     def read_label(cls, value: Any, path: Path) -> Any:
-        """Return the right answer of a row, or None if it has no answer. InputError, naming the file, for a malformed answer."""
+        """Return the right answer of a row; None if it has no answer. InputError, about the file, for a malformed answer."""
         label = _integer(value, LABELS, path)
         if label is not None and label < 0:
             raise InputError(f"evaluation suite {path}: {LABELS} must be one class, 0 or more, for each row")
@@ -516,7 +516,7 @@ class LabelledRows(TaskEvaluator):
 
 
 class LabelledPixels(LabelledRows):
-    """Evaluator of the images of a `.npz` file, maybe with `labels`: maps of the class of each pixel (255: not counted).
+    """The evaluator of the images of a `.npz` file, maybe with `labels`: maps of the class of each pixel (255: not counted).
 
     With labels, a prediction is int64 `[labels, 2]`: the number of pixels with a label in both maps, and in either map. The
     map of the suite is scaled to the size of the model's map by the nearest pixel.
@@ -558,7 +558,7 @@ def _vectors(outputs: Mapping[str, Any]) -> Any:
 
 
 def content(feed: Feed) -> Digest:
-    """The digest of a row's values, independent of the number of bits of each value."""
+    """Return the digest of a row's values, independent of the number of bits of each value."""
     wide = {"f": "float64", "i": "int64", "u": "int64", "b": "int64"}
     return samples.digest(
         [{name: array.astype(wide.get(array.dtype.kind, array.dtype)) for name, array in feed.items()}]
@@ -589,7 +589,7 @@ class TextPair(msgspec.Struct, frozen=True):
 
 
 class Transcript(msgspec.Struct, frozen=True):
-    """A sound file, and the words in it; "" for silence."""
+    """A sound file, and the words that are spoken in it; "" for silence."""
 
     audio: Word
     text: str
@@ -607,7 +607,7 @@ class LabelledSound(msgspec.Struct, frozen=True):
 
 
 class GeneratedTexts(TaskEvaluator):
-    """Evaluator of texts to generate. A prediction is the text that an encoder-decoder generates greedily."""
+    """The evaluator of texts to generate. A prediction is the text that an encoder-decoder generates greedily."""
 
     tasks = ("text2text-generation",)
     Item: ClassVar[type[msgspec.Struct]] = TextPair
@@ -628,10 +628,10 @@ class GeneratedTexts(TaskEvaluator):
 
 
 class Sounds(TaskEvaluator):
-    """Evaluator of items with a sound file. The digest of the suite covers the bytes of the sound files."""
+    """The evaluator of items with a sound file. The digest of the suite covers the bytes of the sound files."""
 
     best: Callable[[Mapping[str, Any]], Any]
-    """Function from the outputs of the only run to the prediction."""
+    """A function that takes the outputs of the only run and returns the prediction."""
     shares_runs, has_files = False, True
     distinct = ("the same item", "the same sound")
 
@@ -663,7 +663,7 @@ class Sounds(TaskEvaluator):
 
 
 class Transcripts(Sounds, GeneratedTexts):
-    """Evaluator of spoken words. A prediction is an encoder-decoder's generated text, or the best path of CTC."""
+    """The evaluator of spoken words. A prediction is an encoder-decoder's generated text, or the best path of CTC."""
 
     tasks = ("automatic-speech-recognition",)
     Item = Transcript
@@ -687,7 +687,7 @@ class Transcripts(Sounds, GeneratedTexts):
 
 
 class SoundClasses(Sounds, TextClasses):
-    """Evaluator of sounds with classes. A prediction is the number of the class with the largest logit."""
+    """The evaluator of sounds with classes. A prediction is the number of the class with the largest logit."""
 
     tasks = ("audio-classification",)
     Item = LabelledSound
@@ -697,7 +697,7 @@ class SoundClasses(Sounds, TextClasses):
 def transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, Any], name: str) -> str:
     """Decode the best path of CTC: repeated tokens count once, and the blank (the padding token) is dropped.
 
-    InputError, naming the graph, without the numbers of tokens (`words`).
+    Raises InputError, about the graph `name`, if `words`, the numbers of tokens, is empty.
     """
     if not words or any(not isinstance(number, int) for number in words.values()):
         reason = "gives a value for each frame, and its version has no vocab.json of one language"

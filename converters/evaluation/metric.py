@@ -56,7 +56,7 @@ class ScoreTable:
     def of(
         cls, columns: Sequence[str], parent: Floats, candidate: Floats, groups: Iterable[int]
     ) -> "ScoreTable":
-        """Make a table: sort the scores of items; `groups` has the number of each item's group."""
+        """Make a table of the scores of items, and sort it; `groups` has the number of each item's group."""
         width = len(columns)
         rows_by_group: dict[int, list[tuple[float, ...]]] = {}
         for number, row in zip(groups, np.hstack([parent, candidate]).tolist(), strict=True):
@@ -76,7 +76,7 @@ class ScoreTable:
         return int(self.groups[-1]) + 1 if len(self) else 0
 
     def encode(self) -> bytes:
-        """Write CSV (RFC 4180, line feeds): `group`, `parent:<column>`..., `candidate:<column>`...; numbers only.
+        """Return the table as CSV (RFC 4180, line feeds) of numbers: `group`, `parent:<column>`..., `candidate:<column>`....
 
         Each number has enough digits to be read back exactly.
         """
@@ -91,9 +91,9 @@ class ScoreTable:
 
     @classmethod
     def decode(cls, data: bytes, label: str) -> "ScoreTable":
-        """Read a table that `encode` wrote.
+        """Read a table that `encode` made.
 
-        Raises InputError, naming the file `label`, for any other bytes, such as a table in another order.
+        Raises InputError, about the file `label`, for any other bytes, such as a table in another order.
         """
         try:
             header, *rows = csv.reader(io.StringIO(data.decode()), strict=True)
@@ -112,7 +112,7 @@ class ScoreTable:
 
 
 def draws(groups: Integers, count: int) -> Iterator[Integers]:
-    """Yield the row indices of each resample: of `count` groups, drawn with replacement. `groups` is sorted."""
+    """Yield the row indices of each resample: `count` of the `count` groups, with replacement. `groups` is sorted."""
     if not count:
         return
     generator = np.random.RandomState(SEED)
@@ -127,7 +127,7 @@ def draws(groups: Integers, count: int) -> Iterator[Integers]:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """Return the interval of the central 95 % of the values, without NaN; None if no value is left, or one is infinite."""
+    """Return the interval of the central 95 % of the values, without NaN; None if no value is left or a value is infinite."""
     values = values[~np.isnan(values)]
     if not len(values) or np.isinf(values).any():
         return None
@@ -141,7 +141,7 @@ def _text(value: float) -> Any:
 
 
 CHECKED = {"certified": "pass", "refused": "fail", "unknown": "unknown"}
-"""The verdict of a check, for each state."""
+"""The verdict of a check, for each state of a judgement."""
 
 
 class EvaluationError(ConversionError):
@@ -224,7 +224,7 @@ LIBRARIES = ("jiwer", "sacrebleu", "scikit-learn", "scipy")
 
 @contextmanager
 def blamed(metric: Any) -> Iterator[None]:
-    """Raise EvaluationError for any other error in the block, which runs code of a metric.
+    """A context that runs code of a metric, and raises EvaluationError for its errors.
 
     The message has the line of the error but not the error's text, which may quote the suite.
     """
@@ -241,9 +241,9 @@ def blamed(metric: Any) -> Iterator[None]:
 
 
 class Metric:
-    """One figure about a model on a suite.
+    """A figure about a model on a suite.
 
-    A metric turns the prediction for an item into a row of numbers (`row`), and any rows into one value (`value`). So the
+    A metric turns the prediction for an item into a row of numbers (`row`), and any rows into a value (`value`). So the
     same code computes the value of resampled rows and of published rows.
 
     `id` and `version` name the computation: a change of a figure for equal rows needs a new version. `rule` names the rule for
@@ -281,7 +281,7 @@ class Metric:
         return None if top == "onnxreg" else min(distributions().get(top, ()), default=top)
 
     def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of the numbers in a row. `labels` are the model's labels."""
+        """Return the names of a row's columns. `labels` are the model's labels."""
         return self.names
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
@@ -295,11 +295,11 @@ class Metric:
         return [float(number) for number in np.ravel(prediction)]
 
     def value(self, rows: Floats) -> float:
-        """Compute the value over some rows, float64 `[rows, columns]`, at least one; by default, the mean of the first column."""
+        """Return the value of one or more rows, float64 `[rows, columns]`; by default, the mean of the first column."""
         return float(rows[:, 0].mean())
 
     def skill(self, rows: Floats) -> float:
-        """Rate the value of these rows: 0 for a guess, 1 for a perfect model."""
+        """Return the skill that the value of these rows shows: 0 for a guess, 1 for a perfect model."""
         return self.value(rows)
 
     def loss(self, parent: float, value: float) -> float:
@@ -307,7 +307,7 @@ class Metric:
         return parent - value if self.direction == "higher" else value - parent
 
     def supports(self, items: Sequence[Any]) -> bool:
-        """True if all items have the attribute `gold`."""
+        """Return True if all items have the right answer that the metric needs (see `gold`)."""
         return self.gold is None or all(getattr(item, self.gold) is not None for item in items)
 
     def check(self) -> None:
@@ -320,7 +320,7 @@ class Metric:
         return iter(())
 
     def obstacles(self, items: Sequence[Any], groups: int) -> Iterator[str]:
-        """Yield a message for each property of the suite that excludes a certification, whatever the model predicts."""
+        """Yield a message for each property of the suite that excludes a certification for any model."""
         if groups < self.min_groups:
             yield (
                 f"the suite has {groups} independent items, {self.id} needs {self.min_groups}: nothing can be certified"
@@ -333,7 +333,7 @@ class Metric:
         reference: Sequence[Any],
         labels: Sequence[str],
     ) -> Floats:
-        """Score all items: float64 `[items, columns]`. EvaluationError if the metric fails on an item."""
+        """Return the scores of all items, float64 `[items, columns]`. EvaluationError if the metric fails on an item."""
         columns = self.columns(labels)
         rows = np.zeros((len(items), len(columns)))
         for number, sides in enumerate(zip(items, predictions, reference, strict=True)):
@@ -394,8 +394,8 @@ class Metric:
         """Combine judged parts: a refused part refuses the artifact; otherwise, any unclear part or doubt leaves it unknown.
 
         Args:
-            loss, interval: of the artifact as a whole.
-            doubts: doubts about the whole, besides the parts' own.
+            loss, interval: the loss of the whole artifact, and its interval.
+            doubts: doubts about the whole artifact, besides the doubts about parts.
             proof: the reasons why an artifact is certified.
             notes: further reasons, for any verdict.
         """
@@ -431,7 +431,7 @@ class Metric:
         return Judgement(self, record, tuple(parts), table)
 
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
-        """The checks of the manifest, in JSON form: the value, and the loss with its limit.
+        """Return the checks for the manifest, in JSON form: the value, and the loss with its limit.
 
         Args:
             name: the name of the suite and the metric, such as `sts/spearman`.
@@ -458,7 +458,7 @@ class Metric:
 
 
 def library(module: str) -> Any:
-    """Import a module of one of `LIBRARIES`. HostError if the library is not installed."""
+    """Import a module of a library in `LIBRARIES`. HostError if the library is not installed."""
     try:
         return import_module(module)
     except ImportError as error:

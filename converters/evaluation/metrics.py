@@ -1,4 +1,4 @@
-"""Every metric by name: onnxreg's, and metrics of other packages (entry points of the group `onnxreg.metrics`).
+"""All metrics by name: built-in metrics, and metrics of other packages (entry points of the group `onnxreg.metrics`).
 
 The values equal the results of scikit-learn, SciPy and seqeval to the bit, because certificates may be compared with them.
 """
@@ -47,12 +47,12 @@ TOP = 10
 
 
 def above_chance(value: float, base: float) -> float:
-    """Scale a value so that a guess (`base`) becomes 0, and 1 stays 1."""
+    """Return a value scaled so that `base`, the value of a guess, becomes 0, and 1 remains 1."""
     return (value - base) / (1.0 - base) if base < 1.0 else 0.0
 
 
 class Accuracy(Metric):
-    """The share of items with the right class, by number (as `sklearn.metrics.accuracy_score`)."""
+    """The share of items for which the right class is predicted (as `sklearn.metrics.accuracy_score`)."""
 
     id = "accuracy"
     tasks = frozenset({"text-classification", "audio-classification"})
@@ -181,7 +181,7 @@ class OutputCosine(MeanCosine):
     tasks = frozenset(LabelledRows.tasks) | PIXELS
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """The lowest cosine of an output: 0 if shapes differ or only one side is zero, 1 if both sides are zero."""
+        """Return the lowest cosine of an output: 0 if shapes differ or only one vector is zero, 1 if both are zero."""
         if prediction.shape != reference.shape:
             return [0.0]
         both_zero = ~prediction.any(axis=1) & ~reference.any(axis=1)
@@ -193,7 +193,7 @@ class OutputCosine(MeanCosine):
 
 
 class ExactMatch(Metric):
-    """The share of items with a right answer; case, punctuation and articles are ignored."""
+    """The share of questions with a right answer; case, punctuation and articles are ignored."""
 
     id = "exact_match"
     tasks = frozenset({"question-answering"}) | HEARD | MADE
@@ -223,7 +223,7 @@ class AnswerF1(ExactMatch):
 
 
 def answer_words(text: str) -> list[str]:
-    """The words of an answer for comparison: lower case, without punctuation and articles.
+    """Return the words of an answer for comparison: in lower case, without punctuation and articles.
 
     Rajpurkar et al., SQuAD: 100,000+ Questions for Machine Comprehension of Text, 2016, section 6.1.
     """
@@ -289,15 +289,15 @@ class Perplexity(Metric):
         return value / parent - 1.0
 
     def skill(self, rows: Floats) -> float:
-        """1 - (nats of a token) / log(vocabulary): 0 for a uniform guess, 1 for certainty."""
+        """Return 1 - (nats of a token) / log(vocabulary): 0 for a uniform guess, 1 for certainty."""
         return float(1.0 - rows[:, 0].sum() / rows[:, 1].sum() / np.log(rows[0, 2]))
 
 
 MAX_RECALL_LOSS = 0.005
 MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
-"""With fewer gold spans (of equal length), one lost span is a loss that reaches the limit."""
+"""The least number of gold spans: with fewer (of equal length), a single lost span is a loss that reaches the limit."""
 PER_LABEL = ("gold", "hits", "predicted", "spans")
-"""Counts of a label in one text: gold characters, gold characters found, predicted characters, gold spans."""
+"""The counts of a label in a text: gold characters, gold characters found, predicted characters, gold spans."""
 
 
 class MinimumEvidence(msgspec.Struct, frozen=True):
@@ -312,7 +312,7 @@ class MinimumEvidence(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> "MinimumEvidence":
-        """Read from the settings of the rule. InputError if a value is malformed or out of range."""
+        """Read the evidence from the settings of the rule. InputError if a value is malformed or out of range."""
         return convert(dict(settings), cls, "the minimum evidence of character_recall")
 
 
@@ -436,7 +436,7 @@ class CharacterRecall(Metric):
         return result
 
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
-        """A check for each label with the candidate's recall, and a check of the largest loss; `samples` counts gold spans."""
+        """Return a check of the candidate's recall of each label, and of the largest loss; `samples` counts gold spans."""
         common = {"metric": self.id, "dataset": dataset}
         checks = [
             {
@@ -498,7 +498,7 @@ class SpanF1(Metric):
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""The form of a metric's id, which is part of file names."""
+"""The pattern of a metric's id, which is a part of file names."""
 METRICS: tuple[type[Metric], ...] = (
     *(CharacterRecall, SpanF1, Accuracy, MacroF1, ExactMatch, AnswerF1, WordErrorRate, CharacterF),
     *(Spearman, NormalizedGain, MeanCosine, Top1, Top5, MeanOverlap, OutputCosine, Perplexity),

@@ -27,11 +27,11 @@ from onnxreg.schema.core.units import count_cores
 
 MASK = "attention_mask"
 MAX_ROWS, MAX_VALUES = 16, 200_000
-"""The most rows of one run, and the most values of its largest input."""
+"""The most rows of a run, and the most values of its largest input."""
 
 
 def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[Any]:
-    """Return the prediction for each reading. With `shares_runs`, those of equal shape share runs.
+    """Return the prediction for each reading. With `shares_runs`, readings of equal shapes share runs.
 
     Raises ConversionError if the model fails on the inputs, or gives other outputs than the task's.
     """
@@ -60,7 +60,7 @@ def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[An
 
 
 def _batches(readings: Sequence[Reading], rows: int) -> Iterator[list[int]]:
-    """Group the indices of readings of equal shape; the groups and their order depend only on the contents."""
+    """Yield groups of indices of readings of equal shape; the groups and their order depend only on the contents."""
     if rows == 1:
         yield from ([number] for number in range(len(readings)))
         return
@@ -104,7 +104,7 @@ class Runner:
 def parent_runner(
     start: Any, trust_remote_code: bool = False, per_token: Collection[str] = ()
 ) -> Iterator["Runner"]:
-    """Yield a runner of the source: a `conversion.TorchModel`, the path of a graph, or the directory of a decoder's checkpoint.
+    """A context with a runner of the source: of a `conversion.TorchModel`, of a graph's path, or of a decoder's directory.
 
     For a graph of fixed shapes, padding is removed from the outputs `per_token`.
 
@@ -122,7 +122,7 @@ def parent_runner(
 
 
 def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 0) -> "Runner":
-    """Make the runner of an ONNX or ORT-format file on the CPU.
+    """Return the runner of an ONNX or ORT-format file on the CPU.
 
     For a graph of fixed shapes, inputs are padded and the padding is removed from the outputs `per_token`. `padding` is
     the `pad_token_id` in the checkpoint's config, since a decoder that classifies reads the last token other than padding.
@@ -162,11 +162,11 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
 
 
 def generator(graphs: Mapping[str, Path], directory: Path) -> "Runner":
-    """Make the runner of an encoder-decoder's graphs; the outputs of a row are the tokens that follow the prompt.
+    """Return the runner of an encoder-decoder's graphs; the outputs of a row are the tokens that follow the prompt.
 
     Args:
-        graphs: files by member.
-        directory: has the checkpoint's config and settings.
+        graphs: the files by member.
+        directory: the directory with the checkpoint's config and settings.
     """
     model = Generator(graphs)
     rules = Rules.read(read_json(directory / CONFIG), directory / GENERATION_CONFIG)

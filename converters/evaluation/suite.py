@@ -1,7 +1,7 @@
-"""Evaluation suites: a file of items, one for each line or element, in the form of a task.
+"""Evaluation suites: a suite is a file of items for a task, with an item in each line or element.
 
-The items of a token classifier are fixtures: texts with gold spans, in OpenMed's format. Gold labels are matched with a
-model's as OpenMed compares canonical names: FIRSTNAME and `first_name` are FIRST_NAME, NAME and `patient` are PERSON.
+The items of a token classifier are fixtures: texts with gold spans, in OpenMed's format. Gold labels are matched with the
+model's labels as OpenMed compares canonical names: FIRSTNAME and `first_name` are FIRST_NAME, NAME and `patient` are PERSON.
 `openmed_labels.json` has the canonical names with their other spellings, without separators, as facts about OpenMed
 (openmed/core/labels.py, Apache-2.0).
 """
@@ -26,14 +26,14 @@ from onnxreg.schema.core.files import read_given
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 SUITE, MAX_BYTES = "evaluation suite", 256 * 2**20
-"""The kind of file in messages, and its most bytes."""
+"""The name of a suite's file in messages, and the most bytes of the file."""
 AS_JSON = "a suite is a list in JSON, or one JSON object a line in a .jsonl file"
 ARCHIVE = b"PK\x03\x04"
 """The first bytes of an `.npz` file."""
 ID_KEYS = ("id", "fixture_id")
 SPANS_KEYS = ("gold_spans", "entities")
 LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity")
-"""Accepted keys of a label; if several have a value, the first key counts, as in OpenMed."""
+"""The keys that a label may have; if several have a value, the first key counts, as in OpenMed."""
 Word = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -46,14 +46,14 @@ class TextSpan(msgspec.Struct, frozen=True):
 
 
 class Fixture(msgspec.Struct, frozen=True):
-    """A text and its gold spans. Spans of different labels may nest; spans of one label are disjoint."""
+    """A text and its gold spans (the right answer). Spans of different labels may nest; spans of a label are disjoint."""
 
     text: Word
     spans: tuple[TextSpan, ...]
 
 
 def read_fixture(row: dict[str, Any], position: str) -> Fixture:
-    """Read `{text, gold_spans: [{start, end, label, text?}]}`; a text without gold has an empty list.
+    """Read `{text, gold_spans: [{start, end, label, text?}]}`; the list is empty for a text without gold spans.
 
     Raises InputError for a missing text, offsets outside the text, a span's text that contradicts the offsets, and two
     overlapping spans of one label.
@@ -81,10 +81,10 @@ def read_fixture(row: dict[str, Any], position: str) -> Fixture:
 class Suite:
     """The items of a file, and the digest of the file's bytes.
 
-    `groups` has a number for each item: items of one group are not independent, such as texts of one document. If no item
-    names a group, each is a group. `synthetic` is True if an item says that it was made up, False if every item says that it was
-    not, else None. `positions` names the place of each item: the file, and a line or number. `identities` has a value for each
-    item that is equal for two items with the same model input (`TaskEvaluator.identity`).
+    `groups` has a number for each item: items of a group are not independent, such as texts of a document. If no item
+    names a group, each item is a group. `synthetic` is True if an item says that it was made up, False if every item says
+    that it was not, else None. `positions` has the file and the line or number of each item. `identities` has a value for
+    each item; the values of two items with the same model input are equal (`TaskEvaluator.identity`).
     """
 
     digest: Digest
@@ -95,7 +95,7 @@ class Suite:
     identities: tuple[Hashable, ...] = ()
 
     def half(self, name: str, seed: int) -> "Suite":
-        """One half of the groups (of the items, without groups): `choose` or `confirm`.
+        """Return a half of the groups (without groups, of the items). `name` is `choose` or `confirm`.
 
         The generator is NumPy's legacy one, whose stream is frozen. The half's digest covers the whole suite's digest, the
         name and the seed.
@@ -115,13 +115,13 @@ class Suite:
 
 
 def load(evaluator: Any, path: Path) -> Suite:
-    """Read a suite for a `TaskEvaluator` class.
+    """Read a suite for `evaluator`, a `TaskEvaluator` class.
 
     Every item may have an `id`, unique in the suite, a `group` (text or integer), and `metadata: {source}`, the
     origin of the item: `synthetic` or another word.
 
-    Raises NotFoundError for a missing file, InputError for malformed contents, naming an item by its position and
-    never quoting it, also if only some items have a group.
+    Raises NotFoundError for a missing file; InputError for malformed contents, and if only some items have a group. The
+    message has the position of an item but never quotes it.
     """
     data = read_given(path, SUITE, limit=MAX_BYTES)
     items, ids = dict[str, Any](), dict[str, str]()
@@ -196,7 +196,7 @@ def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _decode(data: bytes, label: str) -> Any:
-    """Parse JSON. The error leaves out the decoder's detail after the colon, which may quote the suite."""
+    """Parse JSON. The InputError omits the decoder's text after the colon, which may quote the suite."""
     try:
         return canonical.decode(data, label, MAX_BYTES)
     except InputError as error:

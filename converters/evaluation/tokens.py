@@ -1,6 +1,6 @@
-"""Turn texts into tokens by the library `tokenizers`, and tags of tokens into labels of characters.
+"""Texts are turned into tokens by the library `tokenizers`, and tags of tokens into labels of characters.
 
-Evaluations and `reg run` use both, for every model under comparison.
+Evaluations and `reg run` use both functions.
 """
 
 import copy
@@ -18,7 +18,7 @@ from onnxreg.converters.evaluation.metric import Integers
 from onnxreg.schema.core.errors import InputError, missing_extra
 
 STRIDE = 128
-"""Number of tokens that two windows of one second text share, if the model's length allows."""
+"""The number of tokens that two windows of a second text share, if the model's length allows it."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class TokenRow:
     """The tokens of a text, or of a pair of texts.
 
     `inputs` are int64 `[1, tokens]`; `offsets` are int64 `[tokens, 2]`, code points in the token's text; `sequences` has 0
-    or 1 for the token's text, -1 for a special token. `positions` are the indices of tokens whose prediction
-    counts: no special tokens, and in an overlap of windows only the half nearer to the middle of the window. So all windows
-    of a text together keep every token once, in order.
+    or 1 for the token's text, -1 for a special token. `positions` are the indices of tokens whose predictions
+    count: no special tokens, and in an overlap of two windows only the half that is nearer to the middle of the window. So
+    all windows of a text together count each token once, in order.
     """
 
     inputs: dict[str, Integers]
@@ -40,11 +40,11 @@ class TokenRow:
 
 
 class TextTokenizer:
-    """A tokenizer with a limit of tokens in a row."""
+    """A tokenizer that makes rows of a limited number of tokens."""
 
     def __init__(self, tokenizer: Any, max_length: int, side: str = "right") -> None:
         """Args:
-        tokenizer: `tokenizers.Tokenizer`; it is copied, since encoding changes its settings.
+        tokenizer: a `tokenizers.Tokenizer`. A copy is used, since encoding changes its settings.
         side: the side where a row is cut if it is too long.
         """
         self.max_length, self._side = max_length, side
@@ -64,21 +64,21 @@ class TextTokenizer:
             raise InputError(f"{path.name} is not a tokenizer of the tokenizers library") from error
 
     def row(self, text: str, pair: str | None = None) -> TokenRow:
-        """Make one row; a text that is too long is cut at the given side. InputError if special tokens leave no room for text."""
+        """Return a row; a text that is too long is cut at `side`. InputError if special tokens leave no room for a text."""
         self._room(pair is not None)
         self._tokenizer.enable_truncation(self.max_length, direction=self._side)
         return _row(self._tokenizer.encode(text, pair))
 
     def whole(self, text: str) -> TokenRow:
-        """Make one row of all tokens of a text."""
+        """Return a row of all tokens of a text, without a limit."""
         self._tokenizer.no_truncation()
         return _row(self._tokenizer.encode(text))
 
     def windows(self, text: str, pair: str | None = None) -> Iterator[TokenRow]:
         """Yield rows that together have every token of a text; two rows overlap by a quarter of their room.
 
-        With a second text, all rows have the whole text, and together every token of the second; two rows overlap by
-        `STRIDE` tokens if the model's length allows. Raise InputError if the text leaves no more room than the overlap.
+        With a second text, all rows have the whole first text, and together every token of the second; two rows overlap by
+        `STRIDE` tokens if the model's length allows it. Raises InputError if the text leaves no more room than the overlap.
         """
         room = self._room(pair is not None)
         overlap, strategy = room // 4, "longest_first"
@@ -100,11 +100,11 @@ class TextTokenizer:
             )
 
     def text(self, ids: list[int]) -> str:
-        """The text of tokens, without special tokens."""
+        """Return the text of tokens, without special tokens."""
         return str(self._tokenizer.decode(ids))
 
     def _room(self, is_pair: bool) -> int:
-        """The number of tokens in a row that are not special. InputError if there is no room for any."""
+        """Return the number of tokens in a row besides special tokens. InputError if no room is left."""
         room = self.max_length - int(self._tokenizer.num_special_tokens_to_add(is_pair))
         if room < 1:
             message = f"the model takes {self.max_length} tokens at once, which leaves no room for text"
@@ -113,7 +113,7 @@ class TextTokenizer:
 
 
 def _row(encoding: Any, before: int = 0, after: int = 0) -> TokenRow:
-    """Make a row. The first `before` and the last `after` tokens do not count, because other windows predict them."""
+    """Return a row. The first `before` and the last `after` tokens do not count, because other windows predict them."""
     rows = {
         "input_ids": encoding.ids,
         "attention_mask": encoding.attention_mask,
@@ -147,7 +147,7 @@ class TagScheme:
     """The scheme by which a model's tags spell labels: BIO, BIOES, BILOU, BMES or IO, in any case of letters.
 
     `names` are the labels without marks, in the order of first use. The other fields have an element for each tag: the index
-    of the label (`NOTHING` for the outside tag), True if the tag always begins an entity, True if the tag always ends one.
+    of the label (`NOTHING` for the outside tag), True if the tag always begins an entity, True if the tag always ends it.
     """
 
     names: tuple[str, ...]
@@ -191,16 +191,16 @@ def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
 def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) -> Integers:
     """Label every character of a text.
 
-    Neighbouring tokens of one label form one entity with the characters between the tokens, unless the scheme says
-    that the left token ends an entity or the right token begins one.
+    Neighbouring tokens of the same label form one entity with the characters between the tokens, unless the scheme says
+    that the left token ends an entity or the right token begins an entity.
 
     Args:
         tags: (tokens,), for each token in reading order an index into the model's tags.
         offsets: (tokens, 2), the half-open range of code points of each token; an empty range is skipped.
-        length: number of code points in the text.
+        length: the number of code points in the text.
 
     Returns:
-        (length,), an index into `scheme.names`, or `NOTHING`.
+        (length,), for each character an index into `scheme.names`, or `NOTHING`.
     """
     labels = np.full(length, NOTHING, dtype=np.int64)
     current, reach = NOTHING, 0
@@ -215,7 +215,7 @@ def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) ->
 
 
 def runs(labels: Integers) -> Iterator[tuple[int, int, int]]:
-    """Yield each run of characters with one label, in order: start, end (exclusive), label."""
+    """Yield each run of characters with the same label, in order: start, end (exclusive), label."""
     edges = np.flatnonzero(np.diff(labels, prepend=NOTHING, append=NOTHING)).tolist()
     for start, end in pairwise(edges):
         if labels[start] != NOTHING:

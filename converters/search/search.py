@@ -1,7 +1,7 @@
 """The search for the smallest artifact that passes an evaluation.
 
 A `Candidate` is a sequence of passes. A `Search` checks suites and candidates before any work; then the search makes
-candidates, times them beside the file in full precision, judges them on one suite and picks the winner. The resulting plan
+candidates, times them beside the file in full precision, judges them on a suite and picks the winner. The resulting plan
 is an ordinary plan, with the winner's steps and the other suite, so a rebuild repeats only the winner's steps.
 """
 
@@ -39,24 +39,24 @@ from onnxreg.schema.manifest.draft import Draft
 PRODUCTS = ("MatMul", "Gemm")
 DYNAMIC = "OnnxDynamicQuantization"
 SCALE_BITS = 32
-"""Number of bits in the scale of a block of weights."""
+"""The bits of a scale, which each block of weights has."""
 INT8_ACTIVATIONS = 4
 """The `accuracy_level` of a MatMulNBits that may round activations to int8."""
 TABLES = "-embeddings"
-"""The end of the name of a candidate that quantizes embedding tables in a way of its own."""
+"""The end of the name of a candidate that quantizes embedding tables in another way than the weights of products."""
 MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
-"""Beginnings of names: candidates with dynamic INT8 for the product groups that tolerate it; the others are as in `w8a8-128`
-or stored in blocks of 128.
+"""The prefixes of the names of candidates with dynamic INT8 for the groups of products that tolerate it. The other groups
+are quantized as in `w8a8-128`, or stored as 8 bits in blocks of 128.
 
-A processor without instructions for dot products of int8 runs the second faster. `MIXED_BITS` for each weight is a guess,
-because only the search finds the groups.
+A processor without instructions for dot products of int8 runs the second kind faster. `MIXED_BITS` for each weight is a
+guess, because only the search finds the groups.
 """
 MAX_GROUPS = 12
-"""The most product groups whose distances are measured; the others, which are smaller, count as the farthest."""
+"""The most groups of products whose distances are measured; the other, smaller groups count as the farthest."""
 ALPHA = 0.6
 """The share of the range of activations that smoothing moves into the weights."""
 MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}
-"""The most bytes of a faster candidate, as a multiple of the smallest that passes, by objective."""
+"""The most bytes of the winner, as a multiple of the smallest candidate that passes, by objective."""
 PREFIX = "search-"
 """The prefix of the step names of a candidate."""
 SCRATCH = ".search"
@@ -64,12 +64,12 @@ SCRATCH = ".search"
 UNTRIED = "a smaller candidate passed"
 SLOW = "it is slower than the file in full precision, and another passed"
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
-"""The most near misses, or doubts about the source, in an error; the most characters of reasons if no candidate was judged."""
+"""The most near misses, or doubts about the source, in an error, and the most characters of its reasons."""
 NOTHING_PUBLISHED = "nothing was published; docs/certification.md says what to do after a refusal"
 
 
 class WeightBytes(NamedTuple):
-    """Bytes of a graph's float32 weights in products and in embedding tables, and bytes of the remainder of the file."""
+    """The bytes of a graph's float32 weights in products and in embedding tables, and the bytes of the rest of the file."""
 
     products: int
     tables: int
@@ -83,8 +83,8 @@ class Candidate:
     `mark` is a part of the file name. `bits` are the bits per weight in the result, for products, tables and the
     remainder; None for a candidate that the user wrote. A candidate with `is_default` False runs only if the user names it.
 
-    A search adds the file, the file's latencies, and figures on the suite to choose on: the known ones of `bytes`,
-    `precision` and `metrics`. The states are the states of a verdict, `failed` (a pass or the file does not work), and
+    A search adds the file, the file's latencies, and the figures on the suite to choose on: `bytes`, `precision` and
+    `metrics`, as far as they are known. `state` is a state of a verdict, `failed` (a pass or the file does not work), or
     `untried` (a better candidate passed).
     """
 
@@ -143,11 +143,11 @@ def _blocks(bits: int, size: int, **more: Any) -> dict[str, Any]:
 def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candidate]:
     """Yield the built-in candidates.
 
-    Those that run only if the user names them are 4 bits for all but the last product, and other tools' recipes: ONNX
+    Some run only if the user names them: 4 bits for all products but the last, and the recipes of other tools: ONNX
     Runtime's default, Olive's (after basic optimization), and Optimum's `AutoQuantizationConfig`.
 
     Args:
-        calibration: rows for static quantization; None leaves static quantization out.
+        calibration: the file of rows for static quantization; None omits static quantization.
         head: the name of the last product (`head_of`).
     """
     yield Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16))
@@ -187,10 +187,10 @@ def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candida
 
 
 def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> Iterator[Candidate]:
-    """Yield the requested candidates for a graph, in the order of the request; by default those that fit the graph.
+    """Yield the requested candidates for a graph, in the order of the request; by default all that fit the graph.
 
     `has_tables` is True if the graph has embedding tables; `head` is the name of its last product. Raises InputError for an
-    unknown name, or two candidates of one name.
+    unknown name, or for two candidates with the same name.
     """
     own = {candidate.name: candidate for candidate in built_in(request.calibration, head)}
     usable = [
@@ -224,8 +224,8 @@ def measure_weights(model: Any, size: int) -> WeightBytes:
 def product_groups(model: Any) -> list[list[str]]:
     """Group the products with constant weights by their role in all layers; return their names, the largest groups first.
 
-    A group has weights of one shape, and its names differ only in numbers: `/encoder/layer.0/query/MatMul`. If a product has no
-    name, the list is empty.
+    The weights of a group have the same shape, and its names differ only in numbers: `/encoder/layer.0/query/MatMul`. If a
+    product has no name, the list is empty.
     """
     groups, sizes = dict[str, list[str]](), Counter[str]()
     for node, weight in _products(model):
@@ -238,7 +238,7 @@ def product_groups(model: Any) -> list[list[str]]:
 
 
 def head_of(model: Any) -> str:
-    """Return the name of the last product with a constant weight; empty if that has no name, or there is no such product."""
+    """Return the name of the last product with a constant weight; "" if it has no name, or if there is no such product."""
     return next((str(node.name) for node, _ in reversed([*_products(model)])), "")
 
 
@@ -261,7 +261,7 @@ def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _dynamic_but(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Make the pass of dynamic INT8 for all products except the products of these groups."""
+    """Return the pass of dynamic INT8, in JSON form, for all products except the products of these groups."""
     return _pass(DYNAMIC, nodes_to_exclude=sorted(name for group in groups for name in group))
 
 
@@ -270,10 +270,10 @@ def run_judged(
 ) -> tuple[Draft, LatencyTable]:
     """Run a plan with an evaluation into `workspace`, with the winner of the search if the recipe asks for a search.
 
-    The winner is judged once on the suite to confirm on, and returned whatever the verdict. Judged artifacts are timed
-    after that; the table is empty if no artifact has a parent in full precision.
+    The winner is judged once on the suite to confirm on, and returned with any verdict. Then the judged artifacts are
+    timed; the table of latencies is empty if no artifact has a parent in full precision.
 
-    Raises the errors of `run_plan.execute`, and ConversionError, listing the nearest misses, if no candidate passes on the
+    Raises the errors of `run_plan.execute`, and ConversionError, with the nearest misses, if no candidate passes on the
     suite to choose on; in that case no file is made.
     """
     scratch, base, tried = workspace / SCRATCH, None, dict[str, Sequence[Latency]]()
@@ -297,18 +297,18 @@ def run_judged(
 
 
 class Search:
-    """One search. Candidates are tried from the smallest estimate up, until one passes and no other can be smaller.
+    """A search. Candidates are tried in the order of their estimated sizes, until one passes and no other can be smaller.
 
     With the objective `fast-enough`, candidates that are slower than the file in full precision are judged only if no other
-    passes. `base` is that file, `subject` the loaded source, `evaluation` is on the suite to choose on, and `candidates` are
-    in the order of their estimates.
+    candidate passes. `base` is this file, `subject` is the loaded source, `evaluation` uses the suite to choose on, and
+    `candidates` are in the order of their estimates.
     """
 
     def __init__(self, plan: ExportPlan) -> None:
         """Check suites and candidates.
 
         Raises InputError or NotFoundError for anything that would stop the search later: a step, candidate or file that
-        does not exist, a candidate that does not fit the recipe, a suite on which nothing can be certified, suites with
+        does not exist, a candidate that does not fit the recipe, a suite on which nothing can be certified, two suites with
         different metrics or a common item, calibration rows that are in the suite to confirm on.
         """
         request, evaluation = plan.recipe.search, plan.evaluation
@@ -429,7 +429,7 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The groups of products, sorted by the change of the outputs with dynamic INT8 in one group alone; the least first."""
+        """The groups of products, sorted by how little the outputs change with dynamic INT8 in this group alone."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):
@@ -443,17 +443,17 @@ class Search:
 
     @contextmanager
     def _part(self, passes: Sequence[Mapping[str, Any]], name: str) -> Iterator[Path]:
-        """Make a file from the smoothed model for the time of the block, without the engine's checks, as it is not published."""
+        """A context with a file from the smoothed model. It is not published, so the engine's checks are left out."""
         file = self._directory / f"{name}.onnx"
         models.save(_transformed(deepcopy(self._smoothed[0]), passes), file)
         yield file
         file.unlink()
 
     def _mix(self, candidate: Candidate) -> None:
-        """Put smoothing, and dynamic INT8 for the product groups that tolerate it, before a candidate's passes.
+        """Put smoothing, and dynamic INT8 for the groups of products that tolerate it, before a candidate's passes.
 
-        All groups but the farthest are tried, then fewer; if another candidate's set passed, that set alone. If no set passes,
-        the candidate stays as it is.
+        All groups but the farthest are tried, then fewer; if another candidate's groups passed, only these. If none pass,
+        the candidate remains as it is.
         """
         groups, (_, smooth) = self._groups, self._smoothed
         counts = self._passed or {len(groups) - 1, len(groups) - 2, len(groups) // 2}
@@ -465,7 +465,7 @@ class Search:
                     state, _ = combine([one.record for one in self.evaluation.judge(file)])
             except EvaluationError:
                 raise
-            except (ConversionError, InputError):  # a pass does not fit this set
+            except (ConversionError, InputError):  # a pass does not fit these groups
                 continue
             if state == "certified":
                 self._passed, candidate.passes = {count}, (*smooth, *passes)
@@ -473,7 +473,7 @@ class Search:
 
     @contextmanager
     def _trying(self, candidate: Candidate) -> Iterator[None]:
-        """Let an error make the candidate `failed`; a failure of the source or of a metric ends the search."""
+        """A context whose error makes the candidate `failed`; but a failure of the source or of a metric ends the search."""
         try:
             yield
         except EvaluationError:
@@ -507,7 +507,7 @@ class Search:
     def _winner(self) -> Candidate:
         """Return the fastest of the candidates that pass and are small enough. A noisy latency counts as the parent's.
 
-        Raises ConversionError if no candidate passes; it lists those that miss their limits by the least.
+        Raises ConversionError, with the candidates that miss their limits by the least, if no candidate passes.
         """
         objective = self._request.objective
         passed = [candidate for candidate in self.candidates if candidate.state == "certified"]
@@ -537,12 +537,12 @@ class Search:
         return min((one for one in passed if one.figures["bytes"] <= most), key=rank)
 
     def _path_of(self, candidate: Candidate) -> str:
-        """The path of a candidate's file in a version."""
+        """Return the path of a candidate's file in a version."""
         base = PurePosixPath(self._request.output)
         return base.with_name(f"{base.stem}_{candidate.mark}{base.suffix}").as_posix()
 
     def _final(self, candidate: Candidate, evaluation: EvaluationRequest) -> ExportPlan:
-        """Make the export's plan with a candidate as an output; its evaluation is not planned yet. InputError if they do not fit."""
+        """Return the export's plan with a candidate as an output, but no planned evaluation. InputError if they conflict."""
         path, own_steps = self._path_of(candidate), candidate.steps(self._request.input)
         replaced = next((output for output in self._plan.outputs if output.path == path), None)
         form = replaced.format if replaced is not None else None
@@ -570,7 +570,7 @@ class Search:
     def _with(
         self, own_steps: Sequence[Mapping[str, Any]], outputs: list[dict[str, Any]], **fields: Any
     ) -> ExportPlan:
-        """Make the plan for the same source with further steps, and without the steps that no output needs."""
+        """Return the plan for the same source with further steps, and without the steps that no output needs."""
         value = {**self._plan.recipe.to_json(), "outputs": outputs}
         value["steps"] = [*value["steps"], *own_steps]
         value = {key: item for key, item in value.items() if key not in ("search", "checks", "evaluation")}

@@ -1,7 +1,7 @@
 """Tasks of transformers checkpoints: `Saved` finds, loads and publishes them, a subclass makes the graphs' modules.
 
-A checkpoint with missing weights is refused, and code that the user did not allow. An adapter, as the library peft saves it,
-is merged into the model that its `adapter_config.json` names.
+A checkpoint is refused if weights are missing, or if it needs code that the user did not allow. An adapter of the library
+peft is merged into the model that its `adapter_config.json` names.
 """
 
 import copy
@@ -76,21 +76,21 @@ TRIAL_TEXTS = (
     "Le dossier n\u00b0 88\u20111204 na\u00efve \u00dcBER \u0130stanbul stra\u00dfe cafe\u0301 \ufb01ve \u2460 \uff26\uff35\uff2c\uff2c.",
     "  Two  spaces,\ta tab,\na line; \u6628\u65e5\u3001\u7530\u4e2d\u3055\u3093 \uc548\ub155 \u0645\u0631\u062d\u0628\u0627 \U0001f600 1234567 <x>@a.org \u200b\u00ad\u00a0x ",
 )
-"""Texts that tokenizers treat differently: letter case, accents, digits, spaces, scripts, equivalent characters."""
+"""The texts by which tokenizers are compared: letter case, accents, digits, spaces, scripts, equivalent characters."""
 
 NOT_TRAINED = re.compile(
     r"(^|\.)(pooler\..*|cls\.seq_relationship\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"
     r"|(cos|sin)_cached|relative_position_index)$"
 )
-"""Names of weights that a graph may leave unused: of poolers or sentence order, or buffers that some versions save."""
+"""The names of weights that a graph need not use: of poolers or sentence order, or buffers that some versions save."""
 
 ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
-"""Names of weights that only training reads, so that a checkpoint may lack them."""
+"""The names of weights that only training reads, so that a checkpoint may lack them."""
 
 COUNTS, MAX_COUNT = re.compile("(layers?|depths?|blocks|stages|experts)$"), 1_000
-"""Keys of config.json that count parts of a model, such as layers, and the largest count that is accepted."""
+"""The keys of config.json that count parts of a model, such as layers, and the largest count that is accepted."""
 PARAMETER_BYTES = 12
-"""Bytes of memory for each parameter: in the model, in its graph, and in the file that is written."""
+"""The bytes of memory for each parameter: in the model, in its graph, and in the file that is written."""
 LABELS = "id2label.json"
 PLAIN_CLASS = "PreTrainedTokenizerFast"
 """The class that loads any tokenizer.json; transformers 4 and 5 both know this name."""
@@ -102,15 +102,15 @@ _LOCAL_KEYS = {
     "is_local", "local_files_only", "special_tokens_map_file", "tokenizer_file", "vocab_file",
 }
 # fmt: on
-"""Keys whose values come from the machine that loaded a checkpoint, not from the checkpoint."""
+"""The keys whose values come from the machine that loaded a checkpoint, not from the checkpoint."""
 
 
 @dataclass(frozen=True)
 class Graphs:
     """The parts of a checkpoint by the names of their graphs ("" for a single graph), and what to publish about them.
 
-    `inputs` names the inputs for a text, `length` is its most tokens. `settings` are further keys of `config.json`, `fields`
-    of the manifest, `resolved` further effective options. For `proof` see `ExportSubject`.
+    `inputs` are the names of the inputs for a text, `length` is its most tokens. `settings` are further keys of the
+    config.json, `fields` of the manifest; `resolved` are further effective options. For `proof` see `ExportSubject`.
     """
 
     parts: Mapping[str, Part]
@@ -139,14 +139,14 @@ class LoadedCheckpoint:
 
 
 class Saved(Task):
-    """Task of checkpoints with one head; `Task.of` makes the class for a head."""
+    """The task of checkpoints with a head; `Task.of` makes the class for a `TaskHead`."""
 
     runs_code: ClassVar[bool] = True
     """True if loading a checkpoint runs code that the checkpoint names."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """Patterns of further files to fetch, besides those of every checkpoint."""
+        """The patterns of further files to fetch, besides the files of every checkpoint."""
         return ()
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
@@ -157,7 +157,7 @@ class Saved(Task):
         """Find and hash a checkpoint with this head, or an adapter and its base model, as one source.
 
         Raises NotFoundError or RemoteError if the source cannot be read, InputError if the source is not a complete
-        checkpoint of this kind, or needs code of its own that the user did not allow.
+        checkpoint of this kind, or needs code that the user did not allow.
         """
         head, trusted = self.head, self.trust_remote_code
         named = locate(source, trusted, (*self.patterns, *ADAPTER_FILES))
@@ -203,8 +203,8 @@ class Saved(Task):
     def checkpoint(self, source: LocatedSource) -> LoadedCheckpoint:
         """Load a located checkpoint.
 
-        Raises InputError if weights are missing, the tokenizer has no fast form or a token without an embedding, or the
-        labels are not distinct and numbered from 0.
+        Raises InputError if weights are missing, if the tokenizer has no fast form or has a token without an embedding, or
+        if the labels are not distinct and numbered from 0.
         """
         directory, trusted, tokenizer = source.location, self.trust_remote_code, None
         model = load_model(directory, self.head, trusted)
@@ -293,10 +293,10 @@ def part_of(
     outputs: Collection[str],
     has_golden: bool = False,
 ) -> Part:
-    """Make the part of a module, which runs on all feeds; an export starts with a feed of several rows. `axes` are dynamic axes.
+    """Return the part of a module, which runs on all feeds; a feed of several rows comes first. `axes` are dynamic axes.
 
     An output with the axes of `attention_mask` has values per token. With `has_golden`, there are golden vectors: of short rows
-    if there is a mask; else of the first row of the first feed, with drawn whole numbers in place of its floats.
+    if there is a mask; else of the first row of the first feed, with random whole numbers in place of its floats.
     """
     import numpy as np
     import torch
@@ -323,7 +323,7 @@ def part_of(
 
 
 def module_of(forward: Callable[..., Any], **parts: Any) -> Any:
-    """Make a torch module, in evaluation mode, that computes `forward` of its inputs; `parts` are its attributes by name."""
+    """Return a torch module, in evaluation mode, that computes `forward` of its inputs; `parts` are its attributes."""
     import torch
 
     class Composed(torch.nn.Module):
@@ -424,7 +424,7 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
-    """Describe a location as a source: the files `names` shape an export, the files `companions` are only copied."""
+    """Describe a location as a source: the files `names` affect an export, the files `companions` are only copied."""
     directory = location.directory
     for name in (*names, *companions):
         check_inside(directory, directory / name)
@@ -539,14 +539,14 @@ def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False)
 def unloadable(
     part: str, directory: Path, error: Exception, hint: str = "copy its files again, all of one model"
 ) -> InputError:
-    """Make the error for a part that transformers cannot load, without the path. Raise HostError if a package is absent."""
+    """Return the error for a part that transformers cannot load, without the path. HostError if a package is absent."""
     refuse_missing(error, part)
     reason = why(error, 300).replace(str(directory), "the checkpoint")
     return InputError(f"{part} could not be loaded: {reason}", hint)
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
-    """Load a fast tokenizer that agrees with `tokenizer.json` and does not pad or truncate unasked; InputError without one."""
+    """Load a fast tokenizer that agrees with `tokenizer.json` and pads or truncates only on request. InputError without it."""
     from transformers import AutoTokenizer
 
     try:
@@ -571,7 +571,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
 
 
 def _as_in_file(tokenizer: Any, directory: Path) -> Any:
-    """Return the tokenizer if `tokenizer.json` encodes alike, else one made from the file, with the special tokens of both."""
+    """Return the tokenizer if it encodes like `tokenizer.json`, else make it from the file with the special tokens of both."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -589,7 +589,7 @@ def _as_in_file(tokenizer: Any, directory: Path) -> Any:
 
 
 def _encoded(backend: Any) -> list[Any]:
-    """Return what two equal tokenizers (`tokenizers.Tokenizer`) share: vocabulary, normalized trial texts, and encodings."""
+    """Return what equal tokenizers (`tokenizers.Tokenizer`) have in common: vocabulary, normalized trial texts, encodings."""
     backend.no_padding()
     backend.no_truncation()
     normalizer = backend.normalizer
@@ -602,7 +602,7 @@ def _encoded(backend: Any) -> list[Any]:
 
 
 def find_base(directory: Path, find: Callable[[str], Location]) -> Location | None:
-    """Find the base model that an adapter's config names; return None if the directory has no adapter.
+    """Return the base model that an adapter's config names; None if the directory has no adapter.
 
     `find` takes a directory or a hub id (`id@revision`). A relative path begins at the adapter, else at the working directory.
     Raises InputError if the model is absent, is an adapter too, or has weights in the directory of the adapter.

@@ -1,7 +1,7 @@
 """Tasks of models that generate text, and greedy generation by their graphs in ONNX Runtime.
 
-The tasks are encoder-decoders from texts, speech or images, and causal language models. Files and tensors have Optimum's
-and Transformers.js's names. The graphs are published only if they alone generate the same tokens as the model.
+The models are encoder-decoders from texts, speech or images, and causal language models. Files and tensors have the names
+that Optimum and Transformers.js use. Graphs are published only if they alone generate the same tokens as the model.
 
 | member | file | inputs, to outputs |
 |---|---|---|
@@ -51,12 +51,12 @@ STAGES = {
     MERGED: "decoder_model_merged.onnx",
 }
 GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT))
-"""Sets of members that generate together: the encoder with the merged decoder, or with both decoders."""
+"""The sets of members that generate together: the encoder with the merged decoder, or with both decoders."""
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
 """The most tokens of an answer: if the settings state no limit (as in pipelines of transformers), and in any case."""
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
-"""Keys of a config.json for the most tokens of a decoder."""
+"""The keys of a config.json for the most tokens of a decoder."""
 Tokens = tuple[int, ...]
 STATES = "last_hidden_state"
 BATCH, SOURCE, TARGET, NEW = (
@@ -70,21 +70,21 @@ LENGTHS = (3, 1, 7)
 """The number of decoder tokens in each sample of the decoder."""
 INPUTS = (*REQUIRED, "position_ids")
 SIZES = ((2, 5, 3), (1, 0, 6), (3, 9, 1))
-"""(rows, earlier tokens, new tokens) of each sample of a causal decoder; of several rows, the first begins with padding."""
+"""Rows, earlier tokens and new tokens of each sample of a causal decoder; of several rows, the first begins with padding."""
 STEPS = 20
 """The number of tokens that a proof generates for each input."""
 TIE = 1e-3
-"""Two logits that differ by at most this share of the largest logit are equal but for rounding."""
+"""Two logits count as equal if they differ by at most this share of the largest logit, since graphs round differently."""
 
 
 class Seq2Seq(Saved):
-    """Task of encoder-decoders of texts. Graphs: encoder, decoder, decoder with past keys and values, both decoders merged."""
+    """The task of encoder-decoders of texts: encoder, decoder, decoder with past keys and values, both decoders merged."""
 
     Options: ClassVar[type[PassParams]] = TextOptions
     exporter, members, merged = "TransformersExport", STAGES, {MERGED: (DECODER, NEXT)}
 
     def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Part, Graphs]:
-        """Make the part of the encoder: one row, a batch, and a row of another size. Return also what to publish about it."""
+        """Return the encoder's part, with a row, a batch and a row of another size, and what to publish about it."""
         length = longest(int(self.options.max_seq_length), checkpoint.model)
         feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)
         axes = {name: {0: BATCH, 1: SOURCE} for name in (*REQUIRED, STATES)}
@@ -105,7 +105,7 @@ class Seq2Seq(Saved):
 
 
 class ProcessedSeq2Seq(Seq2Seq):
-    """Task of encoder-decoders from sounds or images to text. The encoder's input is the result of the saved processor."""
+    """The task of encoder-decoders from sounds or images to text. The saved processor makes the encoder's input."""
 
     Options = PassParams
 
@@ -119,7 +119,7 @@ class ProcessedSeq2Seq(Seq2Seq):
 
 
 def decoder_of(model: Any, encoder: Part) -> Any:
-    """Wrap the decoder. With past keys and values in place of hidden states, its outputs omit the encoder's keys and values."""
+    """Return a module of the decoder. If it takes past keys and values, its outputs omit the encoder's keys and values."""
     import torch
     from transformers import EncoderDecoderCache
 
@@ -154,7 +154,7 @@ def decoder_of(model: Any, encoder: Part) -> Any:
 
 
 def decoders(model: Any, encoder: Part) -> dict[str, Part]:
-    """Make the part of each decoder; its sample has the outputs of the graph that runs before it."""
+    """Return the part of each decoder; its sample has the outputs of the graph that runs before it."""
     import numpy as np
     import torch
 
@@ -202,7 +202,7 @@ def decoders(model: Any, encoder: Part) -> dict[str, Part]:
 
 
 class CausalDecoder(Saved):
-    """Task of causal language models for any runtime, as one graph with a cache of keys and values.
+    """The task of causal language models for any runtime, as one graph with a cache of keys and values.
 
     Inputs: `input_ids` (the new tokens), `attention_mask`, `position_ids`, and `past_key_values.N.key` and `.value` of earlier
     tokens, empty for a prompt. Outputs: `logits`, `present.N.key` and `.value`.
@@ -231,7 +231,7 @@ class CausalDecoder(Saved):
             return (result.logits, *(state for layer in layers for state in (layer.keys, layer.values)))
 
         def feed(ids: Any, mask: Any) -> dict[str, Any]:
-            """Make the inputs for new tokens; positions count only the tokens that the mask keeps."""
+            """Return the inputs for new tokens; positions count only the tokens that the mask keeps."""
             positions = (mask.cumsum(1) - 1).clip(0)[:, -ids.shape[1] :]
             return dict(zip(INPUTS, (ids, mask, positions), strict=True))
 
@@ -259,7 +259,7 @@ class CausalDecoder(Saved):
 
 
 class TextGeneration(CausalDecoder):
-    """Task of causal language models for the pass `ModelBuilder`, whose graph is for onnxruntime-genai.
+    """The task of causal language models for the pass `ModelBuilder`, whose graph is for onnxruntime-genai.
 
     The pass reads the checkpoint; the task itself loads nothing.
     """
@@ -302,10 +302,10 @@ def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
 
 
 def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
-    """Check if exported graphs give the answers of the model that they were exported from.
+    """Check if exported graphs give the answers of the model from which they were exported.
 
-    Each graph, or set of graphs that generate together, runs; the share of steps with the model's token is recorded.
-    Raises ConversionError if graphs of full precision give another token.
+    Each graph, or set of graphs that generate together, runs; the share of steps with the model's token is recorded in
+    the returned draft. Raises ConversionError if graphs of full precision give another token.
     """
     family = draft.fields.get("model_family", {"members": []})
     names = {path: member["name"] for member in family["members"] for path in member["artifacts"]}
@@ -354,7 +354,7 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool)
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The fields of `generation_config.json` that shape a greedy answer, as in transformers, then Whisper's fields.
+    """The fields of `generation_config.json` that affect a greedy answer, as in transformers; the last are Whisper's.
 
     `positions` is the most tokens that the decoder takes, including the prompt; None without a limit.
     """
@@ -386,7 +386,7 @@ class Rules(msgspec.Struct, frozen=True):
     def read(cls, config: Mapping[str, Any], stated: Path | None = None) -> Self:
         """Read the rules in `generation_config.json` (`stated`; if absent, they are in the checkpoint's config.json).
 
-        Raises InputError if the rules are malformed, or one is not supported here.
+        Raises InputError if a rule is malformed, or is not supported here.
         """
         settings = config if stated is None or not stated.is_file() else read_object(stated)
         settings = {"decoder_start_token_id": config.get("decoder_start_token_id"), **settings}
@@ -409,7 +409,7 @@ class Rules(msgspec.Struct, frozen=True):
         return limit if self.positions is None else max(1, min(limit, self.positions - start + 1))
 
     def follow(self, scores: Any, ids: list[int], start: int, is_last: bool) -> None:
-        """Apply the rules to the next token's scores, in transformers' order; `ids` has the prompt and the tokens generated."""
+        """Apply the rules to the next token's scores in transformers' order. `ids` are the prompt and the new tokens."""
         import numpy as np
 
         def drop(tokens: Iterable[int]) -> None:
@@ -448,7 +448,7 @@ def _several(value: int | Tokens | None) -> Tokens:
 
 
 class Generator:
-    """Loaded graphs that generate: an encoder with its merged decoder or with both its decoders, or a decoder alone."""
+    """Loaded graphs that generate: an encoder with its merged decoder or with both decoders, or a decoder alone."""
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._paths = paths
@@ -466,7 +466,7 @@ class Generator:
         return outputs
 
     def decoding(self, feed: Feed) -> Callable[[Any], Any]:
-        """Run the encoder, if any. Return a function that takes the next tokens, `[rows, n]`, and gives the logits after them."""
+        """Run the encoder, if any; return a function that takes the next tokens, `[rows, n]`, and returns the next logits."""
 
         state, count = dict[str, Any](), 0
         if ENCODER in self._paths:
@@ -516,7 +516,7 @@ def generate(
 
 
 def _prompt(model: Generator, feed: Feed, rules: Rules) -> list[int]:
-    """Return the tokens before the answer: the start; for Whisper also language (stated or detected), task, no timestamps."""
+    """Return the tokens before the answer: the start; for Whisper also the language (stated or detected) and the task."""
     import numpy as np
 
     start, languages, tasks = rules.decoder_start_token_id, rules.lang_to_id, rules.task_to_id or {}

@@ -13,7 +13,7 @@ Modality = Literal["text", "image", "audio"]
 
 @dataclass(frozen=True)
 class TaskHead:
-    """A kind of checkpoints. Names of its transformers classes end with `suffix`, such as `BertForTokenClassification`.
+    """A kind of checkpoints. The names of its transformers classes end with `suffix`: `BertForTokenClassification`.
 
     `outputs` has the first axes of each output, which are dynamic; `labelled` is True if the last axis counts labels.
     `aliases` are further names that people may type. `way` says what to do with such a checkpoint if no task exports it.
@@ -44,7 +44,7 @@ OPTIMUM = "export it with Optimum, then reg import the directory"
 _elsewhere = partial(TaskHead, way=OPTIMUM)
 WAVE = {1: "sequence"}
 DECODED = (GENERATION_CONFIG, "tokenizer_config.json")
-"""Files beside a model that writes text: Transformers.js decodes with the class that the tokenizer's settings name."""
+"""The files beside a model that writes text: Transformers.js decodes with the class that the tokenizer's settings name."""
 # fmt: off
 ENCODER = TaskHead(
     "feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",), beside=(),
@@ -143,7 +143,7 @@ HEADS = (
     _elsewhere("video-classification", "ForVideoClassification", modality="image"),
 )
 # fmt: on
-"""The heads that a class name identifies: of tasks, and of kinds that no task exports (see `way`). The first fit counts."""
+"""The heads that a class name identifies; some have no task that exports them (see `way`). The first that fits counts."""
 ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
 """For each modality, the `TaskHead` of a class without a head, such as `ViTModel`."""
 
@@ -154,13 +154,13 @@ LOADERS: Mapping[Modality, tuple[str, str]] = {
 }
 """For each modality, the transformers class that loads its processor, and what messages call the processor."""
 SPEAKERS = ("Whisper", "Moonshine")
-"""Families whose input is always sound, even if the settings of their processor are missing."""
+"""The families whose input is always sound, even if the settings of their processor are missing."""
 
 
 def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
     """Return the head of the first architecture in a parsed config.json; None if no element of `HEADS` fits.
 
-    If several fit, the one of this modality counts, else the first. A class without a head needs a modality (see `ENCODERS`).
+    If several heads fit, the head of this modality counts, else the first. For a class without a head see `ENCODERS`.
     """
     names = config.get("architectures") if isinstance(config, dict) else None
     name = str(names[0]) if isinstance(names, list) and names else ""

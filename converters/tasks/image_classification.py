@@ -27,11 +27,11 @@ MAX_SAMPLE_BYTES = 2**30
 MAX_BATCH_IMAGES = 32
 """The most images in one run."""
 WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights")
-"""Usual keys of the weights in checkpoints that also hold other values, such as an epoch and an optimizer."""
+"""The usual keys of the weights in checkpoints that also have other values, such as an epoch and an optimizer."""
 AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", "ema", "swa_state_dict")
-"""Usual keys of averaged weights, which some projects evaluate and publish instead."""
+"""The usual keys of averaged weights, which some projects evaluate and publish instead."""
 PREFIXES = ("_orig_mod.", "module.", "model.")
-"""Prefixes that `torch.compile`, `DataParallel` and Lightning add to every name."""
+"""The prefixes that `torch.compile`, `DataParallel` and Lightning add to every name."""
 
 
 class ImageClassificationOptions(PassParams, title="Options"):
@@ -70,7 +70,7 @@ class ImageClassificationOptions(PassParams, title="Options"):
 
 
 class ImageClassification(Task):
-    """A torch module that takes images `[batch, channels, height, width]` and gives a vector of class scores for each image."""
+    """The task of a torch module that takes images, `[batch, channels, height, width]`, and scores classes of each image."""
 
     id, exporter = "image-classification", "TransformersExport"
     products = ("MatMul", "Gemm", "Conv")
@@ -96,7 +96,7 @@ class ImageClassification(Task):
         )
 
     def _locate(self, source: str) -> tuple[Factory, Path]:
-        """Return the factory, and the file of weights for the module that it makes."""
+        """Return the factory, and the file with the weights for the module that the factory makes."""
         options, is_typed = self.options, source == self.consent.source
         if Path(source).is_dir():
             if options.factory is None:
@@ -165,7 +165,7 @@ def subject_of(
     input_name: str = "input",
     fixed_batch: bool = False,
 ) -> conversion.TorchModel:
-    """Wrap a module, in evaluation mode and float32, to take its image by the input's name and give tensors by name.
+    """Wrap a module, in evaluation mode and float32, so that it takes its image, and returns its tensors, by name.
 
     Args:
         shape: channels, height and width.
@@ -252,14 +252,14 @@ def load_into(module: Any, path: Path) -> None:
 
 
 def draw(count: int, shape: Sequence[int]) -> Any:
-    """Draw normal values with a fixed seed: float32 `[count, *shape]`."""
+    """Return normally distributed random values, float32 `[count, *shape]`, from a fixed seed."""
     import numpy as np
 
     return np.random.default_rng(samples.SEED).normal(size=(count, *shape)).astype(np.float32)
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Read a file's weights, at the top or under a usual key. InputError for other contents, or if it also has averages."""
+    """Read a file's weights, at the top or under a usual key. InputError for other contents, or if averages exist too."""
     require("safetensors")
     import torch
     from safetensors.torch import load_file

@@ -36,7 +36,7 @@ class OnnxFileOptions(PassParams, title="Options"):
 
 
 class OnnxFile(Task):
-    """Task of an ONNX file. The graphs are measured on random samples, or on the samples in the option `data`.
+    """The task of an ONNX file. The graphs are measured on random samples, or on the samples in the option `data`.
 
     A `tokenizer.json` beside the file, or beside its folder `onnx`, is published with the tokenizer's other files.
     """

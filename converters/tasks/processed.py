@@ -40,7 +40,7 @@ WIDEST = 4
 
 
 class Processed(Saved):
-    """Task of checkpoints with an image processor or feature extractor, whose result is the graph's only input.
+    """The task of checkpoints with an image processor or feature extractor, whose result is the graph's only input.
 
     The batch is dynamic. If results for different samples vary in size along an axis, that axis is dynamic too.
     """

@@ -1,6 +1,6 @@
 """Tasks of text checkpoints: `TextTask` with a fixed sample, `Pooling` for vectors of texts, `Towers` for texts and images.
 
-The files of sentence-transformers say how a text becomes a vector; an unsupported setting in them is an error.
+The files of sentence-transformers state how a text becomes a vector; an unsupported setting in them is an error.
 """
 
 import inspect
@@ -40,13 +40,13 @@ from onnxreg.schema.core.errors import InputError, about
 REQUIRED = ("input_ids", "attention_mask")
 BOXES, PIXELS = "bbox", "pixel_values"
 OTHER_INPUTS = (PIXELS, "input_features", "input_values")
-"""Names of inputs for images and sound, which a text does not give."""
+"""The names of inputs for images and sound, which cannot be made from a text."""
 MOST_BOX = 1000
 """The width and height of a page, in the units of the input `bbox`."""
 SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
-"""Suffixes of weights for token types, in models whose config does not count token types (XLNet)."""
+"""The suffixes of weights for token types, in models whose config does not count token types (XLNet)."""
 ROW_LENGTHS = ((13,), (48, 31, 7))
-"""Numbers of tokens of the rows in the two short batches: one without padding, one with padding."""
+"""The number of tokens in each row of the two short batches: one without padding, one with padding."""
 
 SENTENCES = (
     "The patient was seen on 2024-03-18 by Dr. Maria Lindqvist and can be reached at +1 (555) 010-4477.",
@@ -56,11 +56,11 @@ SENTENCES = (
 )
 MODULES_FILE, SETTINGS_FILE = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER_FILES = "sentence_*_config.json"
-"""Pattern of the file with a Transformer's settings; older versions of sentence-transformers named the file after the model."""
+"""The pattern of the file with a Transformer's settings; old versions of sentence-transformers named it after the model."""
 STATIC, WEIGHTS = "StaticEmbedding", "model.safetensors"
 MODULES = ("[0-9]*_*/config.json", f"[0-9]*_*/{WEIGHTS}", "*_Dense/*", f"*_{STATIC}/*")
 PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json", *MODULES)
-"""Patterns of all files that sentence-transformers reads beside the model itself."""
+"""The patterns of all files that sentence-transformers reads beside the model itself."""
 EXPECTED = {
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
@@ -73,7 +73,7 @@ NEUTRAL = re.compile(
     r"|modality_config\.(?!text$).*|\w+_(kw)?args\.(attn_implementation|cache_dir|device_map|(torch_)?dtype|low_cpu_mem_usage"
     r"|use_fast|trust_remote_code|revision|token|local_files_only|add_pooling_layer|use_safetensors)"
 )
-"""Settings that may have any value: the task applies them, they concern other inputs, or they change no vector."""
+"""The settings that may have any value: the task applies them, they concern other inputs, or they change no vector."""
 WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
 Mode = Literal["mean", "cls", "max", "last"]
 SUPPORTED = re.compile("(Transformer Pooling|StaticEmbedding)( Dense)*( Normalize)?")
@@ -83,13 +83,13 @@ TEXT, WHOLE = "text", "model"
 SOUND_FILES = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
 """The members of a model of sounds and texts, such as CLAP."""
 MASKED = ("clip", "clap")
-"""Families whose text tower reads a mask; in other families, texts are padded to one length."""
+"""The families whose text tower reads a mask; in other families, texts are padded to the same length."""
 
 
 def sample_feeds(
     tokenizer: Any, config: Any, inputs: Sequence[str], max_length: int, page: Processor | None = None
 ) -> list[Feed]:
-    """Make the fixed sample: a short row; a padded batch of three, the second a pair of texts; a row of `max_length` tokens.
+    """Return the fixed sample: a short row; three padded rows, the second a pair of texts; a row of `max_length` tokens.
 
     The tokens of `SENTENCES` come first, then random tokens with a fixed seed. Without a tokenizer, all tokens are random.
     On the page of a document model, boxes are in lines, from left to right; its images are those of the processor `page`.
@@ -154,13 +154,13 @@ def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]
 
 
 def longest(max_length: int, model: Any) -> int:
-    """Return the length of the longest row, in tokens: the requested length, or the model's limit if that is smaller."""
+    """Return the length of the longest row, in tokens: the requested length or, if smaller, the model's limit."""
     limit = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit < 1:
         return max_length
     for path, module in model.named_modules():
         padding = getattr(module, "padding_idx", None) if path.endswith("position_embeddings") else None
-        if padding is not None:  # positions of RoBERTa-class models begin behind it
+        if padding is not None:  # positions in models like RoBERTa begin after it
             return min(max_length, limit - int(padding) - 1)
     return min(max_length, limit)
 
@@ -176,7 +176,7 @@ class _Module(msgspec.Struct):
 
 @dataclass(frozen=True)
 class SentenceConfig:
-    """Settings that make a vector from a text: `mode` is None if the checkpoint has no pooling; `max_length` is in tokens.
+    """The settings that make a vector of a text. `mode` is None if the checkpoint has no pooling; `max_length` counts tokens.
 
     `prompts` are texts to put before an input, by name; `default_prompt` names the prompt that precedes every input. `dense` are
     layers after the pooling: the file of weights (`linear.weight`, `linear.bias`), the activation's class in `torch.nn`.
@@ -203,7 +203,7 @@ class TextOptions(PassParams, title="Options"):
 
 
 class TextTask(Saved):
-    """Task of checkpoints with a head and a fast tokenizer.
+    """The task of checkpoints with a head and a fast tokenizer.
 
     The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`, and gives only the
     head's outputs, in float32. For an encoder without a head, all files of sentence-transformers become companions.
@@ -217,12 +217,12 @@ class TextTask(Saved):
         return PATTERNS if self.head in (VECTORS, ENCODER) else ()
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
-        """The pooling files of sentence-transformers shape vectors; all files of that library accompany an encoder."""
+        """Return the pooling files, which affect vectors, and for an encoder all files of sentence-transformers."""
         shaping = sentence_files(directory) if self.head is VECTORS else []
         return shaping, sentence_files(directory, all_modules=True) if self.head is ENCODER else []
 
     def pooling(self, directory: Path) -> SentenceConfig | None:
-        """Return the settings that make one vector from token vectors; None for a task without pooling."""
+        """Return the settings that make a text's vector from token vectors; None for a task without pooling."""
         return None
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
@@ -264,7 +264,7 @@ class PoolingOptions(TextOptions, title="Options"):
 
 
 class Pooling(TextTask):
-    """Task of encoders with pooling: the output `embeddings`, `[batch, hidden]`, has one vector for each text."""
+    """The task of encoders with pooling: the output `embeddings`, `[batch, hidden]`, has a vector for each text."""
 
     Options = PoolingOptions
 
@@ -274,14 +274,14 @@ class Pooling(TextTask):
         return located
 
     def pooling(self, directory: Path) -> SentenceConfig:
-        """Return the checkpoint's pooling settings (with the option `mode`, the defaults instead), changed by the options."""
+        """Return the checkpoint's pooling settings, or the defaults for a given option `mode`, changed by the options."""
         config = SentenceConfig() if self.options.mode else read_pooling(directory)
         options = {name: value for name, value in self.options if value is not None and hasattr(config, name)}
         return replace(config, **options)
 
 
 class StaticPooling(Pooling):
-    """Task of static embeddings: a text's vector is the mean of its tokens' rows in a table; no network runs.
+    """The task of static embeddings: a text's vector is the mean of its tokens' rows in a table; no network runs.
 
     As in sentence-transformers, the published tokenizer adds no special tokens.
     """
@@ -334,7 +334,7 @@ class StaticPooling(Pooling):
 
 
 def pooled(encoder: Any, mode: Mode, pooling: SentenceConfig) -> Any:
-    """Wrap an encoder to return `embeddings`, `[batch, hidden]`, as sentence-transformers does.
+    """Wrap an encoder so that it returns `embeddings`, `[batch, hidden]`, as sentence-transformers does.
 
     Only positions where `attention_mask` is 1 count; dense layers follow, then `normalize` scales each embedding to length 1.
     """
@@ -375,7 +375,7 @@ def _layer(file: Path, activation: str) -> Any:
 
 
 class Towers(Processed):
-    """Task of models such as CLIP, which map texts and images (or sounds) to one vector space; graphs as in Transformers.js.
+    """The task of models such as CLIP, which map texts and images (or sounds) to one vector space, as in Transformers.js.
 
     | member | file | inputs, to outputs |
     |---|---|---|
@@ -429,14 +429,14 @@ class Towers(Processed):
 
 
 def vectors(features: Any) -> Any:
-    """Make a module that gives the vector of a tower; `features` is the model's own method for the tower."""
+    """Return a module that computes the vector of a tower; `features` is the model's method for the tower."""
     return module_of(
         lambda **inputs: features(**inputs, return_dict=True).pooler_output, model=features.__self__
     )
 
 
 def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any]:
-    """Make the sample of texts; each row ends with the end token. Without a mask, all rows are padded to one length."""
+    """Return the sample of texts; each row ends with the end token. Without a mask, all rows have the same length."""
     import numpy as np
 
     texts: list[Any] = []
@@ -451,10 +451,10 @@ def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any
 
 
 def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
-    """List the files of sentence-transformers in a checkpoint, sorted: the files that shape a vector, or all modules' files.
+    """Return the sorted files of sentence-transformers in a checkpoint: files that affect a vector, or all modules' files.
 
-    Without a module at the path "" (the model), all modules' files are an empty list. Raises InputError for an unreadable
-    `modules.json`, or a module without safetensors: weights in a pickle are not published.
+    If no module has the path "" (the model itself), there are no modules' files. Raises InputError for an unreadable
+    `modules.json`, or for a module without safetensors, because weights in a pickle are not published.
     """
     modules, pooling_file = modules_of(directory)
     names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
@@ -472,7 +472,7 @@ def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
 
 
 def read_pooling(directory: Path) -> SentenceConfig:
-    """Read the settings by which sentence-transformers makes a vector; without its files, return defaults.
+    """Return the settings by which sentence-transformers makes a vector; without its files, the defaults.
 
     Raises InputError for an unsupported module, pooling or setting, and for malformed files: no setting is ignored.
     """
@@ -517,7 +517,7 @@ def _dense(directory: Path, path: str) -> tuple[Path, str]:
 
 
 def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
-    """Raise InputError, naming the file, if a setting that shapes a vector has an unsupported value."""
+    """Raise InputError, about `file`, if a setting that affects a vector has an unsupported value."""
     for name, value in settings.items():
         for key, child in (value if isinstance(value, dict) else {"": value}).items():
             dotted = f"{name}.{key}" if key else name
@@ -549,7 +549,7 @@ def table_of(directory: Path) -> str | None:
 
 
 def _mode(config: dict[str, Any]) -> Mode | None:
-    """Read the mode of a pooling config: `pooling_mode_cls_token: true` in older files, `pooling_mode: cls` in newer files."""
+    """Return the mode in a pooling config: `pooling_mode_cls_token: true` in old files, `pooling_mode: cls` in new files."""
     newer = config.get("pooling_mode") or []
     older = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
     named = [key.removeprefix("pooling_mode_") for key in older]
