@@ -145,10 +145,10 @@ def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
     return mapped
 
 
-def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
+def without_weights(model: Any) -> Any:
     """Copy a model (`onnx.ModelProto`), with graph inputs of the same types in place of large initializers.
 
-    Initializers named in `keep` stay. No other large weight is copied, so the copy takes milliseconds at any model size.
+    No large weight is copied, so the copy takes milliseconds at any model size.
     """
     import onnx
 
@@ -157,7 +157,7 @@ def without_weights(model: Any, keep: Collection[str] = ()) -> Any:
     copy_but(model.graph, light.graph, "initializer")
     inputs = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
-        if prod(tensor.dims) <= MAX_SMALL_ELEMENTS or tensor.name in keep:
+        if prod(tensor.dims) <= MAX_SMALL_ELEMENTS:
             light.graph.initializer.add().CopyFrom(tensor)
         elif tensor.name not in inputs:
             value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)

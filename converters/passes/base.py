@@ -171,13 +171,17 @@ class QuantizationPass(GraphPass):
         models.refuse_unknown("node", self.excluded, models.node_names(subject))
 
     def observe(self, subject: Any) -> Facts:
+        import numpy as np
         import onnx_ir as ir
 
         models.inline_functions(subject)
         before = super().observe(subject)
         self.prepare(subject)
-        sizes = [value.const_value.nbytes for value in self.factors(ir.from_proto(subject))]
-        return {**before, "weights": len(sizes), "quantized_bytes": sum(sizes)}
+        weights = [value.const_value for value in self.factors(ir.from_proto(subject))]
+        for tensor in weights:
+            if not np.isfinite(tensor.numpy()).all():
+                raise ConversionError(f"the weight {tensor.name} holds NaN or infinity")
+        return {**before, "weights": len(weights), "quantized_bytes": sum(one.nbytes for one in weights)}
 
     def prepare(self, subject: Any) -> None:
         """Change the graph before its weights are listed. This base class changes nothing."""

@@ -170,6 +170,21 @@ class ModuleExport(Pass[TorchModel, Any]):
         _refuse_directories(after)
         return {"opset": opset, "nodes": len(after.graph.node)}
 
+    def finish(self, exported: Any, subject: TorchModel) -> None:
+        """Drop the build from the producer's version, and write the sizes of fixed axes, from a run on the examples."""
+        exported.producer_version = exported.producer_version.partition("+")[0]
+        unknown = [
+            (value.name, index, dim)
+            for value in (*exported.graph.input, *exported.graph.output)
+            for index, dim in enumerate(value.type.tensor_type.shape.dim)
+            if not dim.HasField("dim_value") and index not in subject.axes_of(value.name)
+        ]
+        if unknown:
+            examples = {name: tensor.numpy() for name, tensor in subject.inputs.items()}
+            arrays = {**examples, **run(subject, [examples])[0]}
+            for name, index, dim in unknown:
+                dim.dim_value = arrays[name].shape[index]
+
 
 class OnnxConversion(ModuleExport):
     """Export with `torch.onnx.export`.
@@ -259,17 +274,7 @@ class OnnxConversion(ModuleExport):
                     **options,
                 )
             exported = models.load(path) if program is None else program.model_proto
-        exported.producer_version = exported.producer_version.partition("+")[0]
-        unknown = [
-            (value.name, index, dim)
-            for value in exported.graph.output
-            for index, dim in enumerate(value.type.tensor_type.shape.dim)
-            if not dim.HasField("dim_value") and index not in subject.axes_of(value.name)
-        ]
-        if unknown:
-            outputs = run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])[0]
-            for name, index, dim in unknown:
-                dim.dim_value = outputs[name].shape[index]
+        self.finish(exported, subject)
         if is_dynamo:
             models.clear_metadata(exported)
         return exported
@@ -280,7 +285,9 @@ class OnnxConversion(ModuleExport):
         for is_dynamo, name in EXPORTERS.items():
             try:
                 exported = self._export(subject, is_dynamo)
-                distance = agreement(subject, exported)
+                feeds, label = samples.draw(exported), "the exported graph"
+                outputs = samples.all_outputs(exported, feeds, label)
+                distance = samples.relative_distance(run(subject, feeds), outputs, label, floor=1.0)
             except ConversionError as error:
                 refused[name] = error.message
                 continue
@@ -291,14 +298,6 @@ class OnnxConversion(ModuleExport):
             refused[name] = f"its graph is {distance:.3g} from the module on samples of another size"
         summary = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise ConversionError(f"no exporter agrees with the module: {summary}")
-
-
-def agreement(subject: TorchModel, exported: Any) -> float:
-    """Return the distance of a graph from its module on samples drawn with a seed: see `samples.relative_distance`."""
-    feeds = samples.draw(exported)
-    expected = run(subject, feeds)
-    outputs = samples.all_outputs(exported, feeds, "the exported graph")
-    return samples.relative_distance(expected, outputs, "the exported graph", floor=1.0)
 
 
 def _refuse_directories(exported: Any) -> None:

@@ -14,7 +14,6 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 
 from onnxreg.converters.onnx.onnx_graph import tensors, within
-from onnxreg.converters.onnx.tensors import without_weights
 from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams
 from onnxreg.converters.passes.samples import Feed
@@ -316,26 +315,16 @@ def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
     operators in float32 without rounding in between, so a run of the float16 graph would hide overflows on other processors.
     """
     import numpy as np
-    from onnx.numpy_helper import to_array
 
-    # each float32 value becomes an output; large float32 weights become inputs, so that they are not copied
     computed = {name for node in subject.graph.node if node.op_type != "Constant" for name in node.output}
-    others = {tensor.name for tensor in subject.graph.initializer if tensor.data_type != FLOAT}
-    exposed = without_weights(subject, others)
-    models.infer_types(exposed)
-    values = (*exposed.graph.value_info, *exposed.graph.output)
-    floats = [one for one in values if one.name in computed and one.type.tensor_type.elem_type == FLOAT]
-    del exposed.graph.output[:]
-    exposed.graph.output.extend(floats)
-    watched = models.session(exposed, "the graph with all its values as outputs")
-    inputs = {item.name for item in watched.get_inputs()}
-    weights = {tensor.name: to_array(tensor) for tensor in subject.graph.initializer if tensor.name in inputs}
+    models.infer_types(subject)
+    values = (*subject.graph.value_info, *subject.graph.output)
+    names = [one.name for one in values if one.name in computed and one.type.tensor_type.elem_type == FLOAT]
     beyond: set[str] = set()
-    for feed in feeds:
-        for name, array in samples.outputs(watched, {**weights, **feed}, "the graph").items():
-            sizes = np.abs(array[np.isfinite(array) & (np.abs(array) < SENTINEL)])
-            if sizes.max(initial=0) > LARGEST:
-                beyond.add(name)
+    for name, array in samples.inner_values(subject, names, feeds, "the graph, with all values as outputs"):
+        sizes = np.abs(array[np.isfinite(array) & (np.abs(array) < SENTINEL)])
+        if sizes.max(initial=0) > LARGEST:
+            beyond.add(name)
     if beyond:
         models.name_nodes(subject)
     return {node.name for node in subject.graph.node if beyond.intersection((*node.input, *node.output))}

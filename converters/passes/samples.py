@@ -5,7 +5,8 @@ the outputs of a pass's result are compared with the outputs of its input.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,22 @@ def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str,
     """Return the outputs of a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
     session = models.session(graph, label)
     return [outputs(session, feed, label) for feed in feeds]
+
+
+def inner_values(
+    graph: Any, names: Sequence[str], feeds: Sequence[Feed], label: str
+) -> Iterator[tuple[str, Any]]:
+    """Yield name and array of values inside a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
+    import onnx
+
+    own = deepcopy([*graph.graph.output])
+    del graph.graph.output[:]
+    graph.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    session = models.session(graph, label)
+    del graph.graph.output[:]
+    graph.graph.output.extend(own)
+    for feed in feeds:
+        yield from outputs(session, feed, label).items()
 
 
 def compare(

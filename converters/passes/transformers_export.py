@@ -5,7 +5,6 @@ and pyproject.toml limits the version. This module sets names, sizes, the order 
 """
 
 import io
-from collections.abc import Mapping
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
@@ -13,7 +12,7 @@ from pydantic import Field
 
 from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import PassParams
-from onnxreg.converters.passes.conversion import ModuleExport, TorchModel, run, traceable, traced_builtins
+from onnxreg.converters.passes.conversion import ModuleExport, TorchModel, traceable, traced_builtins
 from onnxreg.converters.runtime.sessions import one_torch_thread, silent_transformers
 from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -97,25 +96,18 @@ class TransformersExport(ModuleExport):
         for value in (*program.graph.inputs, *program.graph.outputs):
             value.name = {**inputs, **outputs}[value.name]
         exported = onnx_ir.to_proto(program)
-        exported.producer_version = exported.producer_version.partition("+")[0]
         exported.ir_version = onnx.helper.find_min_ir_version_for(exported.opset_import, ignore_unknown=True)
-        example = run(subject, [{name: tensor.numpy() for name, tensor in subject.inputs.items()}])[0]
-        _name(exported.graph.input, subject, {name: tensor.shape for name, tensor in subject.inputs.items()})
-        _name(exported.graph.output, subject, {name: array.shape for name, array in example.items()})
-        del exported.graph.value_info[:]  # here, fixed sizes are names too, such as "64"
+        self.finish(exported, subject)
+        for value in (*exported.graph.input, *exported.graph.output):
+            axes = subject.axes_of(value.name)
+            for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+                if axis not in axes:
+                    continue
+                if dim.HasField("dim_value") or dim.dim_param.isdigit():
+                    size = dim.dim_param or dim.dim_value
+                    fault = f"fixed the axis {axes[axis]} of {value.name} at {size}, the size of its example"
+                    raise ConversionError(f"the exporter of transformers {fault}", OTHER_WAYS)
+                dim.dim_param = axes[axis]
+        del exported.graph.value_info[:]  # sizes there are names too, such as "64"
         models.clear_metadata(exported)
         return exported
-
-
-def _name(values: Any, subject: TorchModel, shapes: Mapping[str, Any]) -> None:
-    """Name the dynamic axes; make all other sizes numbers. Raise ConversionError if a dynamic axis became fixed."""
-    for value in values:
-        axes, dims = subject.axes_of(value.name), value.type.tensor_type.shape.dim
-        for axis, (dim, size) in enumerate(zip(dims, shapes[value.name], strict=True)):
-            if axis not in axes:
-                dim.dim_value = int(size)
-                continue
-            if dim.HasField("dim_value") or dim.dim_param.isdigit():
-                fault = f"fixed the axis {axes[axis]} of {value.name} at {size}, the size of its example"
-                raise ConversionError(f"the exporter of transformers {fault}", OTHER_WAYS)
-            dim.dim_param = axes[axis]
