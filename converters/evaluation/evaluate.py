@@ -176,9 +176,8 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Me
     )
     if not choices:
         message = f"the items of {request.suite} fit no metric of {task}"
-        raise InputError(
-            message, f"its metrics are {names}: docs/certification.md shows the items of each task"
-        )
+        hint = f"its metrics are {names}: docs/certification.md shows the items of each task"
+        raise InputError(message, hint)
     if len({choice.metric for choice in choices}) < len(choices):
         raise InputError("the evaluation names a metric twice", "state one limit")
     for choice in choices:
@@ -330,10 +329,8 @@ class SourceEvaluation:
         }
         value = self._cache.find_value(SCORES, key)
         try:
-            tables, facts = (
-                [ScoreTable.decode(one.encode(), SCORES) for one in value["tables"]],
-                value["facts"],
-            )
+            tables = [ScoreTable.decode(one.encode(), SCORES) for one in value["tables"]]
+            facts = value["facts"]
         except (InputError, TypeError, KeyError, AttributeError):  # none, or a damaged one
             tables, facts = [], {}
         if len(tables) != len(self.plan.metrics):
@@ -525,10 +522,9 @@ def recompute(
     differences: list[FigureDifference] = []
     for recorded in certificate.metrics:
         if recorded.item_scores is None:
-            raise NotFoundError(
-                f"{label} has no item scores, so its verdict cannot be recomputed",
-                "export again with --item-scores; by default reports hold aggregates only",
-            )
+            message = f"{label} has no item scores, so its verdict cannot be recomputed"
+            hint = "export again with --item-scores; by default reports hold aggregates only"
+            raise NotFoundError(message, hint)
         try:
             table = ScoreTable.decode(read(recorded.item_scores.digest), recorded.item_scores.path)
         except InputError as error:

@@ -122,9 +122,9 @@ def numbers(values: Any) -> Any:
 
 
 def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
-    """Return an output of a run of one row, without the first axis.
+    """Return an output for one row, without the first axis.
 
-    Raises ConversionError if the output is missing, or has another shape than `shape`; without `shape`, if it holds NaN.
+    Raises ConversionError for a missing output. If `shape` is given, any other shape is an error, otherwise NaN is.
     """
     if name not in outputs or outputs[name].shape[:1] != (1,):
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")

@@ -152,8 +152,8 @@ class EvaluationError(ConversionError):
 class Part:
     """The figures of a part that a metric judges separately, such as a label; most metrics have a single part "".
 
-    Figures are None if there was nothing to measure. `losing` describes the loss in words. A part with `doubts` is not
-    judged: `state` is None.
+    Figures are None if there is nothing to measure. `losing` describes the loss in words. If there are `doubts`, the part is
+    not judged, and `state` is None.
     """
 
     name: str

@@ -146,10 +146,9 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
             return samples.outputs(session, feed, path.name)
         own = feed[MASK].shape[1]
         if own > fixed:
-            raise ConversionError(
-                f"{path.name} takes {fixed} tokens, an item of the evaluation suite has {own}",
-                "evaluate the other artifacts: evaluation: {artifacts: [...]}, or state max_seq_length",
-            )
+            message = f"{path.name} takes {fixed} tokens, an item of the evaluation suite has {own}"
+            hint = "evaluate the other artifacts: evaluation: {artifacts: [...]}, or state max_seq_length"
+            raise ConversionError(message, hint)
         padded = {
             name: np.pad(array, ((0, 0), (0, fixed - own)), constant_values=padding * (name == "input_ids"))
             for name, array in feed.items()

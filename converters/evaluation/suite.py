@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -97,20 +97,17 @@ class Suite:
     def half(self, name: str, seed: int) -> "Suite":
         """Return a half of the groups (without groups, of the items). `name` is `choose` or `confirm`.
 
-        The generator is NumPy's legacy one, whose stream is frozen. The half's digest covers the whole suite's digest, the
-        name and the seed.
+        NumPy's legacy generator draws the groups, because its stream is frozen. The digest of a half covers the digest of
+        the suite, the name and the seed.
         """
         order = np.random.RandomState(seed).permutation(max(self.groups, default=-1) + 1).tolist()
         middle = (len(order) + 1) // 2
         chosen = set(order[:middle] if name == "choose" else order[middle:])
         key = {"suite": str(self.digest), "half": name, "seed": seed}
 
-        columns: dict[str, Any] = {
-            name: tuple(
-                one for one, group in zip(getattr(self, name), self.groups, strict=True) if group in chosen
-            )
-            for name in ("items", "groups", "positions", "identities")
-        }
+        is_kept = [group in chosen for group in self.groups]
+        names = ("items", "groups", "positions", "identities")
+        columns: dict[str, Any] = {name: tuple(compress(getattr(self, name), is_kept)) for name in names}
         return Suite(Digest.of(canonical.encode(key)), synthetic=self.synthetic, **columns)
 
 
@@ -207,7 +204,7 @@ def _decode(data: bytes, label: str) -> Any:
 
 
 def first(value: dict[str, Any], keys: tuple[str, ...]) -> Any:
-    """Return the value of the first key that has a value."""
+    """Return the value of the first of these keys that has a value, or None."""
     return next((value[key] for key in keys if value.get(key) is not None), None)
 
 

@@ -360,7 +360,8 @@ class Search:
     def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
         """Return the plan of the export with the winner; the plan records every candidate.
 
-        Raises ConversionError if no candidate passes; before one is made, if the source or the suite allows no verdict.
+        Raises ConversionError if no candidate passes, or, before any candidate is made, if the source or the suite allows no
+        verdict.
         """
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()

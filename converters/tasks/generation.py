@@ -54,7 +54,7 @@ GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT))
 """The sets of members that generate together: the encoder with the merged decoder, or with both decoders."""
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
-"""The most tokens of an answer: if the settings state no limit (as in pipelines of transformers), and in any case."""
+"""The most tokens of an answer without a limit in the settings, as in pipelines of transformers, and of any answer."""
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
 """The keys of a config.json for the most tokens of a decoder."""
 Tokens = tuple[int, ...]

@@ -256,10 +256,9 @@ def read_sound(path: Path, preprocessing: AudioPreprocessing) -> Any:
     data = read_given(path, "sound", limit=MAX_SOUND_BYTES)
     samples, rate = _decode(data, path)
     if rate != preprocessing.sampling_rate:
-        raise InputError(
-            f"{path} has {rate} samples a second, and the model hears {preprocessing.sampling_rate}",
-            f"convert it: ffmpeg -i {path.name} -ar {preprocessing.sampling_rate} -ac 1 out.wav",
-        )
+        message = f"{path} has {rate} samples a second, and the model hears {preprocessing.sampling_rate}"
+        hint = f"convert it: ffmpeg -i {path.name} -ar {preprocessing.sampling_rate} -ac 1 out.wav"
+        raise InputError(message, hint)
     most = preprocessing.samples
     if most is not None and len(samples) > most:
         seconds = f"{len(samples) / rate:.1f} seconds, and the model hears {most / rate:.0f} at once"

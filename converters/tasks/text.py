@@ -92,7 +92,7 @@ def sample_feeds(
     """Return the fixed sample: a short row; three padded rows, the second a pair of texts; a row of `max_length` tokens.
 
     The tokens of `SENTENCES` come first, then random tokens with a fixed seed. Without a tokenizer, all tokens are random.
-    On the page of a document model, boxes are in lines, from left to right; its images are those of the processor `page`.
+    For a document model, the boxes of tokens are in lines, from left to right, and `page` gives the images of pages.
     """
     import numpy as np
 
