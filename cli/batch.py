@@ -35,7 +35,7 @@ RERUN_HINT = "run the same command again: what is done is not done again"
 JOB_BYTES = 4 * 10**9
 """The free memory in bytes to reserve for each process, enough for an encoder of 0.5 GB."""
 PATIENCE, SCHEDULER_PATIENCE = 20.0, "15s"
-"""Seconds for a process to clean up before it is killed, and the time for a scheduler to answer."""
+"""The seconds for a process to clean up before it is killed, and the time for a scheduler to answer."""
 BUG = RegError.family
 """The error family of unexpected exceptions."""
 

@@ -13,7 +13,7 @@ from onnxreg.schema.core.errors import RegError
 PIPE_CLOSED = 141
 """The exit status that a shell shows for a program ended by SIGPIPE."""
 BRIEF = {"coverage", "diff", "history", "log", "ls", "pull", "push", "query", "resolve", "show", "verify"}
-"""Verbs for which the garbage collector runs rarely, to start faster: they leave little memory in reference cycles."""
+"""The verbs for which the garbage collector runs rarely, to start faster: they leave little memory in reference cycles."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

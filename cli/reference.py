@@ -109,7 +109,7 @@ def _list(items: Iterable[tuple[str, str]]) -> str:
 
 
 def _filled(text: str, first: str = "") -> str:
-    """Fold a paragraph at `COLUMNS`; with `first`, an item of a list that begins so."""
+    """Fold a paragraph at `COLUMNS`. With `first`, it becomes an item of a list, which begins with this text."""
     return filled(text, COLUMNS, " " * len(first), first)
 
 

@@ -50,13 +50,13 @@ from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 from onnxreg.schema.core.units import SILENT, Progress
 
 SUFFIXES = (".onnxreg", ".zip")
-"""Suffixes of archives: each file with such a name is opened as an archive."""
+"""The suffixes of archives: each file with such a name is opened as an archive."""
 ABOUT, IDENTITY = "archive.json", "registry.json"
 POLICIES = index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
 COPY_AGAIN = "copy it again, or have it made again: reg archive create"
 HEADER_BYTES, END_BYTES = 30, 22
-"""Sizes in bytes: of an entry's header without its name, and of a zip's last record (APPNOTE.TXT 4.3.7, 4.3.16)."""
+"""The bytes of an entry's header without its name, and of a zip's last record (APPNOTE.TXT 4.3.7, 4.3.16)."""
 
 
 def excess(names: Collection[str]) -> str:

@@ -141,9 +141,9 @@ def actor_of_event(actor: str | None) -> str | None:
 
 
 MACHINE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
-"""Error numbers that mean a fault of this machine (such as a full disk), in any call."""
+"""The error numbers that mean a fault of this machine (such as a full disk), in any call."""
 NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.EBADF, errno.ENOSYS})
-"""Error numbers of fsync(2) on a directory of a file system, such as SMB, that cannot sync directories."""
+"""The error numbers of fsync(2) on a directory of a file system, such as SMB, that cannot sync directories."""
 WRITE_BACK_BYTES = 2**23
 SYNCFS_THRESHOLD = 32
 """The number of files or directories from which on one syncfs(2) is cheaper than an fsync(2) for each."""
@@ -431,9 +431,9 @@ def check_outfile(target: Path) -> None:
 WORKERS = 8
 """The default number of threads of `run_parallel`."""
 JOIN_TIMEOUT_SECONDS = 1.0
-"""Seconds after Ctrl-C for which threads are awaited that may not react, because they wait for a server."""
+"""The seconds after Ctrl-C for which threads are awaited that may not react, because they wait for a server."""
 POLL_SECONDS = 0.1
-"""Seconds between two checks if all items are done."""
+"""The seconds between two checks if all items are done."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -35,7 +35,7 @@ from onnxreg.schema.delta.difference import encode, planes
 MIN_TENSOR_BYTES = 256
 """The least bytes of a tensor; smaller tensors are treated like the bytes around them."""
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
-"""Field numbers in onnx.proto: `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data`."""
+"""The numbers of fields in onnx.proto: `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data`."""
 # fmt: off
 _SAFETENSORS = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",

@@ -43,7 +43,7 @@ def table() -> Any:
 def translate_olive(value: Mapping[str, Any]) -> dict[str, Any]:
     """Translate Olive's document into a recipe in JSON form.
 
-    Raises InputError, naming the key, for invalid JSON, for unknown keys, for passes and parameters without a
+    Raises InputError, about the key, for invalid JSON, for unknown keys, for passes and parameters without a
     counterpart, and for values that Olive would search for.
     """
     canonical.encode(value)
@@ -216,7 +216,7 @@ class OrchardExport(WrittenDocument):
 def translate_orchard(document: Mapping[str, Any]) -> dict[str, Any]:
     """Translate a document with an `export` section into a recipe in JSON form.
 
-    Raises InputError, naming the key, for an unknown key and for a value that is not allowed.
+    Raises InputError, about the key, for an unknown key and for a value that is not allowed.
     """
     section = document["export"]
     if not isinstance(section, Mapping):

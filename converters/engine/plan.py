@@ -72,7 +72,7 @@ def read_document(path: Path, label: str = "recipe") -> Any:
 def from_value(value: Any, label: str) -> RecipeFile:
     """Make a recipe from a decoded document. A document with `passes` is Olive's, one with `export` is Orchard's.
 
-    Raises InputError, naming the wrong key.
+    Raises InputError, about the key, for a wrong key or value.
     """
     if not isinstance(value, dict):
         raise InputError(f"{label} is not a recipe: it has no keys")
@@ -124,7 +124,7 @@ class StepNode:
 def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
     """Return the steps by name, parents before children, otherwise in the recipe's order.
 
-    Raises InputError, naming the step, for a repeated or reserved name, a missing parent, a cycle, an unknown pass or
+    Raises InputError, about the step, for a repeated or reserved name, a missing parent, a cycle, an unknown pass or
     invalid parameters, and data that cannot be read.
 
     Args:
@@ -217,7 +217,7 @@ def plan_outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[Reci
 def file_name(node: StepNode, output: RecipeOutput | None = None) -> str:
     """Return the name of the main file of a step's result, without its directory.
 
-    Raises InputError, naming the step, if an output requests a name that its pass cannot write.
+    Raises InputError, about the step, if an output requests a name that its pass cannot write.
     """
     requested = None if output is None or output.path is None else PurePosixPath(output.path).name
     suffix = ".ort" if node.kind.takes == "file" else ".onnx"

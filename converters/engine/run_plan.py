@@ -237,7 +237,7 @@ def _apply(
 
     What an exporter wrote about the source is removed from a graph.
 
-    Raises InputError, naming the step, if its pass does not take this kind of input, and the errors of the pass.
+    Raises InputError, about the step, if its pass does not take this kind of input, and the errors of the pass.
 
     Args:
         target: path of the graph; names of external data and operator configs beside the graph begin with this path.
@@ -312,7 +312,7 @@ def draft_of(
 ) -> Draft:
     """Describe every output, in the order of the recipe.
 
-    Raises ConversionError, naming the file, if an output breaks the contract or fails a check.
+    Raises ConversionError, about the file, if an output breaks the contract or fails a check.
     """
     outputs = [output for output in plan.outputs if results[output.step].files]
     if not outputs:

@@ -145,7 +145,7 @@ class LatencyTable:
 def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
     """Time every artifact of a draft by itself, at each batch size that the artifact takes.
 
-    Raises ConversionError, naming the file, if an artifact does not run on inputs drawn for it.
+    Raises ConversionError, about the file, if an artifact does not run on inputs drawn for it.
     """
     files = {item.path: draft.root / item.path for item in draft.artifacts}
     sessions, runs = _load(files, benchmark), []
@@ -164,7 +164,7 @@ def measure_chains(
 ) -> LatencyTable:
     """Time one row through each chain of graphs below `root`. The first graph takes `feed`, the next take its outputs.
 
-    Raises ConversionError, naming the files, if a chain does not run.
+    Raises ConversionError, about the files, if a chain does not run.
     """
     sessions = _load({path: root / path for paths in chains for path in paths}, benchmark)
     return _time([(tuple(paths), 1, feed) for paths in chains], sessions, benchmark)

@@ -232,7 +232,7 @@ def answer_words(text: str) -> list[str]:
 
 
 class WordErrorRate(Metric):
-    """Wrong, missing and added words as a share of the right words; case and punctuation are ignored (`jiwer.wer`).
+    """The wrong, missing and added words as a share of the right words; case and punctuation are ignored (`jiwer.wer`).
 
     The skill is 1 for no errors, and 0 for a model that writes nothing.
     """

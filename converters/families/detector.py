@@ -231,11 +231,11 @@ def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None =
     """Fit a detector on embeddings `[n, d]`, with the threshold from held-out embeddings `[m, d]`.
 
     Args:
-        percentile: of the held-out distances; above 50 and below 100.
+        percentile: the percentile of the held-out distances that is the threshold; above 50 and below 100.
         shrinkage: the share of the identity, 0 to 1; by default Ledoit and Wolf's amount.
 
-    Raises InputError if either side has too few distinct rows, or NaN or infinity; if a held-out row is also a fitted row; and
-    for the errors of `estimate_covariance`.
+    Raises InputError if either side has too few distinct rows, or NaN or infinity, or if a held-out row is also a fitted row;
+    and the errors of `estimate_covariance`.
     """
     import numpy as np
 

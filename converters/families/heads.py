@@ -75,7 +75,7 @@ def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width
     """Read the heads by class id, in the order of the backbone's classes.
 
     Args:
-        directory: base of the folder's path.
+        directory: the base of the folder's path.
         width: the width of the backbone's embedding.
 
     Raises NotFoundError if the folder or a head is missing; InputError if a checkpoint belongs to no class, the document

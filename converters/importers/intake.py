@@ -25,7 +25,7 @@ MAX_HEADER_BYTES = 2**16
 MAX_OPCODES = 1_000_000
 _NAMES = frozenset({"GLOBAL", "INST", "STACK_GLOBAL"})
 _CALLS = frozenset({"REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST", "BUILD", "STOP"})
-"""Opcodes of pickles: `_NAMES` push a function by its name, `_CALLS` call a function or end the pickle."""
+"""The opcodes of pickles: `_NAMES` push a function by its name, `_CALLS` call a function or end the pickle."""
 _NAME = re.compile(r"[\w.]+ [\w.]+")
 """The pattern of the argument (module and function) of GLOBAL or INST in a real pickle."""
 _PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth", ".ckpt"})

@@ -72,7 +72,7 @@ _SCALES = {
 _INT8_ACTIVATIONS = 4
 """The attribute `accuracy_level` with which the runtime may round activations to int8."""
 _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
-"""Operators whose uint8 weights hold several elements of `bits` bits each (4 unless stated)."""
+"""The operators whose uint8 weights hold several elements of `bits` bits each (4 unless stated)."""
 Values = ChainMap[Any, str]
 """The digest of each value. A value of an inner graph hides a value of the graphs around it."""
 REFERENCE = "0"
@@ -138,7 +138,7 @@ class GraphFacts:
 def inspect_file(path: Path, model: Any = None) -> GraphFacts:
     """Read the facts of an ONNX or ORT-format file; `model` is the result of `load_onnx`, if the file is loaded already.
 
-    External data is hashed block by block. Raises InputError, naming the file, if the file has another format, is cut short
+    External data is hashed block by block. Raises InputError, about the file, if the file has another format, is cut short
     or is not a valid graph, or if its external data is outside its folder, missing or too short.
     """
     large, external = set[str](), tuple[str, ...]()

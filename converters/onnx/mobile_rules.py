@@ -13,7 +13,7 @@ AXES = ("batch", "sequence")
 
 
 def check_contract(facts: GraphFacts, path: str, labels: int) -> None:
-    """Raise ConversionError, naming the file, if a graph breaks the contract.
+    """Raise ConversionError, about the file, if a graph breaks the contract.
 
     The contract: opset 18; inputs `input_ids`, `attention_mask` and maybe `token_type_ids`, in this order, int64
     `[batch, sequence]`; one output, `logits`, float32 `[batch, sequence, labels]`. The axes `batch` and `sequence` are

@@ -36,7 +36,7 @@ MAX_DIGITS = 18
 DEFAULT_DOMAIN = "ai.onnx"
 CONTRIB_DOMAIN = "com.microsoft"
 RUNTIME_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
-"""Operators that ONNX Runtime has in `ai.onnx`, but ONNX has only from a later opset on, or never."""
+"""The operators that ONNX Runtime has in `ai.onnx`, but ONNX has only from a later opset on, or never."""
 Key = tuple[str, str, str]
 _HINT = "export the model again, with fewer nested functions and subgraphs"
 _listener: ContextVar[Callable[[Path], None] | None] = ContextVar("listener", default=None)

@@ -36,7 +36,7 @@ def read_ort(path: Path) -> "ir.Model":
     `meta["ort_format"]` is the version of the format. The opset imports are all domains that the converting ONNX Runtime
     registers. ORT format has no local functions.
 
-    Raises InputError, naming the file, if the file has another format or is cut short.
+    Raises InputError, about the file, if the file has another format or is cut short.
     """
     try:
         import onnx_ir as ir

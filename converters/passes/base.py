@@ -60,7 +60,7 @@ class Pass(ABC, Generic[In, Out]):
     def __init__(self, **params: Any) -> None:
         self.params: Any = self.read(params)
         self.found: dict[str, Any] = {}
-        """Facts that `apply` finds out; they are added to the record of the step."""
+        """The facts that `apply` finds out; they are added to the record of the step."""
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> PassParams:

@@ -251,7 +251,7 @@ def step_inputs(
 
 
 def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """Make inputs of random tokens without a past. `path`: the graph, beside its settings; `inputs`: its session's."""
+    """Make inputs of random tokens without a past. `path`: the graph, beside its settings; `inputs`: the graph's inputs."""
     import numpy as np
 
     generator, (words, head_size) = np.random.default_rng(0), settings_of(path)

@@ -37,7 +37,7 @@ WIDE = ("float32", "float64")
 FLOAT32_ROUNDING, FLOAT16_ROUNDING = 2.0**-20, 2.0**-10
 """The relative error of a scale that is computed in float32 from the extreme weights, and stored in 32 or 16 bits."""
 SMALLEST_SCALE = 2.0**-126
-"""The smallest normal float32; quantizers replace a smaller scale by one."""
+"""The smallest normal float32; quantizers replace a smaller scale by 1."""
 _LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (4, 8, 16, 32)}
 _LIMITS |= {f"uint{bits}": (0, 2**bits - 1) for bits in (4, 8, 16)}
 """The smallest and the largest code of an element type."""

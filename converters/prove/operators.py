@@ -48,11 +48,11 @@ UNARY = names(
     "Abs Cast Ceil Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Neg Not Reciprocal Relu Round"
     " Sigmoid Sign Sin Softplus Sqrt Tanh"
 )
-"""Operators on each element of the first operand. Other operands are single numbers."""
+"""The operators on each element of the first operand. Other operands are single numbers."""
 ELEMENTWISE = names(
     "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Where Xor"
 )
-"""Operators on the elements of several operands. The operands' shapes are equal or, from version 7 on, broadcast."""
+"""The operators on the elements of several operands. The operands' shapes are equal or, from version 7 on, broadcast."""
 
 
 def epoch(domain: str, name: str, version: int) -> int:

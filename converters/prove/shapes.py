@@ -399,7 +399,7 @@ _COMPUTE: dict[str, Callable[..., Any]] = {
     "Sub": lambda formula, dims, one, other: one - other,
     "Where": lambda formula, dims, condition, one, other: np.where(condition, one, other),
 }
-"""Operators that numpy computes exactly as ONNX Runtime does: on integers, or with correctly rounded arithmetic.
+"""The operators that numpy computes exactly as ONNX Runtime does: on integers, or with correctly rounded arithmetic.
 
 They are computed only for small results whose shape (`dims`) is known.
 """

@@ -24,7 +24,7 @@ LEVELS = {"torch": logging.CRITICAL, "torch.onnx": logging.ERROR, "onnxscript": 
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
 """The element type's name in ONNX Runtime, and its number in `onnx.TensorProto.DataType`."""
 SILENT, DEFAULT_SEVERITY = 4, 2
-"""Log severities of ONNX Runtime: only fatal errors (which exceptions report, too), and its default."""
+"""The log severities of ONNX Runtime: only fatal errors (which exceptions report, too), and its default."""
 MAX_MESSAGE_CHARS = 500
 """The most characters of a message. Of a longer message, the beginning is kept, and the end with the expected shape."""
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")

@@ -270,7 +270,7 @@ class Catalog:
 
 
 Contents = dict[str, list[dict[str, Any]]]
-"""Artifacts by manifest; versions with the same manifest have the same artifacts."""
+"""The artifacts by manifest; versions with the same manifest have the same artifacts."""
 
 
 def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:

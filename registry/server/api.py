@@ -35,7 +35,7 @@ from onnxreg.schema.query.device import ResolveRequest
 
 JSON_LINES = "application/jsonl"
 RESOLVE_THREADS, EXPRESSION_THREADS = 4, 1
-"""Numbers of threads that answer `resolve`: without an expression, and with an expression, which may take a second."""
+"""The numbers of threads that answer `resolve`: without an expression, and with an expression, which may take a second."""
 MAX_PAGE_MODELS = 1000
 """The most models in one page of the list."""
 MAX_REJECTIONS = 1000

@@ -39,7 +39,7 @@ from onnxreg.schema.manifest.vocabulary import hub_license
 
 COMMIT = "X-Repo-Commit"
 HUB_HEADERS = (COMMIT, "X-Error-Code", "X-Error-Message", "X-Linked-ETag", "X-Linked-Size")
-"""Headers of the Hub that scripts of other web sites may read."""
+"""The headers of the Hub that scripts of other web sites may read."""
 COMMIT_DIGITS = 40
 MAIN = "main"
 """The revision that clients request by default: the newest release, unless a channel is called `main`."""

@@ -38,7 +38,7 @@ from onnxreg.schema.query.expression import limited
 MAX_CACHED_BYTES = 32 * 2**20
 """The size in bytes of the cache of index files, and of the cache of answers."""
 RETRY_SECONDS = 2
-"""Seconds after which a client may repeat a question that was refused because too many questions waited."""
+"""The seconds after which a client may repeat a question that was refused because too many questions waited."""
 
 Value = TypeVar("Value")
 

@@ -50,7 +50,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
 """The HTTP methods that metrics count by name. All methods that clients invent count as "other"."""
 MAX_LOGGED_PATH_CHARS = 300
 OPEN_PATHS = frozenset({"/healthz"})
-"""Paths that clients may request without a token."""
+"""The paths that clients may request without a token."""
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """The upper bounds of the histogram's buckets, in seconds."""
 WORKERS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
@@ -172,11 +172,11 @@ DESCRIPTION = Path(__file__).with_name("openapi.json")
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_HEADERS = ("Authorization", "Content-Type", "If-None-Match", "If-Range", "Range")
 RESPONSE_HEADERS = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag", *HUB_HEADERS)
-"""Headers that scripts of other web sites may send (`REQUEST_HEADERS`) and read (`RESPONSE_HEADERS`)."""
+"""The headers that scripts of other web sites may send (`REQUEST_HEADERS`) and read (`RESPONSE_HEADERS`)."""
 BACKLOG_CONNECTIONS = 2048
 """The most connections that wait in the kernel until the server takes them."""
 IDLE_SECONDS = 30
-"""Seconds for which an open connection may wait for its next request."""
+"""The seconds for which an open connection may wait for its next request."""
 
 
 def application(

@@ -60,11 +60,11 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 POLL_SECONDS = 0.01
-"""Seconds between two tries to take a lock."""
+"""The seconds between two tries to take a lock."""
 NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
-"""Error numbers of flock(2) on file systems without locks."""
+"""The error numbers of flock(2) on file systems without locks."""
 NOTICE_SECONDS = 3.0
-"""Seconds of waiting for another command after which the user gets a message."""
+"""The seconds of waiting for another command after which the user gets a message."""
 MIN_RESUMABLE_BYTES = 2**20
 """The least size in bytes of a blob whose download is resumed; smaller blobs are fetched again from the beginning."""
 

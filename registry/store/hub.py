@@ -72,9 +72,9 @@ LFS = "filter=lfs diff=lfs merge=lfs -text"
 LFS_RULE = f"blobs/** {LFS}"
 LARGE_FILES = ("*.onnx", "*.ort", "*.onnx_data", "*.onnx.data", "tokenizer.json")
 LAYOUT_RULES = tuple(f"{pattern} {LFS}" for pattern in LARGE_FILES)
-"""Rules that put a layout's large files in Git LFS, which stores such a file and its blob as one object."""
+"""The rules that put a layout's large files in Git LFS, which stores such a file and its blob as one object."""
 HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, CARD, ".gitignore", "LICENSE", "LICENSE.md", "LICENSE.txt"})
-"""Files of a repository that do not belong to the registry."""
+"""The files of a repository that do not belong to the registry."""
 RESERVED_NAMES = HUB_FILES | {"blobs", "index", "gc", "local", "registry.json", index_path(POLICY_LOG)}
 _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---[ \t]*\r?\n", re.DOTALL | re.MULTILINE)
 EMPTY_CARD = """---

@@ -68,10 +68,10 @@ MAX_UNANSWERED_COMMITS = 5
 MAX_PATHS = 1000
 """The most paths that the Hub accepts in one request."""
 MAX_SILENCE_SECONDS = 120.0
-"""Seconds without a byte after which a request through huggingface_hub counts as lost."""
+"""The seconds without a byte after which a request through huggingface_hub counts as lost."""
 IDENTITY, CARD, LAYOUT = "registry.json", "README.md", "layout.json"
 PREFETCHED_PATHS = (IDENTITY, CARD, LAYOUT, "gc/condemned")
-"""Paths whose entries are requested with a commit's first entries, since every push needs them."""
+"""The paths whose entries are requested with a commit's first entries, since every push needs them."""
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"

@@ -29,7 +29,7 @@ MAX_JSON_CHARS = 2000
 """The most characters of a JSON value that a page shows."""
 POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'"
 SCRIPTS = "; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
-"""Content security policies: `POLICY` for all pages; `SCRIPTS` is added for pages with the script that tries a model."""
+"""The content security policies: `POLICY` for all pages; `SCRIPTS` is added for pages with the script that tries a model."""
 
 
 class Links:
