@@ -152,7 +152,7 @@ class StepResult:
         if getattr(self.node.kind, "tolerance", None) is not None:
             tolerance = samples.tolerance_of(self.node.kind, load_onnx(self.main))
         outputs = samples.compare(parents, self.runs.outputs, self.node.kind.id, tolerance, is_bounded)
-        parity = {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": outputs}
+        parity = samples.parity(feeds, outputs)
         self.step = Step.from_json({**recorded, "result": {**recorded.get("result", {}), "parity": parity}})
 
 
@@ -216,51 +216,6 @@ def counting(outputs: Outputs, part: Part) -> Outputs:
     return counted
 
 
-@dataclass(frozen=True)
-class Agreement:
-    """Distance between two outputs over `positions`: the vectors along the last axis, or the numbers of a run.
-
-    `max_abs_diff` is in the output's units. `min_cosine` is the lowest cosine of two vectors. `argmax_agreement` is the
-    share of positions where both have their largest value at the same index. `scale` is the largest expected value, at
-    least 1.
-    """
-
-    positions: int
-    max_abs_diff: float
-    min_cosine: float
-    argmax_agreement: float
-    scale: float
-
-
-def agreement(expected: Outputs, actual: Outputs, name: str) -> Agreement:
-    """Compare the output `name` with the expected one; `samples.compare` has checked that both are finite and have the
-    same shape. Runs in which the output is empty are left out.
-    """
-    import numpy as np
-
-    def rows(array: Any) -> Any:
-        """Return float64 rows along the last axis; an array of rank 1 or 0 becomes a single row."""
-        flat = array.reshape(-1, array.shape[-1]) if array.ndim > 1 else array.reshape(1, -1)
-        return flat.astype(np.float64)
-
-    pairs = [
-        (rows(parent[name]), rows(child[name]))
-        for parent, child in zip(expected, actual, strict=True)
-        if parent[name].size
-    ]
-    if not pairs:
-        return Agreement(0, 0.0, 1.0, 1.0, 1.0)
-    same = [parent.argmax(axis=1) == child.argmax(axis=1) for parent, child in pairs]
-    cosines = [samples.cosines(parent, child, 1.0) for parent, child in pairs]
-    return Agreement(
-        positions=sum(map(len, same)),
-        max_abs_diff=max(float(np.abs(parent - child).max()) for parent, child in pairs),
-        min_cosine=float(np.concatenate(cosines).min()),
-        argmax_agreement=float(np.concatenate(same).mean()),
-        scale=max(1.0, *(float(np.abs(parent).max()) for parent, _ in pairs)),
-    )
-
-
 def limits_of(checks: Sequence[RecipeCheck], path: str) -> dict[str, RecipeCheck]:
     """Return the check of each metric for the output at `path`. A check for this path replaces a check for `*`."""
     defaults: dict[str, RecipeCheck] = {check.metric: check for check in checks if check.output == "*"}
@@ -290,16 +245,14 @@ def checks(
             f"{path}: {unmeasured[0]} is not measured here, so no limit on it can be checked",
             f"limits may be on {', '.join(sorted(measured))}",
         )
-    if feeds and is_bounded(limits):
-        samples.compare(expected, outputs, path)
+    distances = samples.compare(expected, outputs, path, is_bounded=is_bounded(limits)) if feeds else {}
     entries, dataset = [], str(samples.digest(feeds))
     for name in names:
-        distance = agreement(expected, outputs, name)
+        distance, scale = distances[name], max(1.0, distances[name].largest)
         label = "parity" if len(names) == 1 else f"parity of {name}"
         subject = {"name": label, "samples": distance.positions, "dataset": dataset}
         for metric in MEASURED:
-            limit = limits.get(metric)
-            entries.append(judge(subject, metric, getattr(distance, metric), limit, path, distance.scale))
+            entries.append(judge(subject, metric, getattr(distance, metric), limits.get(metric), path, scale))
     if "bytes" in limits:
         entries.append(judge({"name": "size"}, "bytes", size, limits["bytes"], path))
     return entries

@@ -206,7 +206,7 @@ def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[
     expected = torch_run(checkpoint)({"input_ids": tokens})
     outputs = {"logits": np.concatenate(steps, axis=1)}
     distances = samples.compare([expected], [outputs], "the decoder", tolerance)
-    return {"samples": 1, "dataset": str(samples.digest([{"input_ids": tokens}])), "outputs": distances}
+    return samples.parity([{"input_ids": tokens}], distances)
 
 
 def settings_of(path: Path) -> tuple[int, int]:

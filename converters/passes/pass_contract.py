@@ -108,8 +108,7 @@ def run_and_compare(
         pass_.id,
         tolerance,
     )
-    parity = {"samples": len(feeds), "dataset": str(samples.digest(feeds)), "outputs": distances}
-    value = record.to_json()
+    value, parity = record.to_json(), samples.parity(feeds, distances)
     return after, Step.from_json({**value, "result": {**value.get("result", {}), "parity": parity}})
 
 

@@ -7,6 +7,7 @@ the outputs of a pass's result are compared with the outputs of its input.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -180,14 +181,31 @@ def inner_values(
         yield from outputs(session, feed, label).items()
 
 
+@dataclass(frozen=True)
+class Distance:
+    """The distance of an output from the parent's over all runs, whose `positions` are vectors along the last axis.
+
+    `max_abs_diff` is in the output's units, `largest` is the parent's largest value, `cosine` is of all values together.
+    `min_cosine` is the lowest cosine of a position, `argmax_agreement` the share of positions whose largest value has one
+    index on both sides. An array of rank 1 or 0 is one position; an empty array has none.
+    """
+
+    max_abs_diff: float
+    largest: float
+    cosine: float
+    positions: int
+    min_cosine: float
+    argmax_agreement: float
+
+
 def compare(
     expected: Sequence[Mapping[str, Any]],
     got: Sequence[Mapping[str, Any]],
     label: str,
     tolerance: float | None = None,
     is_bounded: bool = True,
-) -> dict[str, dict[str, float]]:
-    """Compare outputs over all runs: `max_abs_diff`, and `cosine` of all values of one output together, to six digits.
+) -> dict[str, Distance]:
+    """Compare outputs over all runs; return the distance of each output that holds numbers.
 
     Raises ConversionError, naming `label`, for a missing output, another shape, NaN on either side, a cosine below
     `MIN_COSINE`, an output that follows the input no better than chance (`_refuse_chance`), or a difference above
@@ -203,25 +221,51 @@ def compare(
         parent, child = _values(name, expected, got, label)
         output = f"{label}: the output {name}"
         cosine = float(cosines(parent[None], child[None], float(np.array_equal(parent, child)))[0])
-        distance = _largest(parent - child)
-        distances[name] = {"max_abs_diff": distance, "cosine": float(f"{cosine:.6g}")}
+        sides = [[arrays[name] for arrays in side] for side in (expected, got)]
+        difference, largest = _largest(parent - child), _largest(parent)
+        distances[name] = Distance(difference, largest, cosine, *_by_position(*sides))
         if is_bounded:
             if cosine < MIN_COSINE:
                 raise _unlike(f"{output} is not the parent's: their cosine", cosine, MIN_COSINE)
             if expected[0][name].dtype.kind == "f":
-                _refuse_chance([a[name] for a in expected], [a[name] for a in got], output)
-        if tolerance is not None and distance > (most := tolerance * max(1.0, _largest(parent))):
-            raise ConversionError(f"{output} is {distance:.3g} from the parent's, the most is {most:.3g}")
+                _refuse_chance(sides[0], sides[1], output)
+        if tolerance is not None and difference > (most := tolerance * max(1.0, largest)):
+            raise ConversionError(f"{output} is {difference:.3g} from the parent's, the most is {most:.3g}")
     return distances
+
+
+def _by_position(expected: Sequence[Any], got: Sequence[Any]) -> tuple[int, float, float]:
+    """Return the number of positions of an output, the lowest cosine and the share of equal indices: see `Distance`."""
+    import numpy as np
+
+    least, same = 1.0, list[Any]()
+    for parent, child in zip(expected, got, strict=True):
+        if parent.size:
+            width = parent.shape[-1] if parent.ndim > 1 else parent.size
+            left, right = np.array([parent, child], np.float64).reshape(2, -1, width)
+            with np.errstate(invalid="ignore"):  # infinity
+                least = min(least, float(cosines(left, right, 1.0).min()))
+            same.extend(left.argmax(axis=1) == right.argmax(axis=1))
+    return len(same), least, float(np.mean(same or [True]))
+
+
+def parity(feeds: Sequence[Feed], distances: Mapping[str, Distance]) -> dict[str, Any]:
+    """Return the record of a comparison, in JSON form with six digits, for the result of a pass."""
+    figures = {
+        name: {"max_abs_diff": one.max_abs_diff, "cosine": one.cosine} for name, one in distances.items()
+    }
+    outputs = {
+        name: {key: float(f"{value:.6g}") for key, value in item.items()} for name, item in figures.items()
+    }
+    return {"samples": len(feeds), "dataset": str(digest(feeds)), "outputs": outputs}
 
 
 def relative_distance(
     expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str, floor: float = 0.0
 ) -> float:
     """Return the largest difference of an output, as a share of its largest value (at least `floor`); raise as `compare`."""
-    distances = compare(expected, got, label, is_bounded=False)
-    scales = {name: max([floor, *(_largest(one[name]) for one in expected)]) or 1.0 for name in distances}
-    return max((distances[name]["max_abs_diff"] / scales[name] for name in distances), default=0.0)
+    distances = compare(expected, got, label, is_bounded=False).values()
+    return max((one.max_abs_diff / (max(floor, one.largest) or 1.0) for one in distances), default=0.0)
 
 
 def _refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> None:
@@ -305,10 +349,8 @@ def cosines(left: Any, right: Any, otherwise: float = math.nan) -> Any:
 
 
 def _largest(values: Any) -> float:
-    """Return the largest magnitude, to six digits."""
-    import numpy as np
-
-    return float(f"{float(np.abs(values).max(initial=0)):.6g}")
+    """Return the largest magnitude."""
+    return float(abs(values).max(initial=0))
 
 
 def _unlike(finding: str, value: float, least: float) -> ConversionError:

@@ -23,7 +23,7 @@ from onnxreg.converters.engine import measure
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.converters.onnx.mobile_rules import MOBILE_SAFE_OPS, check_contract
-from onnxreg.converters.passes import conversion
+from onnxreg.converters.passes import conversion, samples
 from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.golden import self_test
@@ -111,7 +111,7 @@ def test_rewrite_leaves_nothing_unsafe_and_changes_nothing(family, make_checkpoi
     module = TorchModel(load_checkpoint(str(source), TOKENS).model, examples)
     sample = Part(None, feeds, conversion.run(module, feeds), frozenset({"logits"}))
     expected, got = (measure.counting(each, sample) for each in (sample.expected, after))
-    assert measure.agreement(expected, got, "logits").max_abs_diff < 1e-5
+    assert samples.compare(expected, got, "it")["logits"].max_abs_diff < 1e-5
 
 
 def batches(source: Path) -> list[Feed]:

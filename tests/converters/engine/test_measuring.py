@@ -18,11 +18,11 @@ from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.inputs.recipe_file import RecipeCheck
 
 
-def agreement(expected: Any, got: Any, mask: list[list[int]]) -> measure.Agreement:
+def agreement(expected: Any, got: Any, mask: list[list[int]]) -> samples.Distance:
     feeds = [{"attention_mask": np.array(mask, np.int64)}]
     sample = Part(None, feeds, [{"logits": expected}], frozenset({"logits"}))
     sides = [measure.counting([{"logits": side}], sample) for side in (expected, got)]
-    return measure.agreement(*sides, "logits")
+    return samples.compare(*sides, "it", is_bounded=False)["logits"]
 
 
 def test_padding_does_not_count_and_outputs_without_a_token_axis_count_whole():
@@ -50,9 +50,9 @@ def test_numbers_of_tokens_are_compared_together_and_zeros_agree():
 
 @pytest.mark.parametrize("shape", [(0,), (0, 4), (2, 0)])
 def test_runs_without_an_element_do_not_count(shape):
-    runs = [{"scores": np.ones(size, np.float32)} for size in (shape, (2, 3))]
-    assert measure.agreement(runs[:1], runs[:1], "scores") == measure.Agreement(0, 0.0, 1.0, 1.0, 1.0)
-    assert measure.agreement(runs, runs, "scores") == measure.agreement(runs[1:], runs[1:], "scores")
+    runs = [{"scores": np.ones(size, np.float32)} for size in (shape, (2, 4))]
+    found = [samples.compare(some, some, "it")["scores"] for some in (runs[:1], runs)]
+    assert [(one.positions, one.min_cosine, one.argmax_agreement) for one in found] == [(0, 1, 1), (2, 1, 1)]
 
 
 def test_outputs_keep_no_memory_of_the_session(home):
