@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest, Source
 
 MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
-"""The most figures on a screen, labels of an artifact (those with the lowest recall), and names in a line."""
+"""The most figures on a screen, labels of an artifact (with the lowest recall), and names in a line."""
 
 
 def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedProof]:

@@ -261,7 +261,7 @@ class OciServer(HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in as the server's `challenges` demand. False if this gives only the authorization that it `refused`."""
+        """Log in as the server's `challenges` demand. False if the result is the authorization that the server `refused`."""
         with self._lock:
             if self._authorization != refused:
                 return True  # another thread has logged in

@@ -304,7 +304,7 @@ class Disk:
     ) -> None:
         """Give temporary files their final names (pairs of paths): sync all files, rename all, sync each directory.
 
-        Synced are also all directories up to `root`, since another process may have just made them, and the directories of
+        All directories up to `root` are synced too, since another process may have just made them, and the directories of
         `relied` files, since another process may have just renamed these files. `shared`: call `share` on each file.
         """
         pairs = list(files)
@@ -431,7 +431,7 @@ def check_outfile(target: Path) -> None:
 WORKERS = 8
 """The default number of threads of `run_parallel`."""
 JOIN_TIMEOUT_SECONDS = 1.0
-"""The seconds after Ctrl-C for which threads are awaited that may not react, because they wait for a server."""
+"""The longest wait for threads after Ctrl-C, in seconds: a thread that waits for a server may not react."""
 POLL_SECONDS = 0.1
 """The seconds between two checks if all items are done."""
 

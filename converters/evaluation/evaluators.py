@@ -103,7 +103,7 @@ class TaskEvaluator(ABC):
 
     @classmethod
     def identity(cls, item: Any) -> Hashable:
-        """Return a value that is equal for two items with the same model input, whatever their right answers are.
+        """Return a value that is equal for two items with the same model input, even if their right answers differ.
 
         Differences in spaces, or in the order of texts without an order, are ignored.
         """
@@ -438,7 +438,7 @@ class LabelledRow(msgspec.Struct, frozen=True, eq=False):
 class LabelledRows(TaskEvaluator):
     """The evaluator of the rows of a `.npz` file: an array for each input, and maybe `labels` (classes of the first output).
 
-    With labels, a prediction is (rank of the right class, from 0; number of classes); of equal values, the last one
+    With labels, a prediction is (rank of the right class, from 0; number of classes); of equal values, the last
     ranks first, as in scikit-learn. Without labels, a prediction is float64 `[outputs, values]`: a vector for each
     floating-point output, padded with zeros.
     """

@@ -113,7 +113,7 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
     """Read a head: layers with `weight` and `bias`, and the classes in the metadata. `name` is the head's in messages.
 
     Args:
-        classes: the document's classes, in order; if the file records classes, they must be the same.
+        classes: the document's classes, in order; the file's classes, if it records any, must be the same.
 
     Raises InputError if the file is not safetensors, the layers do not fit each other, a weight is NaN or infinite, or the
     classes are unknown or differ.

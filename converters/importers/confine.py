@@ -169,7 +169,7 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
 
     Args:
         url: `hf://ORG/NAME[@REVISION]`.
-        further: paths of files to download besides those that match `PATTERNS`.
+        further: paths of files to download besides the files that match `PATTERNS`.
         progress: show the client's own progress bars.
 
     Raises InputError for another URL, and for a repository that is a registry.

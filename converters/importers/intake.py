@@ -129,7 +129,7 @@ class Intake:
     def take(self, file: Found) -> DraftFile:
         """Place a file at its path in the workspace.
 
-        JSON files, templates and operator configs are rewritten if they hold absolute paths or keys to drop;
+        JSON files, templates and operator configs are rewritten if they have absolute paths or keys to drop;
         other files are linked, or copied if links are not possible. Raises InputError for a path that a
         manifest cannot hold, for two files with the same path, and for pickles.
         """
@@ -172,7 +172,7 @@ class Intake:
         return taken
 
     def look(self, source: Path) -> FileState:
-        """Return the state of a file when this was first called, which must be before the file is read."""
+        """Return the state that a file had at the first call. Call this before the file is read."""
         real = self.resolved(source)
         if real not in self._states:
             self._states[real] = FileState.of(source.stat())

@@ -3,7 +3,7 @@
 Sources are model files of any origin with the companions beside them (`survey_files`), directories that `--output` wrote
 (`survey_written`), and published repositories (`survey_repository`): Transformers.js and onnx-community
 (`onnx/model_quantized.onnx`), Optimum (`model.onnx`), sentence-transformers (`onnx/`, `modules.json`) and plain snapshots.
-Files keep their paths. The facts of a graph are read from it; its parent among the files is found by the weights.
+Files keep their paths. The facts of a graph are read from its file; its parent among the files is found by the weights.
 """
 
 import filecmp
@@ -36,7 +36,7 @@ HALF_TOLERANCE, HALF_TINY, HALF_MAX = 2.0**-10, 1e-7, 65504.0
 BLOCK_ELEMENTS = 2**20
 """The number of elements that are compared at a time."""
 MAX_QUANTIZATION_STEPS = 1.001
-"""The most scales by which a dequantized weight `(q - zero point) * scale` may differ from its parent: one, and rounding."""
+"""The largest difference of a dequantized weight `(q - zero point) * scale` from the parent's, in scales: 1, and rounding."""
 MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
 GRAPHS = (".onnx", ".ort")
 
@@ -47,7 +47,7 @@ class Model:
 
     `format` and `precision` are the stated names (None: as in the file), `member` is the model's stage in a pipeline,
     `parent` the path of the parent model. `is_android`: check the tensor contract of the android profile, in any format.
-    `claims` are the entry of a document, to compare with the file; `fields` are further keys of the artifact from it.
+    `claims` are a document's entry about the model, to compare with the file; `fields` are further keys from this entry.
     """
 
     main: Found

@@ -181,7 +181,7 @@ def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -
     builder.minalign = ALIGNMENT_BYTES
 
     def write(module: Any, **fields: Any) -> int:
-        """Write a table of the type `module`."""
+        """Write a table of the class in `module`; return its offset."""
         module.Start(builder)
         for name, value in fields.items():
             getattr(module, f"Add{name}")(builder, value)

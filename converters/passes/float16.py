@@ -76,7 +76,7 @@ class OnnxFloatToFloat16(HalfPass):
     `op_block_list` and `node_block_list` name operators and nodes that stay float32; the default is ONNX Runtime's own
     list. `op_include_list` names the only operators to convert; it excludes the block lists. With `keep_io_types`
     inputs and outputs stay float32. A weight of a magnitude above `max_finite_val` gets this magnitude, and a weight
-    nearer to 0 than `min_positive_val` gets that one; signs stay, and 0 stays 0.
+    nearer to 0 than `min_positive_val` gets that magnitude; signs and zeros do not change.
     """
 
     id = "OnnxFloatToFloat16"

@@ -25,7 +25,7 @@ class OnnxOpVersionConversion(GraphPass):
     """Convert the operators of the default domain up or down with ONNX's own converter.
 
     Local functions are inlined first, because the converter does not change their operators. The IR version
-    becomes the one released with the opset. An operator that the target opset lacks is an error.
+    becomes the version that was released with the opset. An operator that the target opset lacks is an error.
     """
 
     id = "OnnxOpVersionConversion"
@@ -166,8 +166,8 @@ class DynamicToFixedShape(GraphPass):
     """Fix axes by name (`dim_param`, also called `input_dim`, with `dim_value`), or whole inputs (`input_name` with
     `input_shape`).
 
-    An axis name means one size in all inputs. The shapes of the outputs are inferred from the shapes of the inputs, whatever
-    the file calls their axes; the shapes of intermediate values are dropped. The graph is run at the fixed shape.
+    An axis name means the same size in all inputs. The shapes of the outputs are inferred from the shapes of the inputs,
+    not from axis names; the shapes of intermediate values are dropped. The graph is run at the fixed shape.
     """
 
     id = "DynamicToFixedShape"

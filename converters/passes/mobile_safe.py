@@ -24,7 +24,7 @@ SELECTABLE = frozenset({1, 2, 3, 6, 7, 10, 11, 12})
 class MobileSafeRewrite(Pass[Any, Any]):
     """Replace operators outside the mobile-safe set by equal expressions inside it.
 
-    A node without a rewrite, or with types that do not allow one, stays and is reported as `unsupported`. The
+    A node without a rewrite, or with types that do not allow it, remains and is reported as `unsupported`. The
     results are equal to the bit, NaN included.
     """
 

@@ -193,7 +193,7 @@ def _multiply_codes(
 class OrtDynamicQuantization(GraphPass):
     """Quantize with `onnxruntime.quantization.quantize_dynamic` itself, for a comparison with what other tools publish.
 
-    The default parameters are those of that function: one scale for each tensor, and embedding tables are quantized too.
+    The defaults are the defaults of this function: one scale for each tensor, and embedding tables are quantized too.
     Optimum's configurations differ in `per_channel`. A Gemm stays in float32.
     """
 

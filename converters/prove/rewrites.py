@@ -259,7 +259,7 @@ def constant_view(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("sizes", *RESHAPES)
 def known_sizes(make: Rewriter, formula: Formula) -> Operand:
-    """Drop a Reshape or Expand that changes no size. Of others, write the sizes, if they are known, as an attribute."""
+    """Drop a Reshape or Expand that changes no size. In other cases, write the sizes as an attribute if they are known."""
     source, dims = formula.operands[0], make.shapes.by_rule(formula)
     if dims is not None and dims == make.shapes.dims(source):
         return source
@@ -355,7 +355,7 @@ def _is_gate(formula: Operand) -> bool:
 
 @rule("idle-number", "Add", "Mul", "Sub", "Div", "Pow")
 def idle_number(make: Rewriter, formula: Formula) -> Operand:
-    """Drop a factor of one, or a summand of zero. Make a stored number of shape [1] a scalar if the other value has axes."""
+    """Drop a factor 1 or a summand 0. Make a stored number of shape [1] a scalar if the other value has axes."""
     neutral = {"Add": 0.0, "Mul": 1.0}.get(formula.operator)
     for at, (one, other) in enumerate((formula.operands, formula.operands[::-1])):
         value = one.constant if one is not None else None

@@ -41,7 +41,7 @@ REFUSED = (ValueError, TypeError, LookupError, ArithmeticError)
 
 
 def of_input(name: str) -> Size:
-    """Make the symbol for a size of an input by name; such a size is at least one."""
+    """Make the symbol for a size of an input by name; such a size is at least 1."""
     return sympy.Symbol(name, integer=True, positive=True)
 
 
@@ -94,7 +94,7 @@ def floor_of_quotient(one: Size, other: Size) -> Size:
 
 
 def is_equal(one: Size, other: Size) -> bool:
-    """True if two sizes are equal for all inputs, False if for no input; ArithmeticError if this depends on the inputs."""
+    """True if sizes are equal for all inputs, False if they are for no input; ArithmeticError if the inputs decide."""
     answer = sympy.sympify(simple(one - other)).is_zero
     if answer is None:
         raise ArithmeticError("this depends on the inputs")

@@ -283,7 +283,7 @@ def to_json(outputs: Tensors) -> dict[str, Any]:
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
-    """Read the arrays of an `.npz` file by name, whatever their shapes.
+    """Read the arrays of an `.npz` file by name; arrays may have any shapes.
 
     Raises NotFoundError if there is no file, HostError if the file cannot be read, InputError if the file
     holds anything but plain arrays.

@@ -206,7 +206,7 @@ def is_absolute_path(text: str) -> bool:
 def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
     """Remove absolute paths from a JSON value; return the new value, and the dotted paths of the replaced strings and keys.
 
-    A path that identifies the model becomes `name`; of any other path the last part remains. Running text is searched for
+    A path that identifies the model becomes `name`; of any other path the last part remains. All texts are searched for
     paths below a usual root (`/home`, `/tmp`, `C:\\Users`, ...), one of `directories`, or this process's home, working or
     temporary directory. Tokens and labels stay unchanged.
     """
@@ -245,7 +245,7 @@ def _last(path: str) -> str:
 
 
 def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
-    """Make the pattern of a path in running text. Of a directory with one part (`/work`), only paths below it match."""
+    """Return the pattern of paths within a text. If a directory has one part (`/work`), only paths below it match."""
     folders = [Path(os.path.expanduser("~")), Path.cwd(), Path(tempfile.gettempdir()), *directories]  # noqa: PTH111
     paths = {
         folder for given in folders for folder in (given.absolute(), given.resolve()) if len(folder.parts) > 1

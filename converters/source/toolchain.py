@@ -144,7 +144,7 @@ T = TypeVar("T")
 class PlugIns(Generic[T]):
     """The plug-ins of one kind: `built_in` are onnxreg's; other packages declare plug-ins as entry points of `group`.
 
-    `noun` is the kind with an article: `a pass`. `accept` makes a plug-in of a loaded entry point; None if it is not one.
+    `noun` is the kind with an article: `a pass`. `accept` makes a plug-in of a loaded entry point; None if it is another object.
     """
 
     group: str

@@ -95,7 +95,7 @@ LABELS = "id2label.json"
 PLAIN_CLASS = "PreTrainedTokenizerFast"
 """The class that loads any tokenizer.json; transformers 4 and 5 both know this name."""
 MAX_GOLDEN_VALUES = 2**19
-"""A graph without a mask gets golden vectors only if inputs and outputs each have at most so many values."""
+"""The most values of inputs, and of outputs, for which a graph without a mask gets golden vectors."""
 # fmt: off
 _LOCAL_KEYS = {
     "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "attn_implementation", "backend", "cache_dir",

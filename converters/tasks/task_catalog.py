@@ -183,7 +183,7 @@ def choose(source: str) -> tuple[str, str]:
 
 
 def small_files(source: str) -> Location:
-    """Find the directory of a checkpoint; for a hub id, only small files are fetched into it."""
+    """Return the directory of a checkpoint; for a hub id, fetch only the small files into it."""
     hub = hub_id(source)
     if hub is None:
         return Location(Path(source))

@@ -509,7 +509,7 @@ class DirectoryRegistry(RegistryStore):
             return lock is None and marker.exists()
 
     def clear_partial(self) -> None:
-        """Remove partial downloads, except those that a running pull has locked."""
+        """Remove partial downloads, unless a running pull has locked them."""
         directory = self.root / "local" / "partial"
         with host_errors(f"clearing {directory}"):
             for path in sorted(directory.iterdir()) if directory.is_dir() else ():
