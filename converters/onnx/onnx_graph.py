@@ -130,11 +130,9 @@ def check_expansion(model: Any, path: Path) -> None:
         size, depth = 0 if key is None else sum(node.ByteSize() for node in bodies[key].node), 0
         for called, times in calls.items():
             inner_nodes, inner_size, inner_depth = extents[called]
-            nodes, size, depth = (
-                nodes + times * inner_nodes,
-                size + times * inner_size,
-                max(depth, inner_depth),
-            )
+            nodes += times * inner_nodes
+            size += times * inner_size
+            depth = max(depth, inner_depth)
         extents[key] = nodes, size, depth + 1
         how = " once its local functions are inlined" if calls else ""
         for is_beyond, text in (

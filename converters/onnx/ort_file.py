@@ -164,11 +164,8 @@ class _Reader:
         tensor.Init(info.Value().Bytes, info.Value().Pos)
         if tensor.ElemType() not in ELEMENTS:
             return ir.Value(name=name)
-        kind, shape, dims = (
-            ir.TensorType(ir.DataType(tensor.ElemType())),
-            tensor.Shape(),
-            list[int | str | None](),
-        )
+        kind, shape = ir.TensorType(ir.DataType(tensor.ElemType())), tensor.Shape()
+        dims: list[int | str | None] = []
         for dim in () if shape is None else (item.Value() for item in self.all(shape, "Dim")):
             is_number = dim is not None and dim.DimType() == 1
             dims.append(int(dim.DimValue()) if is_number else (text(dim.DimParam()) or None) if dim else None)

@@ -406,7 +406,7 @@ def fold_transposes(view: Any) -> None:
     for node in [node for node in view.graph if node.op_type == "Transpose" and not node.domain]:
         matrix, across = node.inputs[0], node.outputs[0]
         is_factor = any(use.node.op_type == "MatMul" and use.idx == 1 for use in across.uses())
-        if matrix is not None and is_factor and rank_of(matrix) == 2:
+        if is_factor and rank_of(matrix) == 2:
             array = matrix.const_value.numpy().transpose(node.attributes.get_ints("perm", (1, 0)))
             folded = store(view.graph, across.name or "", array)
             across.replace_all_uses_with(folded, replace_graph_outputs=True)

@@ -13,7 +13,6 @@ from typing import Any
 
 from onnxreg.converters.onnx.onnx_graph import graph_inputs, tensors
 from onnxreg.converters.passes import models
-from onnxreg.converters.passes.models import has_size
 from onnxreg.converters.runtime.golden import read_rows
 from onnxreg.converters.runtime.sessions import BFLOAT16_NUMBER, numpy_type, run_session, with_reason
 from onnxreg.converters.source.source_files import row_files
@@ -66,7 +65,7 @@ def draw(
             raise InputError(f"the input {value.name} is not a tensor: give sample inputs")
         number, dims = value.type.tensor_type.elem_type, value.type.tensor_type.shape.dim
         axes = {"past_sequence_length": 0, **heads, **named}
-        shape = [dim.dim_value if has_size(dim) else axes.get(dim.dim_param, length) for dim in dims]
+        shape = [dim.dim_value if models.has_size(dim) else axes.get(dim.dim_param, length) for dim in dims]
         dtype = others[number] if number in others else onnx.helper.tensor_dtype_to_np_dtype(number)
         if np.issubdtype(dtype, np.floating):
             return generator.normal(size=shape).astype(dtype)
