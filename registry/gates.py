@@ -8,9 +8,11 @@ only `finish` moves the channel. See docs/gates.md.
 
 import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from onnxreg.registry.log.commit import Change, commit, line_signer
 from onnxreg.registry.log.log import LocatedVersion, Log, consult, find, load, log_of, mirror_error, open_log
@@ -60,8 +62,7 @@ def policies_in(index: IndexFile | None, registry: str) -> PolicyLog:
     return PolicyLog(registry) if index is None else PolicyLog.decode(index.data, registry)
 
 
-@dataclass(frozen=True)
-class ChannelGate:
+class ChannelGate(Struct, frozen=True, dict=True):
     """The judge of versions for one channel, by the newest policy, the model's log and the reader's trust file."""
 
     log: Log
@@ -372,8 +373,7 @@ MakeEvent = Callable[[Log, dict[str, Any], Rollout], Event]
 """A function that makes an event about a rollout, from the log, the keys that all these events have, and the rollout."""
 
 
-@dataclass(frozen=True)
-class Promotions:
+class Promotions(Struct, frozen=True, dict=True):
     """Promotions and rollouts in one registry, which may be a remote. `known_heads` are the user's known heads.
 
     The methods about rollouts return the changed log. They raise NotFoundError without the channel or the rollout.

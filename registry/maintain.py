@@ -11,10 +11,11 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from io import BytesIO
 from shlex import join
 from typing import Any, BinaryIO, NamedTuple
+
+from msgspec import Struct
 
 from onnxreg.registry import system
 from onnxreg.registry.archive import POLICIES
@@ -94,8 +95,7 @@ class Damage(NamedTuple):
         return value if self.digest is None else {**value, "digest": str(self.digest)}
 
 
-@dataclass
-class VerifyReport:
+class VerifyReport(Struct):
     """The counts and the damage that a verification found. `unreferenced` blobs are not damage: `reg gc` deletes them.
 
     `unpromoted` lists governed channels whose version was not promoted: they do not resolve, but are not damage.
@@ -106,8 +106,8 @@ class VerifyReport:
     blobs: int = 0
     size: int = 0
     unreferenced: int = 0
-    damages: list[Damage] = field(default_factory=list)
-    unpromoted: list[Damage] = field(default_factory=list)
+    damages: list[Damage] = []
+    unpromoted: list[Damage] = []
 
     def to_json(self) -> dict[str, Any]:
         counts = {key: getattr(self, key) for key in ("models", "versions", "blobs", "unreferenced")}
@@ -362,8 +362,7 @@ def stray_files(files: Collection[TreeFile]) -> list[Damage]:
     return [Damage("stray", path, f"{path} is not a {kind}") for path, kind in kinds.items()]
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """The result of one check. If `ok` is False, `fix` says what to do, and `family` is the fault's error family."""
 
     check: str
@@ -505,17 +504,16 @@ def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
     return remotes.open(name) if name is not None or has_default else None
 
 
-@dataclass
-class _Repair:
+class _Repair(Struct):
     """The repairs of one run: the repaired damage, and the reasons of failed repairs. Each repair is tried once."""
 
     remote: RegistryStore
     source: RegistryStore | None
     progress: Progress
     aside: DirectoryRegistry | None
-    repaired: list[Damage] = field(default_factory=list)
-    failed: dict[BlobKey | str, str] = field(default_factory=dict)
-    tried: set[BlobKey | str] = field(default_factory=set)
+    repaired: list[Damage] = []
+    failed: dict[BlobKey | str, str] = {}
+    tried: set[BlobKey | str] = set()
 
     def repair_all(self, damages: Sequence[Damage]) -> None:
         """Try each repair that was not tried before. If a blob has several damaged copies, one call repairs one copy."""

@@ -21,13 +21,15 @@ import subprocess
 import threading
 import urllib.error
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from email.message import Message
 from functools import partial
 from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import urlencode, urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from onnxreg.registry import system
 from onnxreg.registry.log.contents import Reference, Release, read_version
@@ -80,8 +82,7 @@ MAX_FILE_BYTES = 2**20
 HELPER_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class Credential:
+class Credential(Struct, frozen=True):
     """A user name with a password, or an identity token, which is exchanged for access tokens."""
 
     user: str = ""
@@ -169,8 +170,7 @@ _URL = re.compile(
 _API_HOSTS = {"docker.io": "registry-1.docker.io", "index.docker.io": "registry-1.docker.io"}
 
 
-@dataclass(frozen=True)
-class OciTarget:
+class OciTarget(Struct, frozen=True):
     """A repository of an OCI registry, and the tag or digest in its URL, if any."""
 
     host: str
@@ -199,8 +199,7 @@ class OciTarget:
         return f"oci://{self.host}/{self.repository}{tag}{f'@{self.digest}' if self.digest else ''}"
 
 
-@dataclass(frozen=True)
-class OciDocument:
+class OciDocument(Struct, frozen=True):
     """The bytes of a manifest, index or config, and their media type."""
 
     data: bytes
@@ -504,8 +503,7 @@ def _manifest(
     return OciDocument(canonical.encode(value), MANIFEST, artifact_type)
 
 
-@dataclass
-class PublishResult:
+class PublishResult(Struct):
     """A published version, its target with tag and digest, the blobs and bytes sent, and the number of its referrers."""
 
     version: Release

@@ -3,8 +3,10 @@
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from onnxreg.registry.log.commit import Bring, commit
 from onnxreg.registry.log.contents import Release
@@ -27,8 +29,7 @@ from onnxreg.schema.manifest.manifest import Manifest
 FIRST_VERSION = Version(0, 1, 0)
 
 
-@dataclass(frozen=True)
-class Publisher:
+class Publisher(Struct, frozen=True):
     """Publishes drafts. Without a `version`, a draft becomes the version that has its manifest already, else the next patch
     after the newest version, else 0.1.0. Raises IntegrityError or ForkError if the model's log lost lines.
     """

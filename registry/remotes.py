@@ -299,19 +299,15 @@ class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
     pins: dict[str, str] = {}
 
 
-def remotes_file() -> Path:
-    return state_directory() / "remotes.json"
-
-
 class Remotes:
     """The remotes that this user configured in a registry (`urls`, by name), and the registry id at each URL (`pins`)."""
 
     def __init__(self, registry: DirectoryRegistry) -> None:
-        self.registry = registry
+        self.registry, self._file = registry, state_directory() / "remotes.json"
         self._read()
 
     def _read(self) -> None:
-        path, data = remotes_file(), b"{}"
+        path, data = self._file, b"{}"
         with host_errors(f"reading {path}"), suppress(FileNotFoundError, NotADirectoryError):
             data = read_bounded(path, MAX_DOCUMENT_BYTES)
         with about(f"{path} is damaged", IntegrityError, "remove it, then add the remotes again"):
@@ -322,14 +318,13 @@ class Remotes:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Lock `remotes.json` and read it again; at the end of the block, write the remotes that the block changed."""
-        file = remotes_file()
-        with host_errors(f"writing {file}"), exclusive(file.with_suffix(".lock")):
+        with host_errors(f"writing {self._file}"), exclusive(self._file.with_suffix(".lock")):
             self._read()
             yield
             names = {**self._names, str(self.registry.root.resolve()): self.urls}
             data = _RemotesFile({path: urls for path, urls in names.items() if urls}, self.pins).encode()
-            _RemotesFile.decode(data, str(file))
-            replace_file(file, data)
+            _RemotesFile.decode(data, str(self._file))
+            replace_file(self._file, data)
 
     def add(self, name: str, url: str) -> None:
         """Add a remote: a name for a URL or path. Raise ConflictError if the name has another URL already."""

@@ -7,9 +7,9 @@ Imports little.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from onnxreg.registry.log.log import LocatedVersion, Log, consult, read_blob, read_deltas
@@ -40,8 +40,7 @@ PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "
 """The names of precisions in manifests, by other names that people type."""
 
 
-@dataclass(frozen=True)
-class Resolution:
+class Resolution(Struct, frozen=True):
     """The artifact that answers a query, its files with their URLs, and the reasons against the other artifacts.
 
     `size` is the bytes of all files; equal files count once. `index` is the index file that was read, if any, `deltas` are
@@ -53,7 +52,7 @@ class Resolution:
     size: int
     files: tuple[tuple[FileSummary, str], ...]
     outcome: ResolveOutcome
-    index: IndexFile | None = field(default=None, repr=False)
+    index: IndexFile | None = None
     deltas: tuple[tuple["Delta", str], ...] = ()
     rollout: Rollout | None = None
 
@@ -230,8 +229,7 @@ def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
     return consult(reader, ref.name, read)
 
 
-@dataclass(frozen=True)
-class DeviceCoverage:
+class DeviceCoverage(Struct, frozen=True):
     """The resolution for a device; with `member`, of this member of a pipeline."""
 
     device: "Device"

@@ -13,10 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from io import BytesIO
 from operator import itemgetter
 from typing import Any
+
+from msgspec import Struct
 
 from onnxreg.registry import system
 from onnxreg.registry.log.contents import present_versions, references
@@ -191,8 +192,7 @@ def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | No
         raise NotFoundError(f"blob {missing[0]} of {log.name} is not there", VERIFY_ADVICE)
 
 
-@dataclass(frozen=True)
-class CollectResult:
+class CollectResult(Struct, frozen=True):
     """The result of a collection: deleted blobs with sizes in bytes; the numbers of blobs kept and of pushes restarted."""
 
     freed: dict[BlobKey, int]
@@ -228,7 +228,9 @@ def collect(
         doomed = _without(candidates, live)
         remote.delete([key.path for key in doomed])
         remote.remove_note("condemned", push.id)
-        _clear_dead(remote)
+        for note in remote.notes("condemned"):  # other notes may be removed only by their collectors
+            if remote.is_alive(note) is False:
+                remote.remove_note("condemned", note)
     return CollectResult(doomed, len(sizes) - len(doomed), fenced)
 
 
@@ -331,13 +333,6 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
         return ()
 
     commit(remote, push, name, change)
-
-
-def _clear_dead(remote: RegistryStore) -> None:
-    """Remove the notes of certainly dead collectors. Any other note may be removed only by its collector."""
-    for note in remote.notes("condemned"):
-        if remote.is_alive(note) is False:
-            remote.remove_note("condemned", note)
 
 
 References = dict[str, tuple[str | None, frozenset[Digest]]]

@@ -7,9 +7,10 @@ all artifacts share: the *held* artifacts. They are given by path; None means al
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
 
 from onnxreg.registry.log.log import Log, consult
 from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryReader
@@ -221,8 +222,7 @@ def references(log: Log) -> Iterator[Reference]:
         yield from files(log, version, entry)
 
 
-@dataclass(frozen=True)
-class Release:
+class Release(Struct, frozen=True):
     """A version with its manifest, and the manifest's exact bytes `data`. `new`: the call that returns it published it.
 
     `held` has the paths of the artifacts that the registry has (None: all), `states` the states of all artifacts; `index` is

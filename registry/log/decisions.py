@@ -4,9 +4,10 @@ Events also record the deltas of a version. When a version loses its files, delt
 """
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from onnxreg.registry.log.commit import PUSH_WAIT_SECONDS, CollectResult, collect, commit, load_own, survey
 from onnxreg.registry.log.contents import files, present_versions
@@ -36,8 +37,7 @@ class DecisionResult(NamedTuple):
     others: tuple[Version, ...] = ()
 
 
-@dataclass(frozen=True)
-class Decisions:
+class Decisions(Struct, frozen=True):
     """Appends decisions of `actor` to the logs of one registry. Each log is read once, and again after a lost race.
 
     `remember` is called with the registry, the model's name and the written index file.

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
-from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain, islice
 from typing import Any, BinaryIO, TypeVar
 
 import obstore
+from msgspec.structs import replace
 from obstore.exceptions import BaseError
 
 from onnxreg.registry.store import requests

@@ -14,13 +14,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from shlex import quote as shell_quote
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+
+from msgspec import Struct
 
 from onnxreg.schema.core.errors import InputError, RemoteError, missing_extra, why
 
@@ -37,8 +38,7 @@ MAX_PREFIX_BYTES = 800
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 
 
-@dataclass(frozen=True)
-class BucketUrl:
+class BucketUrl(Struct, frozen=True):
     """A parsed URL `scheme://bucket/prefix?option=value`, which never contains a secret."""
 
     scheme: str

@@ -16,12 +16,14 @@ import io
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from onnxreg.registry.log.commit import check_tombstones, commit, load_own
 from onnxreg.registry.log.contents import (
@@ -79,8 +81,7 @@ from onnxreg.schema.log.events import (
 from onnxreg.schema.log.state import Channel
 
 
-@dataclass(frozen=True)
-class ExchangeRequest:
+class ExchangeRequest(Struct, frozen=True):
     """A request to copy versions and channels of a model to a destination.
 
     Args:
@@ -102,8 +103,7 @@ class ExchangeRequest:
     deltas: bool = False
 
 
-@dataclass(frozen=True)
-class Merge:
+class Merge(Struct, frozen=True):
     """The changes that fulfil a request at the destination, if its log ends at `head`: the missing `lines`, the versions to
     bring back (`returning`), the `artifacts` that each version will have, the `moves` of channels, all needed `blobs`.
     """
@@ -469,8 +469,7 @@ def _copy(file: BinaryIO, offset: int, length: int) -> Iterator[memoryview]:
         yield memoryview(data)
 
 
-@dataclass(frozen=True)
-class Arrival:
+class Arrival(Struct, frozen=True):
     """A file that arrived: its `size` in bytes, and the bytes `moved` over the network. If a delta made the file, `since` is
     the version with the old file. `doubt` is the reason if an existing delta failed or could not be used; else "".
     """
@@ -483,18 +482,17 @@ class Arrival:
     doubt: str = ""
 
 
-@dataclass
-class BlobMover:
+class BlobMover(Struct):
     """Moves blobs, several at a time, the largest first; fetches a damaged blob a second time. `documents`: blobs read
     already. `deltas`: the delta of a file by its digest. `doubt`: the reason if no delta can be used (see `Arrival`).
     """
 
     source: BlobReader
     progress: Progress
-    documents: Mapping[Digest, bytes] = field(default_factory=dict)
-    deltas: Mapping[Digest, Delta] = field(default_factory=dict)
+    documents: Mapping[Digest, bytes] = {}
+    deltas: Mapping[Digest, Delta] = {}
     doubt: str = ""
-    arrivals: list[Arrival] = field(default_factory=list)
+    arrivals: list[Arrival] = []
 
     def move(self, push: Push, moving: Mapping[Digest, Reference]) -> None:
         """Move blobs into a push. The first failure stops the other transfers."""
@@ -555,8 +553,7 @@ SMALL_TRANSFER_BYTES = 2**20
 """If the blobs have at most this size in total, they move within the commit, which saves a request for missing blobs."""
 
 
-@dataclass(frozen=True)
-class SkippedVersion:
+class SkippedVersion(Struct, frozen=True):
     """A version or channel (`tag`), or a whole model (no `tag`), that was not copied. `error` is set if a user must act."""
 
     name: str
@@ -568,8 +565,7 @@ class SkippedVersion:
         return {"name": self.name, "tag": self.tag, "reason": self.reason}
 
 
-@dataclass(frozen=True)
-class TransferResult:
+class TransferResult(Struct, frozen=True):
     """The outcome for one model: the requested `versions`, how many are `new` there, and how many events, blobs and bytes
     moved. `has_copied` is False if no exchange was needed or possible. Of the destination: its `log` (None: unreadable), the
     present `artifacts` of each version (paths), the moves of `channels`, and the `yanks` of versions.
@@ -582,12 +578,12 @@ class TransferResult:
     blobs: int = 0
     size: int = 0
     log: Log | None = None
-    artifacts: Mapping[Version, ArtifactPaths] = field(default_factory=dict)
+    artifacts: Mapping[Version, ArtifactPaths] = {}
     channels: tuple[Tag, ...] = ()
-    skipped: list[SkippedVersion] = field(default_factory=list)
+    skipped: list[SkippedVersion] = []
     has_copied: bool = False
     arrivals: tuple[Arrival, ...] = ()
-    yanks: Mapping[Version, Yank] = field(default_factory=dict)
+    yanks: Mapping[Version, Yank] = {}
 
     @property
     def is_current(self) -> bool:

@@ -11,10 +11,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
+
+from msgspec import Struct
 
 from onnxreg.registry.log.contents import (
     EVERYTHING,
@@ -191,8 +192,7 @@ def fill(
     run_parallel(write, entries)
 
 
-@dataclass(frozen=True)
-class UnpackedArtifact:
+class UnpackedArtifact(Struct, frozen=True):
     """One artifact with its companions, as files below `root`."""
 
     root: Path

@@ -3,8 +3,9 @@
 An exact copy never creates an event, so each of its logs is a prefix of the source's log.
 """
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from onnxreg.registry.gates import copy_policies, read_policies
 from onnxreg.registry.log.commit import CollectResult, collect
@@ -29,8 +30,7 @@ from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.log.events import GiveUp, Hold
 
 
-@dataclass
-class MirrorResult:
+class MirrorResult(Struct):
     """The outcome of mirroring: models read, versions new at the destination, blobs and bytes moved, blobs deleted."""
 
     source: str
@@ -41,7 +41,7 @@ class MirrorResult:
     blobs: int = 0
     size: int = 0
     freed: CollectResult = field(default_factory=lambda: CollectResult({}, 0))
-    skipped: list[SkippedVersion] = field(default_factory=list)
+    skipped: list[SkippedVersion] = []
 
     def to_json(self) -> dict[str, Any]:
         keys = ("source", "destination", "models", "versions", "events", "blobs")

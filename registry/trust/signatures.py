@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from msgspec import Struct
 
 from onnxreg.registry.log.contents import Release
 from onnxreg.registry.log.log import LocatedVersion, Log, load, log_of, read_blob, read_manifest
@@ -75,8 +76,7 @@ key. `revoked`: the key is no longer trusted. `foreign`: the key is not trusted 
 did not sign these bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignatureVerdict:
+class SignatureVerdict(Struct, frozen=True):
     """The judgement of a signature: its status, the id of its key, and the reader's name for the key."""
 
     status: Status

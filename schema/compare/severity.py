@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from onnxreg.schema.compare.json_changes import JsonChange, Lists, NamedList, Namer, same
 from onnxreg.schema.manifest.vocabulary import comparable_license
@@ -74,8 +76,7 @@ LISTS: Lists = {
 """The namers of each list of a manifest; see `json_changes.Lists`."""
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """The kind, severity and message of a field's changes. The kind is `<noun>-<verb>`; `changed_is` replaces `changed`.
 
     The message ends with `note`, or with `why` if the change is severe. `section` is the change's section in an overview.

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import ge, gt, le, lt
 from typing import Any, Self
 from unicodedata import category, normalize
+
+from msgspec import Struct
 
 from onnxreg.schema.core.bounds import MAX_PATH_CHARS, MAX_PATH_PARTS
 from onnxreg.schema.core.canonical import Digest
@@ -123,8 +124,7 @@ def check_tag(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Struct, frozen=True):
     """A reference to one version of a model: by tag, by digest, by both (which must agree), or to the newest version."""
 
     name: str

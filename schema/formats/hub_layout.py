@@ -17,9 +17,10 @@ Papers with Code.
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from posixpath import basename, dirname, join, relpath
 from typing import Any
+
+from msgspec import Struct
 
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.manifest.manifest import Artifact, Manifest, StoredFile
@@ -50,8 +51,7 @@ PIPELINE_TAGS = {
 """The Hub's name of a task, if it differs from onnxreg's."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayoutFile:
+class LayoutFile(Struct, frozen=True):
     """A file of a repository. If `path` is an alias, `alias_of` is the path of the same bytes in the version."""
 
     path: str

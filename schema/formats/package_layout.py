@@ -6,9 +6,10 @@ one execution provider; a shared asset is a directory named by its `directory_di
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest, directory_digest
@@ -39,8 +40,7 @@ class PackageVariant(NamedTuple):
     directory: Digest
 
 
-@dataclass(frozen=True)
-class PackageLayout:
+class PackageLayout(Struct, frozen=True):
     """The content of a package: documents (bytes by path), files of the version, and the paths of omitted artifacts."""
 
     component: str

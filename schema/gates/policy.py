@@ -1,8 +1,8 @@
 """Policies: rules that a version must meet before a channel may point to it. TOML for people, JSON in the policy log."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
+from msgspec import Struct
 from pydantic import Field
 
 from onnxreg.schema.core.canonical import Digest
@@ -45,8 +45,7 @@ def policy_of(line: LogLine) -> Policy:
         return Policy.from_json({"rule": cast("PolicyEvent", line.event).rules}, "the policy")
 
 
-@dataclass(frozen=True)
-class PolicyLog:
+class PolicyLog(Struct, frozen=True):
     """Every policy that a registry had, oldest first; the newest applies. Empty if the registry never had a policy.
 
     The log is the file `policy.jsonl`: chained lines without a state line.

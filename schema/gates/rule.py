@@ -5,13 +5,13 @@ if the part is met, and a detail for people.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from inspect import isfunction
 from itertools import product
 from typing import Annotated, Any, Literal, Self
 
+from msgspec import Struct
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from onnxreg.schema.compare.manifests import Change, diff
@@ -90,8 +90,7 @@ class PromotionEvidence(Document):
         return GateError(f"{self.ref} may not become {self.channel}: {reasons}", hint)
 
 
-@dataclass(frozen=True)
-class PromotionCandidate:
+class PromotionCandidate(Struct, frozen=True, dict=True):
     """A version to be promoted to a channel, with the facts that rules test.
 
     Args:

@@ -9,10 +9,10 @@ latency).
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Annotated, Literal
 
+from msgspec import Struct
 from pydantic import Field
 
 from onnxreg.schema.core.bounds import MAX_MACHINE_CHARS, MAX_SPEEDS
@@ -155,8 +155,7 @@ class FaithfulnessReport(Document):
         return self.rules == RULES
 
 
-@dataclass(frozen=True)
-class RecordedProof:
+class RecordedProof(Struct, frozen=True):
     """A proof in a log. `signers` has, for each trusted key that validly signed the proof, the key's names and id."""
 
     report: FaithfulnessReport

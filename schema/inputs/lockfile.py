@@ -6,7 +6,6 @@ about the machine or the time, so that equal answers give equal bytes. `docs/loc
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -72,8 +71,7 @@ class LockedArtifact(Record, frozen=True):
         return f"{self.version} {self.artifact.path}"
 
 
-@dataclass(frozen=True, slots=True)
-class LockChange:
+class LockChange(msgspec.Struct, frozen=True):
     """The change of one entry; `before` is None for a new entry, `after` for a removed one."""
 
     name: str
@@ -92,8 +90,7 @@ class LockChange:
         return f"{self.name}: {self.before} -> {self.after}{remark if len(contracts) > 1 else ''}"
 
 
-@dataclass(frozen=True, slots=True)
-class Lockfile:
+class Lockfile(msgspec.Struct, frozen=True):
     """The whole lock file: entries by the names of their models."""
 
     models: Mapping[str, LockedArtifact]

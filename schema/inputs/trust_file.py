@@ -4,7 +4,6 @@ docs/signing.md shows the file and explains its keys; `TrustedKey` and `Signatur
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
@@ -104,11 +103,10 @@ class _TrustFile(_Table, frozen=True):
     require: tuple[SignatureRequirement, ...] = ()
 
 
-@dataclass(frozen=True)
-class Trust:
+class Trust(msgspec.Struct, frozen=True):
     """The keys that a user trusts, by id, and the user's requirements."""
 
-    keys: Mapping[str, TrustedKey] = field(default_factory=dict)
+    keys: Mapping[str, TrustedKey] = {}
     requirements: tuple[SignatureRequirement, ...] = ()
 
     def named(self, name: str) -> TrustedKey | None:

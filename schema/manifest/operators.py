@@ -9,7 +9,6 @@ definition. The types of an operator apply to all its opsets, and replace its ty
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import product
 
 import msgspec
@@ -46,8 +45,7 @@ def read_operator_set(data: bytes) -> tuple[Need, ...]:
     return convert(canonical.decode(data, "operator set"), tuple[Need, ...], "operator set")
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
+class Build(msgspec.Struct, frozen=True):
     """The operators of a reduced build, as (domain, opset, name); None: every operator.
 
     `types` has, by domain and name of an operator, its allowed element types by position (of inputs, of outputs). `triples`
@@ -55,8 +53,8 @@ class Build:
     """
 
     operators: frozenset[tuple[str, int, str]] | None = frozenset()
-    types: Mapping[tuple[str, str], tuple[Types, Types]] = field(default_factory=dict)
-    triples: Mapping[tuple[str, str], frozenset[tuple[str, ...]]] = field(default_factory=dict)
+    types: Mapping[tuple[str, str], tuple[Types, Types]] = {}
+    triples: Mapping[tuple[str, str], frozenset[tuple[str, ...]]] = {}
     everywhere: frozenset[str] | None = None
 
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:

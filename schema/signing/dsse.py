@@ -14,10 +14,9 @@ import re
 from base64 import b64decode, b64encode
 from binascii import Error
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta, Struct, field
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES, MAX_SIGNATURES
@@ -34,8 +33,7 @@ SIZES = {"ed25519": 32, "ecdsa-p256": 65}
 """The bytes of a raw key: an Ed25519 key (RFC 8032), or an uncompressed point of P-256 (SEC 1)."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublicKey:
+class PublicKey(Struct, frozen=True):
     """A public key, written `<kind>:<base64 of the raw key>`, such as `ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=`."""
 
     kind: str

@@ -6,7 +6,6 @@ digest. Pages have a search of their own, so that apps never wait for their quer
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import sha256
 from itertools import islice
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -66,8 +66,7 @@ class Standing(NamedTuple):
     text: str = ""
 
 
-@dataclass(frozen=True)
-class VersionRow:
+class VersionRow(Struct, frozen=True):
     """A version in the list of a model's versions. `size` is the bytes of its present files; None if unknown."""
 
     version: Version

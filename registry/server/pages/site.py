@@ -33,8 +33,13 @@ def write_site(registry: ServedRegistry, target: Path, url: str | None, trial: P
     if trial is not None and target.resolve().is_relative_to(trial.resolve()):
         raise InputError(f"{target} is inside {trial}, which is copied", "name a directory outside of it")
     with replacing(target) as fresh:
-        if url is None:
-            _copy_tree(registry, fresh / "tree")
+        if url is None:  # index files first, so that all their blobs are copied
+            root, names = registry.root, (POLICY_LOG, *registry.names())
+            blobs = (path.relative_to(root) for path in (root / "blobs").rglob("*"))
+            for path in (Path("registry.json"), Path(CATALOG), *map(Path, map(index_path, names)), *blobs):
+                if (root / path).is_file() and not (root / path).is_symlink():
+                    (fresh / "tree" / path).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(root / path, fresh / "tree" / path)
         for folder, source in {"static": STATIC, "try": trial}.items():
             if source is not None:
                 shutil.copytree(source, fresh / folder)
@@ -58,16 +63,6 @@ async def _write_pages(registry: ServedRegistry, fresh: Path, tree: str, trial: 
         scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": []}
         (fresh / unquote(link)).write_bytes(await make(Request(scope)))
     return len(names)
-
-
-def _copy_tree(registry: ServedRegistry, target: Path) -> None:
-    """Copy the files that `reg serve` serves as the tree: index files first, so that all their blobs are copied."""
-    root, names = registry.root, (POLICY_LOG, *registry.names())
-    blobs = (path.relative_to(root) for path in (root / "blobs").rglob("*"))
-    for path in (Path("registry.json"), Path(CATALOG), *map(Path, map(index_path, names)), *blobs):
-        if (root / path).is_file() and not (root / path).is_symlink():
-            (target / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(root / path, target / path)
 
 
 def _files_of(directory: Path) -> set[str]:

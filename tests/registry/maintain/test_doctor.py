@@ -12,10 +12,9 @@ from support.registries.home import Home
 
 from onnxreg.registry.log.commit import blob_keys, collect, survey, usage
 from onnxreg.registry.maintain import MAX_LISTED_PATHS, Diagnosis, clear_leftovers, examine
-from onnxreg.registry.remotes import remotes_file
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey, MemoryStore, RegistryStore
-from onnxreg.registry.system import replace_file
+from onnxreg.registry.system import state_directory
 from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 
 CONDEMNED, INTENT = "gc/condemned/0123456789abcdef", "gc/intents/0123456789abcdef-0123456789abcdef"
@@ -67,7 +66,7 @@ FAULTS: dict[str, tuple[str, Callable[[Path], object], str]] = {
         lambda root: [_file(root, f"stray{number}") for number in range(10)],
         "integrity",
     ),
-    "damaged remotes": ("remotes", lambda root: replace_file(remotes_file(), b"{"), "integrity"),
+    "damaged remotes": ("remotes", lambda _: _file(state_directory(), "remotes.json"), "integrity"),
 }
 
 

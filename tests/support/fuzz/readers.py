@@ -16,11 +16,11 @@ from typing import Any
 from onnxreg.registry import resolution
 from onnxreg.registry.dossier.dossier import PROFILES, load_profile
 from onnxreg.registry.log.log import Log, fetcher, find, open_log, read_manifest, read_segment
-from onnxreg.registry.remotes import Remotes, remotes_file
+from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import blob_path, index_path, new_identity, read_identity
-from onnxreg.registry.system import replace_file
+from onnxreg.registry.system import replace_file, state_directory
 from onnxreg.registry.transfer.exchange import apply_delta
 from onnxreg.registry.trust.known_heads import observe
 from onnxreg.registry.trust.signatures import RecordedStatement
@@ -252,11 +252,11 @@ def _identity(data: bytes) -> None:
 def _remotes(directory: Path, data: bytes) -> None:
     """`remotes.json` is read again by every push and pull; each of its remotes can be asked for and opened."""
     registry = DirectoryRegistry(directory / "home")
-    replace_file(remotes_file(), data)
+    replace_file(state_directory() / "remotes.json", data)
     try:
         remotes = Remotes(registry)
     finally:
-        remotes_file().unlink()
+        (state_directory() / "remotes.json").unlink()
     for name in (None, "origin", "x", *remotes.urls):
         try:
             remotes.open(remotes.url_of(name))
