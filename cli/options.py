@@ -370,7 +370,7 @@ def read_devices(word: str) -> "list[Device]":
 
 
 def _device(value: Any, path: Path, index: str) -> "Device":
-    """Read a device from a file's value. Its default name is the file's; `operators_file` is relative to the file."""
+    """Read a device from a file's value. The file's name is its default name; `operators_file` is relative to the file."""
     from onnxreg.schema.query.device import Device
 
     with about(f"{path}{index}"):

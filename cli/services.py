@@ -51,8 +51,8 @@ def publish(
 ) -> "tuple[Release, list[LatencyTable]]":
     """Run a plan, publish its draft, and attest the measured latencies. Return the version and the latencies.
 
-    If an equal plan made an existing version, the plan is not run again. Always run are: the plan of a family, to measure
-    its latency; a plan with a skipped optional step, because the step's tool may be installed by now.
+    If an equal plan made an existing version, the plan is not run again, except the plan of a family, to measure its
+    latency, and a plan with a skipped optional step, because the step's tool may be installed by now.
 
     `cached` False: every step is run, and no result is cached. `is_preview`: nothing is published, and the version that
     would be published is returned.

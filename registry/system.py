@@ -100,7 +100,7 @@ def _home() -> Path | None:
 
 
 def _own(kind: str, below_home: str) -> Path:
-    """Return the user's directory of a kind (cache, state, ...), on every platform another than the default registry's.
+    """Return the user's directory of a kind (cache, state, ...). On every platform it differs from the default registry's.
 
     On Linux, this function applies XDG itself, because importing platformdirs takes longer than a `reg resolve`.
     """

@@ -69,7 +69,7 @@ class TensorExtent:
 
     @property
     def width(self) -> int:
-        """The bytes of an element; 1 if elements share bytes."""
+        """The number of bytes of an element; 1 if elements share bytes."""
         width = _WIDTHS.get(self.dtype, 1)
         return width if self.length % width == 0 else 1
 

@@ -159,7 +159,7 @@ class StepResult:
 def run(path: Path, feeds: Sequence[Feed]) -> Outputs:
     """Run an ONNX or ORT-format file in ONNX Runtime on one thread; return its outputs.
 
-    Raises ConversionError, naming the file, if the file does not load or run.
+    Raises ConversionError, about the file, if the file does not load or run.
     """
     return run_session(load_session(path), feeds, path.name)
 
@@ -233,7 +233,7 @@ def checks(
 ) -> list[dict[str, Any]]:
     """Make `manifest.Check` entries (JSON form): three for each output of floats except keys and values, one for a limited size.
 
-    Raises ConversionError, naming the file by its path, if a limit is not met. Raises InputError for a limit on a
+    Raises ConversionError, about the file at `path`, if a limit is not met. Raises InputError for a limit on a
     metric that is not measured, because such a limit would never be checked.
     """
     feeds, expected, outputs = result.runs.feeds, result.expected, result.runs.outputs

@@ -128,7 +128,7 @@ def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
     invalid parameters, and data that cannot be read.
 
     Args:
-        directory: base of the paths of calibration data.
+        directory: the base of the paths of calibration data.
     """
     names = [step.name for step in recipe.steps]
     inputs: dict[str, list[str]] = {}

@@ -153,7 +153,7 @@ class _Execution:
     def _source_of(self, node: StepNode) -> Part:
         """Return the part of the source that a step (or its first ancestor) reads.
 
-        Raises InputError if the source lacks the part, or has several parts of which no step names one.
+        Raises InputError if the source lacks the part, or has several parts but no step names a part.
         """
         line = node.lineage()
         part = next(filter(None, (one.step.params.get("part") for one in line)), "")

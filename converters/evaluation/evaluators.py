@@ -141,7 +141,7 @@ def plain(text: str) -> str:
 
 
 class TokenSpans(TaskEvaluator):
-    """The evaluator of texts with spans. A prediction is int64 `[characters]`: the indices of their labels, or -1.
+    """The evaluator of texts with spans. A prediction is int64 `[characters]`, indices into `labels`, or -1.
 
     A text that is longer than the version allows is cut into overlapping windows.
     """

@@ -162,7 +162,7 @@ def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
 def measure_chains(
     root: Path, chains: Sequence[Sequence[str]], feed: Feed, benchmark: Benchmark
 ) -> LatencyTable:
-    """Time one row through each chain of graphs below `root`. The first graph takes `feed`, the next take its outputs.
+    """Time one row through each chain of graphs below `root`. The first takes `feed`, each later graph the previous outputs.
 
     Raises ConversionError, about the files, if a chain does not run.
     """

@@ -243,7 +243,7 @@ def make_family(
 ) -> tuple[Draft, list[MemberFile], list[SourceEvaluation]]:
     """Make all members of a family in `workspace`, and judge members on their suites; limits are not checked here.
 
-    Raises InputError or NotFoundError, naming the member, for a checkpoint or rows that cannot be used, ConversionError if
+    Raises InputError or NotFoundError, about the member, for a checkpoint or rows that cannot be used, ConversionError if
     a graph differs from the checkpoint.
     """
     import numpy as np
@@ -347,7 +347,7 @@ def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
 def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tuple[str, str]]]:
     """Return the path of each precision of each member, float32 first.
 
-    Raises InputError, naming the members, if two files would have the same path, or a file the path of a folder.
+    Raises InputError, about the members, if two files would have the same path, or a file the path of a folder.
     """
     stems: dict[str, tuple[str, Sequence[str]]] = {
         BACKBONE: (document.backbone.file, document.variants.backbone)
@@ -397,7 +397,7 @@ def _write(
 ) -> Iterator[MemberFile]:
     """Write a member in float32 and compare it with its origin; then write other precisions and compare each with float32.
 
-    Raises ConversionError, naming the member, if a pass fails, or a graph does not load, gives NaN or differs.
+    Raises ConversionError, about the member, if a pass fails, or a graph does not load, gives NaN or differs.
     """
     limits, parent, expected = document.limits, None, origin
     for precision, path in paths:

@@ -73,7 +73,7 @@ class Survey:
 
     `profile`, `step`, `params` and `result` are for the recipe. `fields` are a document's statements about the version,
     without paths of a machine; `scrubbed` lists the places of such paths. `claims` are the document, to compare with the
-    files; `differences` are contradictions that the survey met. `hint` is the hint of errors about a file's format;
+    files; `differences` are contradictions that the survey found. `hint` is the hint of errors about a file's format;
     `document` is a manifest to keep unchanged.
     """
 

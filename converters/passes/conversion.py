@@ -25,7 +25,7 @@ TOLERANCE = 1e-3
 """The largest distance from the module that `auto` accepts, as a share of an output's largest value."""
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 CHANGE = 1e-5
-"""The least distance of two runs on one input that is not rounding, as a share of the largest value."""
+"""The least distance of two runs on the same input that does not count as rounding, as a share of the largest value."""
 
 EXPORTERS = {False: "torchscript", True: "dynamo"}
 """The names of the exporters by `is_dynamo`; True: the exporter of `torch.export`."""

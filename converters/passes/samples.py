@@ -182,10 +182,10 @@ def inner_values(
 
 @dataclass(frozen=True)
 class Distance:
-    """The distance of an output from the parent's over all runs, whose `positions` are vectors along the last axis.
+    """The distance of an output from the parent's over all runs. `positions` counts positions: vectors along the last axis.
 
     `max_abs_diff` is in the output's units, `largest` is the parent's largest value, `cosine` is of all values together.
-    `min_cosine` is the lowest cosine of a position, `argmax_agreement` the share of positions whose largest value has one
+    `min_cosine` is the lowest cosine of a position, `argmax_agreement` the share of positions whose largest value has the same
     index on both sides. An array of rank 1 or 0 is one position; an empty array has none.
     """
 

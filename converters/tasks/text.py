@@ -81,7 +81,7 @@ ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
 _SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
 TEXT, WHOLE = "text", "model"
 SOUND_FILES = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
-"""The members of a model of sounds and texts, such as CLAP."""
+"""The files of the members of a model of sounds and texts, such as CLAP."""
 MASKED = ("clip", "clap")
 """The families whose text tower reads a mask; in other families, texts are padded to the same length."""
 

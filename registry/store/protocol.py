@@ -605,7 +605,7 @@ class RegistryStore(RegistryReader):
 def create_registry(
     store: ObjectStore, registry_id: str | None = None, mirror: bool = False
 ) -> RegistryStore:
-    """Open the registry in a store; if missing, create an empty registry, with `mirror` a mirror of the registry's id."""
+    """Open the registry in a store; if missing, create an empty registry. With `mirror`, it is a mirror of `registry_id`."""
     store.swap("registry.json", new_identity(registry_id, mirror), None)
     return RegistryStore(store)
 
