@@ -158,7 +158,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
             self._check_promoted(step, moved, f"{rollout.to}, which is rolled out to {name},", None)
 
     def check_past(self) -> None:
-        """Check the evidence of each earlier promotion, its limits on changes, and that policies only get newer. GateError.
+        """Raise GateError if an earlier promotion lacks evidence or exceeds a limit on changes, or if policies became older.
 
         Without this check, an attacker could make a forbidden change in two steps, through a third version.
         """

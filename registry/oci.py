@@ -450,7 +450,7 @@ WHOLE = "org.onnxreg.manifest"
 """The annotation of a version's OCI manifest with the digest of the onnxreg manifest."""
 SBOM = "application/vnd.cyclonedx+json"
 STATEMENTS = frozenset({ENVELOPE, EVALUATION})
-"""Media types of the statements that `fetch_version` records. A bill of materials is left out: it repeats the manifest."""
+"""The media types of statements that `fetch_version` records. A bill of materials is left out: it repeats the manifest."""
 
 
 def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:

@@ -207,7 +207,7 @@ class RemoteCopy:
 
     @contextmanager
     def doubted(self, name: str) -> Iterator[None]:
-        """A context: after an IntegrityError, the next read requests the whole index file, maybe damaged in transit."""
+        """A context: after an IntegrityError, the next read requests the whole index file, since a transfer may damage it."""
         try:
             yield
         except IntegrityError:

@@ -390,7 +390,7 @@ def tensors(model: Any) -> Iterator[Any]:
 
 
 def containers(model: Any) -> Iterator[Any]:
-    """Yield every proto of a model that holds nodes: the graph, the functions, and the subgraphs of both."""
+    """Yield every proto of a model that has nodes: the graph, the functions, and the subgraphs of both."""
     for body in (model.graph, *model.functions):
         yield from within(body)
 

@@ -118,7 +118,7 @@ def weight_bytes(model: Any) -> int:
 
 
 def session(model: Any, label: str = "the model") -> Any:
-    """Load a model in ONNX Runtime (`runtime.load_session`). Raises ConversionError, naming `label`, if loading fails."""
+    """Load a model in ONNX Runtime (`runtime.load_session`). Raises ConversionError, about `label`, if loading fails."""
     if weight_bytes(model) <= MAX_INLINE_WEIGHT_BYTES:
         return load_session(model.SerializeToString(), name=label)
     with scratch() as directory:

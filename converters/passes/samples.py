@@ -204,9 +204,9 @@ def compare(
     tolerance: float | None = None,
     is_bounded: bool = True,
 ) -> dict[str, Distance]:
-    """Compare outputs over all runs; return the distance of each output that holds numbers.
+    """Compare outputs over all runs; return the distance of each output of numbers.
 
-    Raises ConversionError, naming `label`, for a missing output, another shape, NaN on either side, a cosine below
+    Raises ConversionError, about `label`, for a missing output, another shape, NaN on either side, a cosine below
     `MIN_COSINE`, an output that follows the input no better than chance (`_refuse_chance`), or a difference above
     `tolerance`, a share of the largest value (at least 1).
 
@@ -348,7 +348,7 @@ def cosines(left: Any, right: Any, otherwise: float = math.nan) -> Any:
 
 
 def _largest(values: Any) -> float:
-    """Return the largest magnitude."""
+    """Return the largest magnitude of the values; 0 without values."""
     return float(abs(values).max(initial=0))
 
 

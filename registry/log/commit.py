@@ -52,7 +52,7 @@ from onnxreg.schema.signing.dsse import SignLine, sign_line
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
 PUSH_WAIT_SECONDS = 60.0
-"""Seconds for which a collector waits for a push that may still run. Then it makes the push start over."""
+"""The seconds for which a collector waits for a push that may still run. Then it makes the push start over."""
 
 Change = Callable[[Log], Collection[Digest] | None]
 """A function that appends events and their documents to a log, and returns the other blobs that the events refer to;

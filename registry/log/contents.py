@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
 ArtifactPaths = tuple[str, ...] | None
-"""Sorted paths of artifacts; None means all artifacts of a version."""
+"""The sorted paths of artifacts; None means all artifacts of a version."""
 
 
 class Selection(NamedTuple):

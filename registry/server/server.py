@@ -59,7 +59,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """Counters of one server, or of all its workers if the workers share a directory."""
+    """The counters of a server, or of all its workers if the workers share a directory."""
 
     def __init__(self) -> None:
         self._own = own = CollectorRegistry()

@@ -62,7 +62,7 @@ Result = TypeVar("Result")
 Buffer = bytes | bytearray
 Pages = list[Sequence[Any]]
 GARBLED = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
-"""Error codes of S3 for bytes that changed on their way."""
+"""The error codes of S3 for bytes that changed on their way."""
 PASSING_CODES = GARBLED | {
     "ConditionalRequestConflict",
     "IncompleteBody",
@@ -84,7 +84,7 @@ CAUSES = {
     "BareRedirect": "the bucket is elsewhere",
     "credential provider": "there are no credentials any more",
 }
-"""Causes that make further tries useless: patterns for the text of an obstore error, each with its meaning."""
+"""The causes that make further tries useless: patterns for the text of an obstore error, each with its meaning."""
 _STATUS = re.compile(r"\bcode: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")

@@ -186,7 +186,7 @@ def merge(
 
 
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
-    """Return the source's lines that the destination lacks, in the source's order, but verdicts and yanks after versions.
+    """Return the source's lines that the destination lacks, in the source's order, but with verdicts and yanks at the end.
 
     Between different registries, these are lines about requested versions and versions that the destination has, and all
     refusals, since another manifest may have the same bytes; never lines about channels, pins and expiry. Raises the errors

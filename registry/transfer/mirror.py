@@ -60,7 +60,7 @@ class MirrorResult(Struct):
 def open_both(
     remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """Open both registries, and create a missing destination as a mirror; `new_id`: with its own id. InputError if equal."""
+    """Open both registries; create a missing destination, as a mirror or with a `new_id`. InputError if they are equal."""
     if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)

@@ -50,7 +50,7 @@ MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
 """The most versions in a history, links to figures in a history, and characters of a figure's name in a URL."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
-"""Sizes of the chart, in units of its own coordinates."""
+"""The sizes of the chart, in units of its coordinates."""
 IMAGES = "image-classification"
 TRIALS = (IMAGES, "token-classification", "text-classification", "pooling", "feature-extraction")
 """The tasks of the models that the script can try in a browser."""
@@ -151,7 +151,7 @@ class ModelPage:
     def log_rows(self, before: int | None, count: int) -> list[LogRow]:
         """Return rows for the `count` log lines before line `before` (None: the last lines), newest first.
 
-        The row of an attestation has the version that last published the manifest; the end of a rollout, its version.
+        The row of an attestation has the version that last published the manifest; the row of a rollout's end, its version.
         """
         digests = {line.seq: line.digest for line in self.lines}
         judge = SignatureJudge(load_trust(), self._registry.registry_id, self.name, digests.get)
