@@ -69,7 +69,7 @@ def simple(size: Any) -> Size:
 
 
 def is_positive(*sizes: Size) -> bool:
-    """True if all sizes are at least one for any inputs; False if not, or if this is not known."""
+    """True if all sizes are at least 1 for all inputs; False if not, or if this is not known."""
     return all(sympy.sympify(size).is_positive for size in sizes)
 
 

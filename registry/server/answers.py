@@ -108,7 +108,7 @@ def of_bytes(
 
 
 def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Response:
-    """Answer with an open file, or with the range of it that the request names; the response closes the file.
+    """Answer with an open file, or with the range of the file that the request names; the response closes the file.
 
     Open the file and call `of_file` without an `await` between: a request that ends there would leave the file open.
     """

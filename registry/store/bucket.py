@@ -403,7 +403,7 @@ def prove(store: ObjectStore, server: str) -> None:
 
 
 def cas_faults(store: ObjectStore) -> list[str]:
-    """Try conditional writes on one new object, and return a sentence for each fault; [] if all were right."""
+    """Try conditional writes on one new object, and return a sentence for each fault."""
     key = f"{PROBE}{secrets.token_hex(8)}"
     try:
         is_created, is_created_again = store.swap(key, b"first", None), store.swap(key, b"second", None)

@@ -223,7 +223,7 @@ def audit_timings(log: Log) -> Iterator[tuple[str, str]]:
 
 
 def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
-    """List the events with a statement about a manifest, or about its artifacts; not if the statement was taken down."""
+    """List the events with a statement about a manifest or its artifacts, except statements that were taken down."""
     tombstones = set(log.tombstones)
     artifacts = {artifact.digest for artifact in manifest.artifacts}
     events = (event for _, event in log.events(Attest) if event.statement not in tombstones)
