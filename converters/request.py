@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.source.toolchain import require_memory
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.units import SILENT, Progress
 
@@ -204,7 +203,6 @@ def run(
         from onnxreg.converters.families.export_family import export_family
 
         return export_family(plan, workspace, progress)
-    check_memory(plan)
     tables = []
     if plan.evaluation is None:
         draft = execute(plan, workspace, cache, progress)
@@ -219,15 +217,6 @@ def run(
         progress.step("timing what was made")
         tables.append(measure(draft, plan.recipe.benchmark))
     return draft, tables
-
-
-def check_memory(plan: "ExportPlan") -> None:
-    """Raise HostError if a plan builds a decoder for which memory is too small. An unknown need is accepted."""
-    from onnxreg.converters.passes.model_builder import ModelBuilder, peak_memory
-
-    source = plan.source.location
-    if isinstance(source, Path) and any(node.kind is ModelBuilder for node in plan.nodes.values()):
-        require_memory(peak_memory(source), "building the decoder")
 
 
 def export(

@@ -18,6 +18,7 @@ from onnxreg.converters.passes.base import Facts, Pass, PassParams
 from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
 from onnxreg.converters.runtime.sessions import load_session, one_torch_thread, silent_transformers
 from onnxreg.converters.source.source_files import GENAI_CONFIG, read_json, scrub_file, weight_files
+from onnxreg.converters.source.toolchain import require_memory
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
 GRAPH = "model.onnx"
@@ -84,11 +85,12 @@ class ModelBuilder(Pass[Decoder, Generator]):
         int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
 
     def requires(self, subject: Decoder) -> None:
-        """Raise HostError if the extra is missing, InputError if the source is not a checkpoint."""
+        """Raise HostError if the extra is missing or memory is too small, InputError if the source is not a checkpoint."""
         if find_spec("onnxruntime_genai") is None:
             raise missing_extra("onnxruntime-genai", "genai", "building a decoder")
         if not (subject.checkpoint / "config.json").is_file():
             raise InputError(f"{subject.checkpoint.name} is not a checkpoint: it has no config.json")
+        require_memory(peak_memory(subject.checkpoint), "building the decoder")
 
     def observe(self, subject: Decoder) -> Facts:
         return {"checkpoint": subject.checkpoint}

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -536,6 +535,3 @@ def test_a_decoder_that_does_not_fit_is_refused_before_it_is_built(reg, decoder,
         assert done.ended(
             9, "takes about 0.5 GB of memory, and 0.4 GB are free", "a machine with more memory"
         )
-        node = SimpleNamespace(kind=model_builder.ModelBuilder)
-        source = SimpleNamespace(location=object())  # no directory: left to the step
-        module.check_memory(SimpleNamespace(source=source, nodes={"int4": node}))  # type: ignore[arg-type]
