@@ -337,7 +337,7 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
 
 
 def _option_for(context: Any, message: str) -> str:
-    """The option that a superfluous argument was meant for: a place is a remote, an output or the registry itself."""
+    """Return the option that a superfluous argument was meant for: a place is a remote, an output or the registry itself."""
     extra = message.partition("unexpected extra argument(s) (")[2].rstrip(")")
     options = {name for parameter in context.command.params for name in parameter.opts}
     if not extra:

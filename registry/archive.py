@@ -184,7 +184,7 @@ class ArchiveRegistry(RegistryStore):
         self.store.refuse(f"pushing {name}")
 
     def blob_url(self, digest: Digest) -> str:
-        """The URL of a blob inside the zip, in the notation of fsspec."""
+        """Return the URL of a blob inside the zip, in the notation of fsspec."""
         return f"zip://{BlobKey(digest).path}::{Path(self.url).absolute().as_uri()}"
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:

@@ -134,7 +134,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
         return {"policy": judged.policy, "evidence": self.log.attach(judged.encode())}
 
     def check(self) -> None:
-        """For a governed channel, raise GateError if its version was not promoted or fails the policy."""
+        """Raise GateError if the channel is governed, and its version was not promoted or fails the policy."""
         if not self.rules:
             return
         name, current = f"{self.log.name}:{self.channel}", self.log.channels.get(self.channel)
@@ -146,7 +146,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
         self._check_promoted(move, moved, f"{name} is {move.version}, which", self.moves[:-1])
 
     def check_rollout(self) -> None:
-        """For a governed channel, raise GateError if the version of its rollout was not promoted or fails the policy."""
+        """Raise GateError if the channel is governed, and its rollout's version was not promoted or fails the policy."""
         name, rollout = f"{self.log.name}:{self.channel}", self.log.rollouts[self.channel]
         steps = [event for _, event in self.log.events(RolloutStep) if event.tag == self.channel]
         step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
@@ -220,7 +220,7 @@ def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> in
 def check_holder(
     reader: RegistryReader, channel: str, located: LocatedVersion, index: IndexFile | None, policy: IndexFile
 ) -> None:
-    """If a channel is governed, raise GateError unless its version meets the policy and is still `located`.
+    """Raise GateError if a channel is governed, unless its version meets the policy and is still `located`.
 
     `located` may also be the version of a rollout. Raise IntegrityError if its state line contradicts the manifest.
     """

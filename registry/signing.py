@@ -113,7 +113,7 @@ class Keystore:
             scratch.unlink(missing_ok=True)
 
     def list(self) -> dict[str, PublicKey]:
-        """The public keys by name."""
+        """Return the public keys by name."""
         with host_errors("listing the keys"):
             files = sorted(self.directory.glob("*.pub")) if self.directory.is_dir() else []
         return {file.stem: self.public(file.stem) for file in files if _NAME.fullmatch(file.stem)}

@@ -316,7 +316,7 @@ class ExportPlan(RecipeParts):
     file_names: Mapping[str, str] = field(default_factory=dict)
 
     def warnings(self) -> Sequence[str]:
-        """Warnings about the source and the evaluation, for people."""
+        """Return the warnings about the source and the evaluation, for people."""
         source = ["the checkpoint has no tokenizer: the version can be run on tensors only"]
         evaluation = () if self.evaluation is None else self.evaluation.warnings()
         return (*(source if self.source.lacks_tokenizer else ()), *evaluation)

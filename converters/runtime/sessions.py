@@ -269,7 +269,7 @@ def try_load(path: Path, label: str, hint: str) -> None:
 
 
 def main() -> None:
-    """Be the helper process: load the file at each path on standard input (ended by a null byte), and answer with a byte."""
+    """Run the helper process: load the file at each path on standard input (ended by a null byte), and answer with a byte."""
     answers = os.dup(1)
     os.dup2(2, 1)  # so that a library's output is not an answer
     path = b""

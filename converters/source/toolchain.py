@@ -157,7 +157,7 @@ class PlugIns(Generic[T]):
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:
-        """The plug-in called `name`. InputError for an unknown name, ConflictError for a name of two, HostError if loading fails."""
+        """Return the plug-in `name`. InputError for an unknown name, ConflictError for two, HostError if loading fails."""
         if name in self.built_in:
             return self.built_in[name]
         kind, others = self.noun.partition(" ")[2], self._others()

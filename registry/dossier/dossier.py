@@ -298,7 +298,7 @@ class _VersionTables:
         return table(labels, rows)
 
     def _signatures(self) -> list[Table]:
-        """The table of the signatures on the version, oldest first."""
+        """Return the table of the signatures on the version, oldest first."""
         rows: list[Row] = []
         statements = signed_statements(self.ledger, self.trust, self.digest)
         releases = (item for item in statements if item.version == self.version)
@@ -313,7 +313,7 @@ class _VersionTables:
         return table(("Line", "Time, as claimed", "Envelope", "Key id", "Signed by"), rows)
 
     def _policy(self) -> list[Table]:
-        """The table of the demands that the newest policy makes on the version's channels."""
+        """Return the table of the demands that the newest policy makes on the version's channels."""
         rows: list[Row] = []
         for line in self.policies.lines[-1:]:
             for index, rule in enumerate(policy_of(line).rules):
@@ -322,7 +322,7 @@ class _VersionTables:
         return table(("Rule", "Demand", "Value"), rows)
 
     def _changes(self) -> list[Table]:
-        """The table of changes since the previous version, the worst first, without cosmetic changes; [] if none is left."""
+        """Return the table of changes since the previous version, the worst first, without cosmetic changes; [] if none remain."""
         events = [line.event for line in self.lines[: self.published.seq - 1]]
         published = [event.manifest for event in reversed(events) if isinstance(event, Publish)]
         before = next((digest for digest in published if digest != self.digest), None)
@@ -339,7 +339,7 @@ class _VersionTables:
         return table(("Severity", "Kind", "Place", "Before", "After"), rows)
 
     def _history(self) -> list[Table]:
-        """The tables of channel moves and of promotions' findings. Raise GateError if evidence contradicts a promotion."""
+        """Return the tables of channel moves and promotions' findings. GateError if evidence contradicts a promotion."""
         judge = judge_for(self.ledger, self.trust)
         moves, verdicts = list[Row](), list[Row]()
         for line in self.lines:

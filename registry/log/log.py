@@ -223,7 +223,7 @@ class Replay:
         self.speeds[event.manifest] = {artifact: table[artifact] for artifact in newest}
 
     def shown(self) -> list[Version]:
-        """The versions that the state line always has: the newest versions, and versions of channels and rollouts."""
+        """Return the versions that the state line always has: the newest versions, and versions of channels and rollouts."""
         targets = (channel.version for channel in self.channels.values())
         rolled_out = (rollout.to for rollout in self.rollouts.values())
         return sorted({*newest_of(self.versions), *targets, *rolled_out})
@@ -450,7 +450,7 @@ class Log:
         return self._replay.refused
 
     def channel(self, tag: str) -> Channel:
-        """The channel of this name. Raise NotFoundError if it does not exist, InputError if `tag` is a version."""
+        """Return the channel of this name. Raise NotFoundError if it does not exist, InputError if `tag` is a version."""
         if check_channel(tag) not in self.channels:
             raise no_channel(self.name, tag, self.channels)
         return self.channels[tag]

@@ -533,7 +533,7 @@ class DirectoryPush(StagedBlobs, Push):
         self._fetched: set[Digest] = set()
 
     def keep_fetched(self) -> None:
-        """After a failure, store the complete blobs, although nothing refers to them: the next try need not fetch them."""
+        """Store the complete blobs after a failure, although nothing refers to them: the next try need not fetch them."""
         with self._lock:
             arrived = {digest: path for digest, path in self._staged.items() if digest in self._fetched}
             self._staged = {}

@@ -150,7 +150,7 @@ class HubClient:
             logging.set_verbosity(ERROR)  # warnings name signed addresses
 
     def file_url(self, path: str, revision: str | None = None) -> str:
-        """The URL from which any HTTP client can fetch a file."""
+        """Return the URL from which any HTTP client can fetch a file."""
         return hf_hub_url(
             filename=path, revision=revision or self._revision, endpoint=self.api.endpoint, **self._repo
         )

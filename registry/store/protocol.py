@@ -255,7 +255,7 @@ class RegistryReader(BlobReader, Protocol):
         return dict.fromkeys(self.names(), "")
 
     def blob_url(self, digest: Digest) -> str:
-        """The URL from which any HTTP client can fetch the blob."""
+        """Return the URL from which any HTTP client can fetch the blob."""
 
 
 class ReaderWrapper(RegistryReader):

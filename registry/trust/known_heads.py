@@ -81,7 +81,7 @@ class KnownHead(Record, frozen=True):
         return self.lines[-1]
 
     def digest_at(self, seq: int) -> Digest | None:
-        """The digest of line `seq`; None if the digest is not remembered."""
+        """Return the digest of line `seq`; None if the digest is not remembered."""
         position = len(self.lines) - 1 - (self.seq - seq)
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
@@ -298,7 +298,7 @@ class KnownHeads:
         return names
 
     def names(self, registry_id: str) -> list[str]:
-        """The names of a registry's logs with a known head, sorted."""
+        """Return the names of a registry's logs with a known head, sorted."""
         top = self._root / registry_id
         walk = os.walk(top, onerror=refuse_unlisted)
         files = [Path(folder, name).relative_to(top) for folder, _, names in walk for name in names]
@@ -308,7 +308,7 @@ class KnownHeads:
         return [name for name in self.names(registry_id) if name != POLICY_LOG]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The known heads as JSON values, sorted by registry and name."""
+        """Return the known heads as JSON values, sorted by registry and name."""
         registries = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
         return [
             {"registry": registry, "name": name, "seq": head.seq, "head": str(head.head)}
@@ -405,7 +405,7 @@ def read_trust_file(path: Path) -> Trust:
 
 
 def trust_digest() -> str:
-    """The digest (hex) of the user's trust file; "" if the file does not exist."""
+    """Return the digest (hex) of the user's trust file; "" if the file does not exist."""
     path = trust_file()
     return Digest.of(path.read_bytes()).hex if path.is_file() else ""
 
@@ -430,7 +430,7 @@ def add_key(name: str, text: str, models: Collection[str]) -> Path:
 
 
 def trust_json(trust: Trust) -> dict[str, list[dict[str, Any]]]:
-    """The keys and the requirements of a trust file, as JSON values."""
+    """Return the keys and the requirements of a trust file, as JSON values."""
     keys = [
         {
             "name": key.name,
