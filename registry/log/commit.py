@@ -228,9 +228,7 @@ def collect(
         doomed = _without(candidates, live)
         remote.delete([key.path for key in doomed])
         remote.remove_note("condemned", push.id)
-        for note in remote.notes("condemned"):  # other notes may be removed only by their collectors
-            if remote.is_alive(note) is False:
-                remote.remove_note("condemned", note)
+        _clear_dead(remote)
     return CollectResult(doomed, len(sizes) - len(doomed), fenced)
 
 
@@ -333,6 +331,13 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
         return ()
 
     commit(remote, push, name, change)
+
+
+def _clear_dead(remote: RegistryStore) -> None:
+    """Remove the notes of certainly dead collectors. Any other note may be removed only by its collector."""
+    for note in remote.notes("condemned"):
+        if remote.is_alive(note) is False:
+            remote.remove_note("condemned", note)
 
 
 References = dict[str, tuple[str | None, frozenset[Digest]]]
