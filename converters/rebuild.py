@@ -145,7 +145,7 @@ def _recorded_source(recorded: Source, label: str) -> str:
 
 
 def _check_code(recorded: Code | None, current: Code | None, label: str) -> None:
-    """Raise InputError if another function than the recorded one makes the module; a source's digest covers only code in files."""
+    """Raise InputError if the function that makes the module is not the recorded function: a digest covers only files."""
     if current in (None, recorded) or (recorded is None and current.distribution is None):
         return
     made_by, here = (

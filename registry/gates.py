@@ -329,7 +329,7 @@ def set_policy(
 ) -> LogLine | None:
     """Set the policy of a registry, and return its line in the log; None if the newest policy is equal already.
 
-    Raise ConflictError in a mirror, or if another change came first; GateError unless a key that the old policy names signs.
+    Raise ConflictError in a mirror, or if another change came first; GateError unless a key in the old policy signed it.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)

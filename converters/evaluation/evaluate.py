@@ -134,8 +134,8 @@ def plan_evaluation(
 
     Args:
         task: the id of the export task.
-        directory: base of the suite's relative path.
-        outputs: paths of the outputs of the recipe.
+        directory: the base of the suite's relative path.
+        outputs: the paths of the outputs of the recipe.
     """
     path = directory / request.suite
     if path.is_relative_to(Path.cwd()):
