@@ -26,8 +26,8 @@ from onnxreg.converters.engine.plan import (
 from onnxreg.converters.onnx.facts import with_kv_caches
 from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
 from onnxreg.converters.passes import base, models, samples
+from onnxreg.converters.passes.base import GoldenVectors, Outputs
 from onnxreg.converters.passes.conversion import TorchModel
-from onnxreg.converters.passes.file_passes import GoldenVectors, Outputs
 from onnxreg.converters.passes.model_builder import Decoder
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import try_load

@@ -1,12 +1,13 @@
 """The contract of a pass: one typed transformation that states its requirements, and proves its result.
 
 The design follows the passes of onnx/ir-py: the caller runs `requires`, `apply` and `ensures`, so that a pass
-cannot forget its own postconditions.
+cannot forget its own postconditions. `Original` and `GoldenVectors`, which change no graph, are here too.
 """
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -16,6 +17,7 @@ from onnxreg.converters.onnx.onnx_graph import check_light, graph_inputs
 from onnxreg.converters.onnx.tensors import tensor_bytes, without_weights
 from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.samples import Feed
+from onnxreg.converters.runtime import golden
 from onnxreg.schema.core.document import invalid
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 from onnxreg.schema.manifest.manifest import Step
@@ -92,6 +94,54 @@ class Original(Pass[Path, Path]):
 
     def apply(self, subject: Path) -> Path:
         return subject
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """A graph with its inputs and outputs by case (numpy arrays by name)."""
+
+    graph: Path
+    inputs: Mapping[str, golden.Tensors]
+    outputs: Mapping[str, golden.Tensors]
+
+
+class GoldenVectors(Pass[Outputs, Path]):
+    """Write an artifact's own outputs in ONNX Runtime on the CPU, as the reference for other runtimes."""
+
+    id = "golden-vectors"
+    takes = "outputs"
+
+    class Params(PassParams, title="GoldenParams"):
+        """`tolerance` is a share of the largest output, and of the expected value; `least` is the least absolute tolerance.
+
+        `least` is in units of the output: the artifact's own distance from full precision. With dynamic quantization another
+        CPU's rounding may change a value by a quantization step, so a stricter test would refuse correct runtimes.
+        """
+
+        tolerance: float
+        least: float = 0.0
+
+    def apply(self, subject: Outputs) -> Path:
+        arrays: dict[str, list[Any]] = {}
+        for name, array in (item for outputs in subject.outputs.values() for item in outputs.items()):
+            arrays.setdefault(name, []).append(array)
+        bounds = self.params.tolerance, self.params.least
+        tolerances = {name: golden.tolerance_of(arrays[name], *bounds) for name in sorted(arrays)}
+        cases = tuple(
+            golden.GoldenCase(case, inputs, subject.outputs[case], tolerances)
+            for case, inputs in subject.inputs.items()
+        )
+        path = subject.graph.with_name(f"{subject.graph.name}.golden.json")
+        path.write_bytes(golden.encode(cases))
+        atol, values = dict[str, float](), 0
+        for written, case in zip(golden.decode(path.read_bytes(), path.name), cases, strict=True):
+            compared = golden.compare(written, case.outputs)
+            if not all(item.passed for item in compared):
+                raise ConversionError(f"{path.name} does not hold what the graph gave")
+            atol |= {item.output: item.tolerance.atol for item in compared}
+            values += sum(item.values for item in compared)
+        self.found = {"cases": len(cases), "values": values, "atol": atol}
+        return path
 
 
 class GraphPass(Pass[Any, Any]):

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from onnxreg.converters.passes.base import Original, Pass
+from onnxreg.converters.passes.base import GoldenVectors, Original, Pass
 from onnxreg.converters.passes.conversion import OnnxConversion
-from onnxreg.converters.passes.file_passes import GoldenVectors, OrtFormat
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16, OrtMixedPrecision
 from onnxreg.converters.passes.graph_passes import (
     DynamicToFixedShape,
@@ -18,6 +17,7 @@ from onnxreg.converters.passes.graph_passes import (
 from onnxreg.converters.passes.merge_decoders import MergeDecoders
 from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
 from onnxreg.converters.passes.model_builder import ModelBuilder
+from onnxreg.converters.passes.ort_format import OrtFormat
 from onnxreg.converters.passes.quantization import (
     EmbeddingQuantization,
     OnnxBlockWiseRtnQuantization,

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.passes.file_passes import GoldenVectors, Outputs
+from onnxreg.converters.passes.base import GoldenVectors, Outputs
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.golden import Runnable
 from onnxreg.converters.tasks.task_catalog import task_recipe

@@ -13,7 +13,7 @@ from support.graphs import graph, operators, store, stored
 
 from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
 from onnxreg.converters.engine.run_plan import OTHER_TOLERANCE
-from onnxreg.converters.passes import file_passes, float16, models, samples
+from onnxreg.converters.passes import float16, models, ort_format, samples
 from onnxreg.converters.passes.graph_passes import DynamicToFixedShape
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.runtime.golden import Runnable
@@ -226,7 +226,7 @@ def test_an_optional_step_is_skipped_on_record_with_what_comes_after(run, monkey
     def without_flatbuffers(self: Any, subject: Any) -> None:
         raise HostError("missing dependency: flatbuffers")
 
-    monkeypatch.setattr(file_passes.OrtFormat, "requires", without_flatbuffers)
+    monkeypatch.setattr(ort_format.OrtFormat, "requires", without_flatbuffers)
     with pytest.raises(HostError, match="flatbuffers"):
         run({"steps": [FIXED, ORT]})
     steps = [FIXED, {**ORT, "optional": True}]

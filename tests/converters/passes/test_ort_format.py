@@ -11,9 +11,9 @@ import onnxruntime as ort
 import pytest
 from support.graphs import graph, write_optimized
 
-from onnxreg.converters.passes import file_passes
+from onnxreg.converters.passes import ort_format
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.file_passes import OrtFormat, canonicalize
+from onnxreg.converters.passes.ort_format import OrtFormat, canonicalize
 from onnxreg.schema.core.errors import ConversionError, HostError
 
 BODY = """a = MatMul(x, weight) b = Softmax(a) c = Add(b, a) d = Mul(c, c) s = Shape(d)
@@ -55,9 +55,9 @@ def test_two_conversions_differ_and_their_canonical_forms_do_not(tmp_path, width
 
 
 def test_a_file_that_would_be_another_model_stays_as_it_was(tmp_path, monkeypatch):
-    write = file_passes._write_head
+    write = ort_format._write_head
     monkeypatch.setattr(
-        file_passes, "_write_head", lambda version, table, *sizes: write(version, table[1:], *sizes)
+        ort_format, "_write_head", lambda version, table, *sizes: write(version, table[1:], *sizes)
     )
     assert not canonicalize(convert(write_model(tmp_path)), tmp_path / "canonical.ort")
     files, step = run("ort", OrtFormat(), write_model(tmp_path), "fp32")
@@ -94,7 +94,7 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path, monkeypatch):
         target.write_bytes(b"half")
         raise struct.error("another layout")
 
-    monkeypatch.setattr(file_passes, "canonicalize", broken)
+    monkeypatch.setattr(ort_format, "canonicalize", broken)
     with pytest.raises(ConversionError, match="could not write ORT format: error"):
         run("ort", OrtFormat(), write_model(tmp_path), "fp32")
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]

@@ -17,8 +17,7 @@ from onnx import TensorProto
 from support.graphs import graph
 
 from onnxreg.converters.passes import models, samples
-from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.file_passes import GoldenVectors, Outputs
+from onnxreg.converters.passes.base import GoldenVectors, Outputs, run
 from onnxreg.converters.passes.graph_passes import OrtTransformersOptimization
 from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization, OnnxStaticQuantization

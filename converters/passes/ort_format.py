@@ -1,4 +1,4 @@
-"""Passes that write files: an ONNX file to ORT format with the operators that a minimal build needs, and golden vectors.
+"""`OrtFormat`: an ONNX file in ORT format, with the operators that a minimal build needs.
 
 An ORT-format file begins with a head and ends with the model. A table in the head gives a minimal build the argument types
 that select a kernel. ONNX Runtime writes the table's entries in the order of a hash table with a random seed, so two
@@ -11,8 +11,7 @@ import os
 import shutil
 import struct
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,7 +19,6 @@ from typing import Any, Literal, NamedTuple
 from onnxreg.converters.onnx.ort_file import register_bindings, text
 from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
-from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import quiet, session_options
 from onnxreg.schema.core.errors import ConversionError, HostError
 
@@ -211,51 +209,3 @@ def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -
     fields = {"OrtVersion": label, "Model": stand_in - model_offset, "KernelTypeStrResolver": resolver}
     builder.Finish(write(InferenceSession, **fields), b"ORTM")
     return bytes(builder.Output()[:-stand_in])
-
-
-@dataclass(frozen=True)
-class Outputs:
-    """A graph with its inputs and outputs by case (numpy arrays by name)."""
-
-    graph: Path
-    inputs: Mapping[str, golden.Tensors]
-    outputs: Mapping[str, golden.Tensors]
-
-
-class GoldenVectors(Pass[Outputs, Path]):
-    """Write an artifact's own outputs in ONNX Runtime on the CPU, as the reference for other runtimes."""
-
-    id = "golden-vectors"
-    takes = "outputs"
-
-    class Params(PassParams, title="GoldenParams"):
-        """`tolerance` is a share of the largest output, and of the expected value; `least` is the least absolute tolerance.
-
-        `least` is in units of the output: the artifact's own distance from full precision. With dynamic quantization another
-        CPU's rounding may change a value by a quantization step, so a stricter test would refuse correct runtimes.
-        """
-
-        tolerance: float
-        least: float = 0.0
-
-    def apply(self, subject: Outputs) -> Path:
-        arrays: dict[str, list[Any]] = {}
-        for name, array in (item for outputs in subject.outputs.values() for item in outputs.items()):
-            arrays.setdefault(name, []).append(array)
-        bounds = self.params.tolerance, self.params.least
-        tolerances = {name: golden.tolerance_of(arrays[name], *bounds) for name in sorted(arrays)}
-        cases = tuple(
-            golden.GoldenCase(case, inputs, subject.outputs[case], tolerances)
-            for case, inputs in subject.inputs.items()
-        )
-        path = subject.graph.with_name(f"{subject.graph.name}.golden.json")
-        path.write_bytes(golden.encode(cases))
-        atol, values = dict[str, float](), 0
-        for written, case in zip(golden.decode(path.read_bytes(), path.name), cases, strict=True):
-            compared = golden.compare(written, case.outputs)
-            if not all(item.passed for item in compared):
-                raise ConversionError(f"{path.name} does not hold what the graph gave")
-            atol |= {item.output: item.tolerance.atol for item in compared}
-            values += sum(item.values for item in compared)
-        self.found = {"cases": len(cases), "values": values, "atol": atol}
-        return path
