@@ -5,7 +5,6 @@ the same step), and as a whole by a test: with it and without it the same conten
 """
 
 from collections.abc import Hashable, Iterable
-from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
@@ -43,12 +42,12 @@ class ForgetfulRemote(RegistryStore):
     """For a collection: what it condemned, which pushes it has to settle, and what it will delete are all it knows.
 
     Which logs it read before it condemned decides only which manifests it reads again afterwards; `heads` are the
-    tokens of these logs, where that is a step.
+    tokens of these logs, where that is a step. Without `clearing` it finds no dead collector at its end.
     """
 
-    def __init__(self, store: Any, heads: bool) -> None:
+    def __init__(self, store: Any, heads: bool, clearing: bool) -> None:
         super().__init__(store)
-        self._forget = store.forget
+        self._forget, self._clearing, self._cleared = store.forget, clearing, False
         self._heads: dict[str, str] | None = {} if heads else None
         self._condemned: bytes | None = None
         self._intents: dict[str, bytes] = {}
@@ -72,7 +71,7 @@ class ForgetfulRemote(RegistryStore):
             self.mark("condemned")
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
-        found = super().notes(kind)
+        found = super().notes(kind) if self._clearing or not self._cleared else {}
         if kind == "intents" and self._settling:
             self.mark("asked again", next(iter(self._intents)) in found)
         elif kind == "intents":
@@ -83,6 +82,7 @@ class ForgetfulRemote(RegistryStore):
     def remove_note(self, kind: Kind, note: str) -> None:
         super().remove_note(kind, note)
         if kind == "condemned":
+            self._cleared = True
             self._forget("cleared")
         elif note in self._intents:
             del self._intents[note]
@@ -106,11 +106,8 @@ def forgetful_collector(heads: bool = False, clearing: bool = False) -> Run:
         return fenced
 
     def run(store: Any) -> Hashable:
-        with ExitStack() as patches:
-            patches.enter_context(patch.object(committing, "settle", settle))
-            if not clearing:
-                patches.enter_context(patch.object(committing, "_clear_dead", lambda remote: None))
-            collect(ForgetfulRemote(store, heads), patience=0)
+        with patch.object(committing, "settle", settle):
+            collect(ForgetfulRemote(store, heads, clearing), patience=0)
         return ("collected",)
 
     real = committing.settle
