@@ -28,10 +28,9 @@ from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner
 from onnxreg.converters.evaluation.tokens import TextTokenizer, runs, tag_scheme
 from onnxreg.converters.passes.samples import Feed
-from onnxreg.converters.source.source_files import GENAI_CONFIG
+from onnxreg.converters.source.source_files import GENAI_CONFIG, read_object
 from onnxreg.converters.tasks.generation import positions_of
 from onnxreg.converters.tasks.task_catalog import ALIASES
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
@@ -179,10 +178,8 @@ def _answer(model: TextModel, question: str, context: str) -> Answer | None:
 
 def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
     """Continue a prompt greedily by at most `max_tokens` tokens; `finish` is `end` if the model ended the text, or `length`."""
-    path, settings = model.graph.parent / GENAI_CONFIG, model.config
-    if path.is_file():
-        value = canonical.decode(path.read_bytes(), GENAI_CONFIG)
-        settings = value.get("model", {}) if isinstance(value, dict) else {}
+    path = model.graph.parent / GENAI_CONFIG
+    settings = read_object(path).get("model", {}) if path.is_file() else model.config
     ends = settings.get("eos_token_id")
     prompt_ids = model.tokenizer.whole(prompt).inputs["input_ids"][0].tolist()
     ids, finish, limits = list(prompt_ids), "length", [len(prompt_ids) + max_tokens]

@@ -494,25 +494,21 @@ class LabelledRows(TaskEvaluator):
                 )
 
     def reading(self, item: LabelledRow) -> Reading:
-        if item.label is None:
-            return Reading([item.feed], _vectors)
+        name = next(iter(self.subject.part.expected[0]))
         return Reading(
-            [item.feed], partial(self.compare, next(iter(self.subject.part.expected[0])), item.label)
+            [item.feed], _vectors if item.label is None else partial(self.compare, name, item.label)
         )
 
     def compare(self, name: str, label: Any, outputs: Mapping[str, Any]) -> Any:
         """Return the prediction for a row with a label; `name` is the output that the label is about."""
-        values = outputs.get(name)
-        if values is None or values.ndim != 2 or len(values) != 1:
-            raise ConversionError(f"the model has no output called {name} with one vector for each row")
-        if label >= values.shape[1]:
-            raise InputError(
-                f"the evaluation suite has the class {label}, the output {name} has {values.shape[1]} classes"
-            )
-        row = numbers(values[0])
-        own = row[label]
-        rank = np.count_nonzero(row > own) + np.count_nonzero(row[label + 1 :] == own)
-        return int(rank), values.shape[1]
+        row = output(outputs, name)
+        if row.ndim != 1:
+            raise ConversionError(f"the output {name} is not one vector for each row")
+        if label >= len(row):
+            message = f"the evaluation suite has the class {label}, the output {name} has {len(row)} classes"
+            raise InputError(message)
+        rank = np.count_nonzero(row > row[label]) + np.count_nonzero(row[label + 1 :] == row[label])
+        return int(rank), len(row)
 
 
 class LabelledPixels(LabelledRows):

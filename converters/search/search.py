@@ -513,14 +513,11 @@ class Search:
         objective = self._request.objective
         passed = [candidate for candidate in self.candidates if candidate.state == "certified"]
         if not passed:
-            missed = (
-                one
-                for one in self.candidates
-                if one.state == "refused" or one.reasons[0].startswith("unclear")
-            )
+            near = [one for one in self.candidates if one.reasons[0].startswith("unclear")]
+            near += [one for one in self.candidates if one.state == "refused"]
             misses = "; ".join(
                 f"{one.name} ({one.figures['bytes'] / 1e6:.1f} MB): {one.reasons[0]}"
-                for one in sorted(missed, key=lambda one: one.excess)[:MAX_NEAREST]
+                for one in sorted(near, key=lambda one: one.excess)[:MAX_NEAREST]
             )
             reasons = "; ".join(f"{one.name}: {one.reasons[0]}" for one in self.candidates)
             raise ConversionError(
