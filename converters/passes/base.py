@@ -30,7 +30,7 @@ Facts = Mapping[str, Any]
 
 
 class PassParams(BaseModel):
-    """The parameters of a pass: immutable, without unknown keys. Lists become tuples."""
+    """Parameters of a pass: immutable, without unknown keys. Lists, as in JSON documents, become tuples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
