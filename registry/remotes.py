@@ -411,7 +411,7 @@ class Remotes:
     def read(
         self, remote: str | None, known_heads: KnownHeads | None = None, offline: TellAge | None = None
     ) -> RemoteReader | OfflineReader:
-        """Open a remote for reading; with `offline`, its local copy: the function gets the age of each index file."""
+        """Open a remote for reading; with `offline`, its local copy. `offline` is called with the age of each index file."""
         if offline is None:
             return RemoteReader(self.open(remote), known_heads or KnownHeads())
         url = self.url_of(remote)

@@ -4,7 +4,7 @@
                                                     {"key", "files": {path: digest}}, or
                                                     {"key", "value"} if the result is a JSON value
 
-The key of a step holds the digests of its inputs, the pass with its version and parameters, and the versions of the
+The key of a step has the digests of its inputs, the pass with its version and parameters, and the versions of the
 tools. An entry appears whole or not at all. An entry is used only if every file still has its digest. Trimming removes
 the entries that were unused for longest.
 

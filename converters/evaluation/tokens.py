@@ -1,6 +1,6 @@
-"""Texts are turned into tokens by the library `tokenizers`, and tags of tokens into labels of characters.
+"""Texts become tokens by the library `tokenizers`, and tags of tokens become labels of characters.
 
-Evaluations and `reg run` use both functions.
+Evaluations and `reg run` use this module.
 """
 
 import copy

@@ -469,7 +469,7 @@ class Log:
                 yield line
 
     def digest_at(self, seq: int) -> Digest:
-        """Return the digest of a line; for line 0, the digest that line 1 has as its predecessor's."""
+        """Return the digest of a line; for line 0, the predecessor's digest that line 1 states."""
         return self.head if seq == self.seq else next(self.lines(seq)).prev
 
     def events(self, kind: type[EventType]) -> Iterator[tuple[int, EventType]]:

@@ -550,7 +550,7 @@ class BlobMover(Struct):
 
 
 SMALL_TRANSFER_BYTES = 2**20
-"""If the blobs have at most this size in total, they move within the commit, which saves a request for missing blobs."""
+"""The most bytes of all blobs together that move within the commit, which saves a request for missing blobs."""
 
 
 class SkippedVersion(Struct, frozen=True):
