@@ -1,4 +1,4 @@
-"""Plan an export: find, hash and check every input of the recipe. Nothing heavy is loaded."""
+"""Plan an export: read the recipe; find, hash and check every input. Nothing heavy is loaded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

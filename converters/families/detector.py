@@ -35,7 +35,6 @@ ROUNDING_UNITS = 4
 BATCH_ROWS = 64
 Z = 1.959963984540054
 """The 97.5 % quantile of the normal distribution, for intervals of 95 %."""
-HELD_OUT_HINT = "hold out other rows: a detector rejects too few of the rows that it was fitted on"
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Rows:
         if count := max(len(self.keys & used.keys), len(embedded)):
             raise InputError(
                 f"ood: {self.name} shares {count} of its rows with {used.name}, which made the detector",
-                HELD_OUT_HINT,
+                "hold out other rows: a detector rejects too few of the rows that it was fitted on",
             )
 
 
