@@ -44,15 +44,7 @@ from onnxreg.converters.source.source_files import (
     weight_files,
 )
 from onnxreg.converters.source.toolchain import refuse_missing, require, require_memory
-from onnxreg.converters.tasks.heads import (
-    LOADERS,
-    OPTIMUM,
-    SEQ2SEQ,
-    Modality,
-    TaskHead,
-    head_of,
-    modality_of,
-)
+from onnxreg.converters.tasks.heads import LOADERS, OPTIMUM, SEQ2SEQ, Modality, TaskHead, head_of, modality_of
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, ExportSubject, LocatedSource, Part, Task
 from onnxreg.schema.core.canonical import directory_digest
 from onnxreg.schema.core.errors import (

@@ -14,13 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from onnxreg.converters.evaluation import metrics
-from onnxreg.converters.evaluation.evaluators import (
-    Document,
-    LabelledPixels,
-    LabelledRows,
-    Question,
-    Texts,
-)
+from onnxreg.converters.evaluation.evaluators import Document, LabelledPixels, LabelledRows, Question, Texts
 from onnxreg.converters.evaluation.metric import Metric, ScoreTable, blamed
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import ConversionError, InputError

@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxreg.converters.evaluation.metric import (
-    Integers,
-    Interval,
-    Part,
-    ScoreTable,
-    judge_loss,
-    percentiles,
-)
+from onnxreg.converters.evaluation.metric import Integers, Interval, Part, ScoreTable, judge_loss, percentiles
 from onnxreg.converters.evaluation.metrics import CharacterRecall
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import InputError

@@ -13,8 +13,11 @@ from support.tasks.checkpoints import load_checkpoint, task_of
 
 from onnxreg.converters.source.source_files import hub_id
 from onnxreg.converters.tasks.checkpoint import load_tokenizer, locate
-from onnxreg.converters.tasks.heads import TOKENS
+from onnxreg.converters.tasks.generation import TextGeneration
+from onnxreg.converters.tasks.heads import DECODER, TOKENS
+from onnxreg.converters.tasks.task import Adapter, LocatedSource
 from onnxreg.converters.tasks.text import PATTERNS
+from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError
 
 
@@ -307,3 +310,9 @@ def test_a_checkpoint_without_a_tokenizer(checkpoint):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (checkpoint / name).unlink()
     assert load_checkpoint(str(checkpoint), TOKENS).tokenizer is None
+
+
+def test_the_builder_of_decoders_takes_no_adapter(tmp_path: Path) -> None:
+    source = LocatedSource(tmp_path, Digest.of(b""), adapter=Adapter(tmp_path, {}))
+    with pytest.raises(InputError, match="the pass ModelBuilder takes no adapter"):
+        TextGeneration.of(DECODER)().load(source, "acme/x", tmp_path)
