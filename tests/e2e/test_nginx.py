@@ -1,6 +1,7 @@
 """The nginx configurations of docs/serve.md, run by a real nginx (`apt-get install nginx-light`)."""
 
 import re
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -16,10 +17,16 @@ from onnxreg.registry import Registry
 from onnxreg.registry.store.protocol import BlobKey, blob_path
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("showroom")
+    showroom.fill(root / "registry", root / "made")
+    return root / "registry"
+
+
 @pytest.fixture
-def registry(tmp_path: Path) -> Registry:
-    showroom.fill(tmp_path / "registry", tmp_path / "made")
-    return Registry(tmp_path / "registry")
+def registry(template: Path, tmp_path: Path) -> Registry:
+    return Registry(shutil.copytree(template, tmp_path / "registry"))
 
 
 @pytest.fixture

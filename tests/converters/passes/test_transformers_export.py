@@ -52,12 +52,8 @@ def test_the_interface_of_the_exporter():
     """A change of this interface is a change of `transformers_export.py` alone."""
     from transformers.exporters import ExportedModel, OnnxConfig, OnnxExporter
 
-    assert [*inspect.signature(OnnxExporter.export).parameters] == [
-        "self",
-        "model",
-        "sample_inputs",
-        "config",
-    ]
+    parameters = [*inspect.signature(OnnxExporter.export).parameters]
+    assert parameters == ["self", "model", "sample_inputs", "config"]
     options = inspect.signature(OnnxConfig).parameters
     assert {"dynamic_shapes", "opset_version", "ort_fusions"} <= options.keys()
     assert options["ort_fusions"].default is None  # "cpu" makes padded rows wrong

@@ -2,8 +2,9 @@
 
 import gc
 import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -123,10 +124,10 @@ def placed(kind: str, root: Path, ministack: s3servers.Server) -> Iterator[Place
 
 
 @pytest.fixture(scope="module")
-def stocked(request, isolated_user, tmp_path_factory, ministack) -> Iterator[Place]:
-    """A place for reading only."""
-    with placed(request.param, tmp_path_factory.mktemp("stocked"), ministack) as place:
-        yield place
+def places(isolated_user, tmp_path_factory, ministack) -> Iterator[Callable[[str], Place]]:
+    """A place of each kind, for reading only."""
+    with ExitStack() as stack:
+        yield cache(lambda kind: stack.enter_context(placed(kind, tmp_path_factory.mktemp(kind), ministack)))
 
 
 def cases() -> Iterator[object]:
@@ -139,16 +140,14 @@ def cases() -> Iterator[object]:
                 yield pytest.param(kind, fault, part, marks=[] if is_first else [later])
 
 
-@pytest.mark.parametrize(("stocked", "fault", "part"), list(cases()), indirect=["stocked"])
-def test_a_lying_server(stocked, tmp_path, monkeypatch, fault, part):
-    reader, spoilt = Registry(tmp_path / "reader"), PARTS[part]
+@pytest.mark.parametrize(("kind", "fault", "part"), list(cases()))
+def test_a_lying_server(places, tmp_path, monkeypatch, kind, fault, part):
+    reader, spoilt, stocked = Registry(tmp_path / "reader"), PARTS[part], places(kind)
     with stocked.behind_proxy(monkeypatch) as (running, url):
         running.plan = lambda method, path: fault if spoilt in path or path == "/again" else None
         family = pulled(reader, url)
         # the bytes of a blob come from where the Hub's answer leads, and nobody reads that answer to its end
-        assert family in (
-            {"remote"} if (stocked.kind, fault, part) == ("hub", "drip", "index") else CLEAR | {""}
-        )
+        assert family in ({"remote"} if (kind, fault, part) == ("hub", "drip", "index") else CLEAR | {""})
         if family:
             assert not list(reader.store.root.glob("index/acme/*"))
         running.heal()
