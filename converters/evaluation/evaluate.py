@@ -187,10 +187,9 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Me
         library(kind.uses)
         with blamed(kind):
             metric = kind(choice.limit, choice.settings)
-            is_supported = metric.supports(suite.items)
-        if not is_supported:
-            message = f"the evaluation suite lacks what the metric {metric.id} compares with"
-            raise InputError(message, "docs/certification.md shows the items of each task")
+            if not metric.supports(suite.items):
+                message = f"the evaluation suite lacks what the metric {metric.id} compares with"
+                raise InputError(message, "docs/certification.md shows the items of each task")
         yield metric
 
 
@@ -518,8 +517,7 @@ def recompute(
     Raises NotFoundError if no item scores were published, InputError if a metric is not installed or has another version
     here, IntegrityError for scores that do not belong to the certificate.
     """
-    records: list[MetricRecord] = []
-    differences: list[FigureDifference] = []
+    records, differences = list[MetricRecord](), list[FigureDifference]()
     for recorded in certificate.metrics:
         if recorded.item_scores is None:
             message = f"{label} has no item scores, so its verdict cannot be recomputed"
@@ -529,7 +527,9 @@ def recompute(
             table = ScoreTable.decode(read(recorded.item_scores.digest), recorded.item_scores.path)
         except InputError as error:
             raise IntegrityError(error.message) from error
-        metric = metrics.find(recorded.metric)()
+        kind = metrics.find(recorded.metric)
+        with blamed(kind):
+            metric = kind()
         metric.limit = recorded.limit
         if metric.rule != recorded.rule:
             raise IntegrityError(f"{label}: its rule and scores do not fit the metric {recorded.metric}")

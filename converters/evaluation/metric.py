@@ -233,7 +233,8 @@ def blamed(metric: Any) -> Iterator[None]:
     except RegError:
         raise
     except Exception as error:
-        frames, module = extract_tb(error.__traceback__), sys.modules[metric.__module__].__file__
+        frames = extract_tb(error.__traceback__)
+        module = getattr(sys.modules.get(metric.__module__), "__file__", None)
         frame = next((frame for frame in reversed(frames) if frame.filename == module), frames[-1])
         location = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
         message = f"the metric {metric.id} fails: {location}"

@@ -104,7 +104,6 @@ class Suite:
         middle = (len(order) + 1) // 2
         chosen = set(order[:middle] if name == "choose" else order[middle:])
         key = {"suite": str(self.digest), "half": name, "seed": seed}
-
         is_kept = [group in chosen for group in self.groups]
         names = ("items", "groups", "positions", "identities")
         columns: dict[str, Any] = {name: tuple(compress(getattr(self, name), is_kept)) for name in names}
