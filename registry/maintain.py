@@ -228,8 +228,7 @@ def _check_models(
     for name, only in models.items():
         report.models += 1
         try:
-            index = remote.read_index(name)
-            if index is None:
+            if (index := remote.read_index(name)) is None:
                 raise NotFoundError(f"the index of {name} is gone")
             log = log_of(remote, name, index)
         except RegError as error:

@@ -29,11 +29,8 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Need
     from onnxreg.schema.query.device import Device
 
-ARTIFACT_KEYS = (
-    *("format", "precision", "path", "digest", "size", "state"),
-    *("stated", "member", "contract", "kv_cache", "speeds"),
-)
-"""The keys of an artifact in `Resolution.to_json`. The keys of the second line are left out if they have no value."""
+ARTIFACT_KEYS = "format precision path digest size state stated member contract kv_cache speeds"
+"""The keys of an artifact in `Resolution.to_json`. The keys from `stated` on are left out if they have no value."""
 
 MAX_NAMED_MEMBERS = 3
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
@@ -76,7 +73,7 @@ class Resolution(Struct, frozen=True):
             "version": str(self.located.version),
             "manifest": str(self.located.entry.manifest),
             "size": self.size,
-            "artifact": {key: artifact[key] for key in ARTIFACT_KEYS if key in artifact},
+            "artifact": {key: artifact[key] for key in ARTIFACT_KEYS.split() if key in artifact},
             "files": [{**file.to_json(), "url": url} for file, url in self.files],
             "rejected": [rejection.to_json() for rejection in self.outcome.rejected],
             **({"deltas": deltas} if deltas else {}),

@@ -806,8 +806,7 @@ def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
         return list(load(reader, check_name(name)).lines())
     from onnxreg.schema.gates.policy import PolicyLog
 
-    index = reader.read_index(POLICY_LOG)
-    if index is None:
+    if (index := reader.read_index(POLICY_LOG)) is None:
         raise NotFoundError(f"{reader.url} never had a policy", "`reg policy set` makes one")
     return list(PolicyLog.decode(index.data, reader.registry_id).lines)
 
