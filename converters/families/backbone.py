@@ -13,8 +13,8 @@ from onnxreg.converters.passes import conversion
 from onnxreg.converters.tasks import code
 from onnxreg.converters.tasks.checkpoint import load_model
 from onnxreg.converters.tasks.code import Consent, Factory
-from onnxreg.converters.tasks.heads import IMAGES
 from onnxreg.converters.tasks.image_classification import load_into, subject_of
+from onnxreg.converters.tasks.task import IMAGES
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.inputs.family_file import BackboneSpec
 

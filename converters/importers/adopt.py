@@ -18,7 +18,7 @@ from onnxreg.converters.importers.survey import (
 from onnxreg.converters.onnx.facts import LABEL_OUTPUT, GraphFacts, with_kv_caches
 from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
 from onnxreg.converters.source.source_files import read_json
-from onnxreg.converters.tasks.heads import head_of
+from onnxreg.converters.tasks.task import head_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError

@@ -44,7 +44,7 @@ from onnxreg.converters.source.source_files import (
     weight_files,
 )
 from onnxreg.converters.source.toolchain import refuse_missing, require, require_memory
-from onnxreg.converters.tasks.heads import LOADERS, OPTIMUM, SEQ2SEQ, Modality, TaskHead, head_of, modality_of
+from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, ExportSubject, LocatedSource, Part, Task
 from onnxreg.schema.core.canonical import directory_digest
 from onnxreg.schema.core.errors import (
@@ -162,7 +162,7 @@ class Saved(Task):
         architectures = config.get("architectures") or []
         if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
             raise InputError("architectures in config.json of the checkpoint is not a list of names")
-        is_text = head.modality == "text" and head is not SEQ2SEQ
+        is_text = head.modality == "text" and head is not kinds.SEQ2SEQ
         if config.get("is_encoder_decoder") is True and is_text:
             message = (
                 "an encoder-decoder takes the words so far as a second input, which this task does not have"
@@ -173,7 +173,7 @@ class Saved(Task):
         if architectures and not fitting:
             message = f"not {head.description}: config.json says {', '.join(architectures)[:200]}"
             hint = f"export {head.description} that was trained: a head that was not gives random numbers"
-            if (other := head_of(config, modality_of(directory))) is not None:
+            if (other := kinds.head_of(config, kinds.modality_of(directory))) is not None:
                 hint = other.way or f"export it with --task {other.task} in place of your --profile or --task"
             raise InputError(message, hint)
         if not weight_files(directory):
@@ -181,11 +181,11 @@ class Saved(Task):
             raise InputError(f"the checkpoint has no weights: neither {' nor '.join(WEIGHTS)}", hint)
         if head.modality != "text":
             require_processor(directory, head.modality)
-        elif head is SEQ2SEQ and any((directory / name).is_file() for name in PROCESSOR):
+        elif head is kinds.SEQ2SEQ and any((directory / name).is_file() for name in PROCESSOR):
             message = (
                 "the checkpoint reads images or sound (it has a processor), and the task gives texts alone"
             )
-            raise InputError(message, OPTIMUM)
+            raise InputError(message, kinds.OPTIMUM)
         shaping, copied = self.further_files(directory)
         located = located_source(location, [*taking_part(directory, trusted), *shaping], copied)
         lacks_tokenizer = head.has_tokens and not any((directory / name).is_file() for name in TOKENIZER)
@@ -377,10 +377,10 @@ def _write(path: Path, value: Any, sort_keys: bool = True) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def require_processor(directory: Path, modality: Modality) -> None:
+def require_processor(directory: Path, modality: kinds.Modality) -> None:
     """Raise InputError if a checkpoint has no settings of an image processor or feature extractor."""
     if not any((directory / name).is_file() for name in PROCESSOR):
-        kind = LOADERS[modality][1]
+        kind = kinds.LOADERS[modality][1]
         message = f"the checkpoint has no {kind}: {PROCESSOR[0]} says how the {modality} becomes numbers"
         save = f"{kind.replace(' ', '_')}.save_pretrained(DIRECTORY)"
         raise InputError(message, f"save it beside the model: {save}")
@@ -472,7 +472,7 @@ def refuse_own_code(directory: Path, trusted: bool) -> None:
             raise InputError(f"{message}: {name} names {foreign[0][:80]!r}", hint)
 
 
-def load_model(directory: Path, head: TaskHead, trust_remote_code: bool = False) -> Any:
+def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = False) -> Any:
     """Load the torch module of a checkpoint.
 
     Raises HostError if the model that config.json describes does not fit into the free memory, InputError if trained weights

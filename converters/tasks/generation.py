@@ -26,7 +26,6 @@ from onnxreg.converters.passes.model_builder import step_inputs
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session, silent_transformers
 from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_object
-from onnxreg.converters.tasks import heads
 from onnxreg.converters.tasks.checkpoint import (
     Graphs,
     LoadedCheckpoint,
@@ -37,7 +36,7 @@ from onnxreg.converters.tasks.checkpoint import (
     read_config,
 )
 from onnxreg.converters.tasks.processed import Processor
-from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part
+from onnxreg.converters.tasks.task import OPTIMUM, ExportSubject, LocatedSource, Part
 from onnxreg.converters.tasks.text import REQUIRED, TextOptions, longest, sample_feeds
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -347,7 +346,7 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool)
                 raise ConversionError(
                     f"{paths[model.decoder(step)].name} generates another text than the model: token {step + 1} is "
                     f"{logits.argmax(1)[~is_equal][0]}, not {expected[~is_equal][0]}",
-                    heads.OPTIMUM,
+                    OPTIMUM,
                 )
             before = expected[:, None]
     return float(f"{np.concatenate(equal).mean():.6g}")

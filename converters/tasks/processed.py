@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR
 from onnxreg.converters.tasks.checkpoint import Graphs, LoadedCheckpoint, Saved, part_of, unloadable
-from onnxreg.converters.tasks.heads import DEPTH, LOADERS, Modality
-from onnxreg.converters.tasks.task import Part
+from onnxreg.converters.tasks.task import DEPTH, LOADERS, Modality, Part
 from onnxreg.schema.core.errors import InputError, missing_extra, why
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.manifest.manifest import AudioPreprocessing, Preprocessing

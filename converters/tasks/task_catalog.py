@@ -10,7 +10,7 @@ from onnxreg.converters.passes.transformers_export import DEFAULT
 from onnxreg.converters.passes.transformers_export import OLDEST as OLDEST_OF_NEW
 from onnxreg.converters.source.hub import fetch
 from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, Location, hub_id, read_object
-from onnxreg.converters.tasks import heads
+from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED, find_base, read_config
 from onnxreg.converters.tasks.code import is_factory
 from onnxreg.converters.tasks.generation import CausalDecoder, ProcessedSeq2Seq, Seq2Seq, TextGeneration
@@ -33,20 +33,20 @@ from onnxreg.schema.core.errors import InputError, RegError, nearest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 CLASSES: Sequence[type[Task]] = (
-    TextTask.of(heads.ENCODER),
-    StaticPooling.of(heads.VECTORS),
-    Pooling.of(heads.VECTORS),
-    *map(TextTask.of, (heads.SPANS, heads.TEXTS, heads.TOKENS, heads.MASKED)),
-    *map(Processed.of, (heads.IMAGES, heads.IMAGE_FEATURES, heads.DEPTH, heads.SEGMENTS)),
-    ProcessedSeq2Seq.of(heads.SPEECH),
-    *map(Processed.of, (heads.OBJECTS, heads.CTC, heads.SOUNDS, heads.AUDIO_FEATURES)),
-    Towers.of(heads.TOWERS),
-    Towers.of(heads.SOUND_TOWERS, members=SOUND_FILES),
+    TextTask.of(kinds.ENCODER),
+    StaticPooling.of(kinds.VECTORS),
+    Pooling.of(kinds.VECTORS),
+    *map(TextTask.of, (kinds.SPANS, kinds.TEXTS, kinds.TOKENS, kinds.MASKED)),
+    *map(Processed.of, (kinds.IMAGES, kinds.IMAGE_FEATURES, kinds.DEPTH, kinds.SEGMENTS)),
+    ProcessedSeq2Seq.of(kinds.SPEECH),
+    *map(Processed.of, (kinds.OBJECTS, kinds.CTC, kinds.SOUNDS, kinds.AUDIO_FEATURES)),
+    Towers.of(kinds.TOWERS),
+    Towers.of(kinds.SOUND_TOWERS, members=SOUND_FILES),
     ImageClassification,
-    Seq2Seq.of(heads.SEQ2SEQ),
-    ProcessedSeq2Seq.of(heads.IMAGE_TEXTS),
-    TextGeneration.of(heads.DECODER),
-    CausalDecoder.of(heads.DECODER),
+    Seq2Seq.of(kinds.SEQ2SEQ),
+    ProcessedSeq2Seq.of(kinds.IMAGE_TEXTS),
+    TextGeneration.of(kinds.DECODER),
+    CausalDecoder.of(kinds.DECODER),
     OnnxFile,
 )
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
@@ -67,7 +67,7 @@ def of_source(
     recognizer that is an encoder-decoder, for a decoder that the pass `ModelBuilder` reads.
     """
     kind: type[Task] = task
-    if task.id == heads.SPEECH.task and source:
+    if task.id == kinds.SPEECH.task and source:
         has_decoder = read_config(small_files(source).directory).get("is_encoder_decoder") is True
         kind = Seq2Seq if has_decoder else Processed
     elif issubclass(task, Pooling) and source:
@@ -90,7 +90,7 @@ def find(name: str) -> type[Task]:
     typed = name.lower().replace("_", "-")
     task = TASKS.get(ALIASES.get(typed, typed))
     if task is None:
-        if head := next((head for head in heads.HEADS if typed in (head.task, *head.aliases)), None):
+        if head := next((head for head in kinds.HEADS if typed in (head.task, *head.aliases)), None):
             raise InputError(f"no task here exports {head.task}", head.way)
         tasks = [task.id for task in TASKS.values() if task.exporter]
         names = [*tasks, *(alias for alias, own in ALIASES.items() if own in tasks)]
@@ -205,12 +205,12 @@ def _file(path: Path) -> tuple[str, str]:
 
 
 def _checkpoint(directory: Path) -> tuple[str, str]:
-    config, kinds = read_object(directory / CONFIG), [module.kind for module in modules_of(directory)[0]]
+    config, modules = read_object(directory / CONFIG), [module.kind for module in modules_of(directory)[0]]
     if (base := find_base(directory, small_files)) is not None:
         task, why = _checkpoint(base.directory)
         return task, f"an adapter of a model whose {why}"
-    if STATIC in kinds:
-        return "pooling", f"{MODULES_FILE} says {', '.join(kinds)[:200]}"
+    if STATIC in modules:
+        return "pooling", f"{MODULES_FILE} says {', '.join(modules)[:200]}"
     if not config:
         raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
     if "pretrained_cfg" in config and "model_type" not in config:
@@ -218,11 +218,11 @@ def _checkpoint(directory: Path) -> tuple[str, str]:
             f"a model of timm ({str(config.get('architecture'))[:80]}), which transformers does not load"
         )
         raise InputError(message, f"write a function that makes it: see {SEE_VISION}")
-    names, modality = config.get("architectures"), heads.modality_of(directory)
+    names, modality = config.get("architectures"), kinds.modality_of(directory)
     name = str(names[0])[:80] if isinstance(names, list) and names else ""
-    head = heads.head_of(config, modality)
-    if "Pooling" in kinds and (head in (None, heads.ENCODER, heads.MASKED) or head.way):
-        return "pooling", f"{MODULES_FILE} says {', '.join(kinds)[:200]}"
+    head = kinds.head_of(config, modality)
+    if "Pooling" in modules and (head in (None, kinds.ENCODER, kinds.MASKED) or head.way):
+        return "pooling", f"{MODULES_FILE} says {', '.join(modules)[:200]}"
     if head is None:
         message = f"nothing says what the checkpoint is for: {CONFIG} says {name or 'no architecture'}"
         raise InputError(message, "name it: --task TASK, one of those of docs/tasks.md")

@@ -19,6 +19,7 @@ from pydantic import PositiveInt
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import read_json, read_object
+from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks.checkpoint import (
     TOKENIZER_FILE,
     Graphs,
@@ -31,9 +32,8 @@ from onnxreg.converters.tasks.checkpoint import (
     require_processor,
     unloadable,
 )
-from onnxreg.converters.tasks.heads import ENCODER, PER_ROW, PER_TOKEN, TEXTS, TOKENS, VECTORS, TaskHead
 from onnxreg.converters.tasks.processed import Processed, Processor
-from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource
+from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource, TaskHead
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import InputError, about
 
@@ -138,7 +138,7 @@ def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     names = inspect.signature(model.forward).parameters
     pages = [name for name in (BOXES, PIXELS) if BOXES in names and name in names]
-    if PIXELS in pages and task not in (TOKENS, TEXTS):
+    if PIXELS in pages and task not in (kinds.TOKENS, kinds.TEXTS):
         pages = []
     if others := [name for name in OTHER_INPUTS if name in names and name not in pages]:
         message = f"{type(model).__name__} reads {', '.join(others)}, and the task gives texts alone"
@@ -214,12 +214,12 @@ class TextTask(Saved):
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        return PATTERNS if self.head in (VECTORS, ENCODER) else ()
+        return PATTERNS if self.head in (kinds.VECTORS, kinds.ENCODER) else ()
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
         """Return the pooling files, which affect vectors, and for an encoder all files of sentence-transformers."""
-        shaping = sentence_files(directory) if self.head is VECTORS else []
-        return shaping, sentence_files(directory, all_modules=True) if self.head is ENCODER else []
+        shaping = sentence_files(directory) if self.head is kinds.VECTORS else []
+        return shaping, sentence_files(directory, all_modules=True) if self.head is kinds.ENCODER else []
 
     def pooling(self, directory: Path) -> SentenceConfig | None:
         """Return the settings that make a text's vector from token vectors; None for a task without pooling."""
@@ -249,8 +249,8 @@ class TextTask(Saved):
             require_processor(checkpoint.directory, "image")
             page = Processor(checkpoint.directory, "image", self.trust_remote_code)
         feeds = sample_feeds(tokenizer, checkpoint.config, inputs, length, page)
-        axis_names = {**dict.fromkeys(inputs, PER_TOKEN), **self.head.outputs}
-        axis_names |= {PIXELS: PER_ROW} if page else {}
+        axis_names = {**dict.fromkeys(inputs, kinds.PER_TOKEN), **self.head.outputs}
+        axis_names |= {PIXELS: kinds.PER_ROW} if page else {}
         axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
         part = part_of(module, feeds, axes, self.head.outputs, has_golden=page is None)
         return Graphs({"": part}, inputs, length, settings, resolved=resolved)
@@ -477,9 +477,9 @@ def read_pooling(directory: Path) -> SentenceConfig:
     Raises InputError for an unsupported module, pooling or setting, and for malformed files: no setting is ignored.
     """
     modules, pooling_file = modules_of(directory)
-    kinds = [module.kind for module in modules if module.kind != "Dropout"]
-    if (directory / MODULES_FILE).is_file() and not SUPPORTED.fullmatch(" ".join(kinds)):
-        message = f"{MODULES_FILE} runs a text through {', '.join(kinds)[:200]}"
+    classes = [module.kind for module in modules if module.kind != "Dropout"]
+    if (directory / MODULES_FILE).is_file() and not SUPPORTED.fullmatch(" ".join(classes)):
+        message = f"{MODULES_FILE} runs a text through {', '.join(classes)[:200]}"
         message = f"{message}; the task does Transformer, Pooling or StaticEmbedding, then Dense, Normalize"
         raise InputError(message)
     dense = tuple(_dense(directory, module.path) for module in modules if module.kind == "Dense")
@@ -499,7 +499,7 @@ def read_pooling(directory: Path) -> SentenceConfig:
     length = transformer.get("max_seq_length")
     longest = length if isinstance(length, int) and length > 0 else None
     lower = transformer.get("do_lower_case") is True
-    return SentenceConfig(_mode(pooling), "Normalize" in kinds, longest, lower, prompts, default, dense)
+    return SentenceConfig(_mode(pooling), "Normalize" in classes, longest, lower, prompts, default, dense)
 
 
 def _dense(directory: Path, path: str) -> tuple[Path, str]:

@@ -11,7 +11,7 @@ from support.sounds import write_sound
 from support.tasks.seq2seq import KINDS, SPEECH, save
 
 from onnxreg.converters import export
-from onnxreg.converters.tasks import heads
+from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks.generation import (
     ENCODER,
     MERGED,
@@ -257,7 +257,7 @@ def bad(directory: Path, name: str) -> Path:
     ],
 )
 def test_an_encoder_decoder_that_is_refused(name: str, message: str, tmp_path: Path) -> None:
-    task = Seq2Seq.of(heads.SEQ2SEQ)()
+    task = Seq2Seq.of(kinds.SEQ2SEQ)()
     source = str(bad(tmp_path / "t5", name))
     (tmp_path / "files").mkdir()
     with pytest.raises(InputError) as refused:
@@ -267,7 +267,7 @@ def test_an_encoder_decoder_that_is_refused(name: str, message: str, tmp_path: P
 
 @pytest.mark.parametrize("kind", SPEECH)
 def test_an_encoder_decoder_of_sound_is_found_with_its_processor(kind: str, tmp_path: Path) -> None:
-    task, source = ProcessedSeq2Seq.of(heads.SPEECH)(), save(kind, tmp_path / kind, 1)
+    task, source = ProcessedSeq2Seq.of(kinds.SPEECH)(), save(kind, tmp_path / kind, 1)
     assert task.find(str(source)).location
     (source / "preprocessor_config.json").unlink()
     with pytest.raises(InputError, match=r"preprocessor_config\.json"):

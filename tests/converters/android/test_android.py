@@ -29,8 +29,7 @@ from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.golden import self_test
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks import text
-from onnxreg.converters.tasks.heads import TOKENS
-from onnxreg.converters.tasks.task import Part
+from onnxreg.converters.tasks.task import TOKENS, Part
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile

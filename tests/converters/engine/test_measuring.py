@@ -12,8 +12,7 @@ from onnxreg.converters.engine import measure
 from onnxreg.converters.passes import samples
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.tasks import text
-from onnxreg.converters.tasks.heads import TOKENS
-from onnxreg.converters.tasks.task import Part
+from onnxreg.converters.tasks.task import TOKENS, Part
 from onnxreg.schema.core.errors import ConversionError
 from onnxreg.schema.inputs.recipe_file import RecipeCheck
 

@@ -22,7 +22,7 @@ from onnxreg.converters.source.source_files import (
     scrub_file,
 )
 from onnxreg.converters.source.toolchain import refuse_missing
-from onnxreg.converters.tasks.heads import TOKENS
+from onnxreg.converters.tasks.task import TOKENS
 from onnxreg.schema.core.errors import HostError, InputError, missing_extra
 from onnxreg.schema.core.files import SETTLED_NANOSECONDS
 

@@ -14,8 +14,7 @@ from support.tasks.checkpoints import load_checkpoint, task_of
 from onnxreg.converters.source.source_files import hub_id
 from onnxreg.converters.tasks.checkpoint import load_tokenizer, locate
 from onnxreg.converters.tasks.generation import TextGeneration
-from onnxreg.converters.tasks.heads import DECODER, TOKENS
-from onnxreg.converters.tasks.task import Adapter, LocatedSource
+from onnxreg.converters.tasks.task import DECODER, TOKENS, Adapter, LocatedSource
 from onnxreg.converters.tasks.text import PATTERNS
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError, RemoteError

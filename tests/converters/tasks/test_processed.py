@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from support.tasks.saved_images import CROPPED, SIDE, SQUARE, photograph, save
 
-from onnxreg.converters.tasks.heads import IMAGES
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.processed import (
     PHOTOGRAPHS,
@@ -17,6 +16,7 @@ from onnxreg.converters.tasks.processed import (
     preprocessing_of,
     read_image,
 )
+from onnxreg.converters.tasks.task import IMAGES
 from onnxreg.converters.tasks.task_catalog import of_source
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import Preprocessing

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.tasks.heads import TaskHead
+from onnxreg.converters.tasks.task import TaskHead
 from onnxreg.converters.tasks.text import TextTask
 
 
