@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from onnxreg.cli.output import counted, duration, printable, write_json
-from onnxreg.registry import system
+from onnxreg.registry.system import default_root, variable
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError, RegError, about
@@ -49,7 +49,7 @@ class Session:
 
     def limited(self, max_age: str | None) -> "Session":
         """Copy the session with the age limit `--max-age`, else `REG_MAX_AGE`; without a limit, return this session."""
-        limit = max_age or system.variable("REG_MAX_AGE")
+        limit = max_age or variable("REG_MAX_AGE")
         if not limit:
             return self
         from onnxreg.schema.core.units import parse_duration
@@ -83,7 +83,7 @@ class Session:
     @property
     def root(self) -> Path:
         """The registry's directory, which may not exist."""
-        return self.registry or system.default_root()
+        return self.registry or default_root()
 
     def remotes(self) -> "Remotes":
         """Return the configured remotes, even if the local registry does not exist."""

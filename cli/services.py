@@ -86,7 +86,7 @@ def publish(
 
 
 def _check_source(registry: "Registry", plan: "ExportPlan", version: Version) -> None:
-    """Raise ConflictError if the version exists and has another source: the plan could only make another manifest."""
+    """Raise ConflictError if the version exists with another source: the plan's manifest would have to differ."""
     try:
         source = registry.get(Ref(plan.name, str(version))).manifest.source
     except NotFoundError:

@@ -3,7 +3,7 @@
 All files are in the user's state directory, so another writer of a shared registry cannot change the URL of `origin`.
 `remotes.json` has the remotes of each registry path and, for each URL ever used, the first registry id at this URL: another
 id later is an integrity error. `tracking/<registry id>/` is a copy of a remote without the files of artifacts: the last
-index files, byte by byte, and the sealed parts of their logs. It proves the origins that `via` claims. The token of a copied
+index files, byte by byte, and the sealed parts of their logs. The copy proves each origin in `via`. The token of a copied
 index file is sent to the remote, which then sends the file only if it changed.
 """
 

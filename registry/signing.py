@@ -177,7 +177,7 @@ def passphrase(name: str, new: bool = False) -> str:
 
 
 def _algorithm(key: PublicKey) -> tuple[Any, ...]:
-    """Return the arguments after the data in calls of `cryptography`'s `sign` and `verify`, for a key of this kind."""
+    """Return the arguments that follow the data when `cryptography` signs or verifies with a key of this kind."""
     used = library()
     return () if key.kind == "ed25519" else (used.ec.ECDSA(used.hashes.SHA256()),)
 

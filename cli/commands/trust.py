@@ -75,7 +75,7 @@ def trust_reset(
     registry: str = argument("A remote (name, path or URL) or a registry id.", "REMOTE|ID"),
     name: str | None = argument("Only this model.", "[NAME]"),
 ) -> None:
-    """Forget the known heads of a registry, for example after a backup was restored; without a NAME also its URL.
+    """Forget the known heads of a registry, for example after a backup was restored. Without NAME, forget its URL too.
 
     The next answer is accepted like a first answer. This gives up the proof that the registry went back, was
     rewritten or replaced, so ask its operator first.

@@ -1,7 +1,7 @@
 """Measure latencies on this CPU. Graphs are timed in turn, so that a busy moment slows all of them.
 
-`measure` and `measure_chains` time graphs on drawn inputs of stated sizes. `compare` times a file beside its parent, on
-inputs of the suite that judges the file, or (from `compare_files`) on drawn inputs.
+`measure` and `measure_chains` time graphs on random inputs of stated sizes. `compare` times a file beside its parent, on
+inputs of the suite that judges the file, or (from `compare_files`) on random inputs.
 """
 
 import time

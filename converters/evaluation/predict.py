@@ -106,7 +106,7 @@ def parent_runner(
 ) -> Iterator["Runner"]:
     """A context with a runner of the source: of a `conversion.TorchModel`, of a graph's path, or of a decoder's directory.
 
-    For a graph of fixed shapes, padding is removed from the outputs `per_token`.
+    For a graph of fixed shapes, padding is removed from the outputs named in `per_token`.
 
     A run raises ConversionError if the source does not take the inputs.
     """
@@ -124,7 +124,7 @@ def parent_runner(
 def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 0) -> "Runner":
     """Return the runner of an ONNX or ORT-format file on the CPU.
 
-    For a graph of fixed shapes, inputs are padded and the padding is removed from the outputs `per_token`. `padding` is
+    For a graph of fixed shapes, inputs are padded, and outputs named in `per_token` lose the padding. `padding` is
     the `pad_token_id` in the checkpoint's config, since a decoder that classifies reads the last token other than padding.
 
     Raises ConversionError if ONNX Runtime cannot load the file.

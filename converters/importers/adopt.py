@@ -33,8 +33,8 @@ _CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-
 def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **options: Any) -> Adopted:
     """Make a draft of existing files: of a directory, or of .onnx and .ort files with their companions.
 
-    The source is not changed; `workspace` is an empty directory. A directory with a manifest is OpenMed's, or by `--output`;
-    any other directory is a repository. Single files keep only their names; `options` are the options of `survey_files`.
+    The source is not changed; `workspace` is an empty directory. A directory with a manifest was written by OpenMed or
+    `--output`; any other directory is a repository. Single files keep only their names; `options` are the options of `survey_files`.
 
     Raises NotFoundError if the directory is missing; for InputError see `survey_files`, `survey_written`, `survey_openmed` and
     `survey_repository`.

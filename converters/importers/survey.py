@@ -36,7 +36,7 @@ HALF_TOLERANCE, HALF_TINY, HALF_MAX = 2.0**-10, 1e-7, 65504.0
 BLOCK_ELEMENTS = 2**20
 """The number of elements that are compared at a time."""
 MAX_QUANTIZATION_STEPS = 1.001
-"""The largest difference of a dequantized weight `(q - zero point) * scale` from the parent's, in scales: 1, and rounding."""
+"""The most scales by which a dequantized weight `(q - zero point) * scale` may differ from its parent: 1, plus rounding."""
 MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
 GRAPHS = (".onnx", ".ort")
 

@@ -70,7 +70,7 @@ class OnnxFloatToFloat16(HalfPass):
     """Convert float32 weights and activations to float16 with ONNX Runtime's converter.
 
     Nodes that make or read values beyond float16 on the sample inputs stay float32 too (`overflowing` in the result;
-    null if the graph does not run on drawn samples), since processors other than CPUs would turn such values into
+    null if the graph does not run on random samples), since processors other than CPUs would turn such values into
     infinity. If the include list names such a node, the pass fails.
 
     `op_block_list` and `node_block_list` name operators and nodes that stay float32; the default is ONNX Runtime's own

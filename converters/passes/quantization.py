@@ -562,7 +562,7 @@ class SmoothQuant(GraphPass):
     Before the MatMuls that read a normalization's output, a Mul divides each channel by a scale; the rows of the MatMuls'
     matrices are multiplied by the scales. A scale is `peak ** alpha / weight ** (1 - alpha)`, from the channel's largest
     activation and weight (Xiao et al. 2023, https://arxiv.org/abs/2211.10438), rounded to a power of two, so every product
-    is the same number as before. Activations are measured on `data`, by default on drawn inputs. The pass quantizes
+    is the same number as before. Activations are measured on `data`, by default on random inputs. The pass quantizes
     nothing: add a quantization step after it.
     """
 

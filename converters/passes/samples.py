@@ -23,7 +23,7 @@ Feed = Mapping[str, Any]
 """The inputs of one run: numpy arrays by name."""
 
 SIZES = ({"batch": 1}, {"batch": 2})
-"""The sizes of dynamic axes by name, for each drawn run. Other dynamic axes have the sizes `LENGTHS`."""
+"""The sizes of dynamic axes by name, for each random run. Other dynamic axes have the sizes `LENGTHS`."""
 LENGTHS = (8, 12)
 SEED = 0
 MIN_COSINE = 0.5
@@ -262,7 +262,7 @@ def parity(feeds: Sequence[Feed], distances: Mapping[str, Distance]) -> dict[str
 def relative_distance(
     expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str, floor: float = 0.0
 ) -> float:
-    """Return the largest difference of an output, as a share of its largest value (at least `floor`); raise as `compare`."""
+    """Return an output's largest difference, divided by its largest value or, if larger, `floor`. Raises as `compare` does."""
     distances = compare(expected, got, label, is_bounded=False).values()
     return max((one.max_abs_diff / (max(floor, one.largest) or 1.0) for one in distances), default=0.0)
 

@@ -145,7 +145,7 @@ def _places(make: Rewriter, formula: Formula, axes: Axes) -> Operand:
 SINGLE, COARSE = 2.0**-21, 2.0**-9
 """The relative errors of a factor that an optimizer computed in float32, and of a factor stored with 16 bits."""
 MAX_SCALE = 2.0**16
-"""The largest factor (or reciprocal) to move out of a product: with a larger factor, only the child could overflow."""
+"""The largest factor (or reciprocal) to move out of a product. A larger one could make the child overflow, and only it."""
 MAX_EXPONENT = 16
 """The largest exponent, positive or negative, of a power of two that is moved from a channel into a matrix (`MAX_SCALE`)."""
 

@@ -39,7 +39,7 @@ from onnxreg.schema.manifest.draft import Draft
 PRODUCTS = ("MatMul", "Gemm")
 DYNAMIC = "OnnxDynamicQuantization"
 SCALE_BITS = 32
-"""The bits of a scale, which each block of weights has."""
+"""The size in bits of the scale of a block of weights."""
 INT8_ACTIVATIONS = 4
 """The `accuracy_level` of a MatMulNBits that may round activations to int8."""
 TABLES = "-embeddings"
@@ -69,7 +69,7 @@ NOTHING_PUBLISHED = "nothing was published; docs/certification.md says what to d
 
 
 class WeightBytes(NamedTuple):
-    """The bytes of a graph's float32 weights in products and in embedding tables, and the bytes of the rest of the file."""
+    """The bytes of a graph's float32 weights in matrix products, of those in embedding tables, and of the rest of the file."""
 
     products: int
     tables: int
@@ -309,7 +309,7 @@ class Search:
 
         Raises InputError or NotFoundError for anything that would stop the search later: a step, candidate or file that
         does not exist, a candidate that does not fit the recipe, a suite on which nothing can be certified, two suites with
-        different metrics or a common item, calibration rows that are in the suite to confirm on.
+        different metrics or a common item, calibration rows that the second suite has too.
         """
         request, evaluation = plan.recipe.search, plan.evaluation
         assert request is not None and evaluation is not None, "callers look"

@@ -531,7 +531,7 @@ def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = 
 def unloadable(
     part: str, directory: Path, error: Exception, hint: str = "copy its files again, all of one model"
 ) -> InputError:
-    """Return the error for a part that transformers cannot load, without the path. HostError if a package is absent."""
+    """Return the error, with no path in it, for a part that transformers cannot load. HostError if a package is absent."""
     refuse_missing(error, part)
     reason = why(error, 300).replace(str(directory), "the checkpoint")
     return InputError(f"{part} could not be loaded: {reason}", hint)

@@ -96,7 +96,7 @@ class Processor:
         self.varying = {at for at, along in enumerate(sizes) if len({*along}) > 1}
 
     def part(self, model: Any, names: Mapping[int, str], outputs: Mapping[str, Sequence[str]]) -> Part:
-        """Make the model's part. The batches of its sample differ in length, and in the size of images if results do.
+        """Make the model's part. The sample's batches differ in length, and in image size if the processor keeps sizes.
 
         Raises InputError if sizes vary along an axis that `names` lacks, or if the model does not take the sizes.
         """

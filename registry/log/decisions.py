@@ -311,7 +311,7 @@ def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = Non
 def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
     """Return the tables and deltas of a log from which somebody could rebuild files of these versions.
 
-    All deltas of a lost table are included, since their files are unknown; deltas that another version offers are not.
+    All deltas of a lost table are included, since their files are unknown; a delta that another version offers is left out.
     """
     blobs: set[Digest] = set()
     for _, event in log.events(Deltas):

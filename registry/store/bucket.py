@@ -165,7 +165,7 @@ class BucketStore(ObjectStore):
 
     @cached_property
     def _writes(self) -> Any:
-        """The client for writes. It has no limit for silence, since a server is silent while it receives bytes."""
+        """The client for writes. It has no read timeout, since a server sends nothing while it receives bytes."""
         return self._location.client(self._settings, WRITE_PATIENCE * (requests.timeout() or FOREVER_SECONDS))
 
     @cached_property

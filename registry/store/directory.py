@@ -603,7 +603,7 @@ class DirectoryPush(StagedBlobs, Push):
             self._placed.update(keys)
 
     def _give_names(self, staged: Mapping[BlobKey, Path], relied: Iterable[BlobKey] = ()) -> None:
-        """Make staged blobs durable under their final names, and the names of blobs that existed before (`relied`)."""
+        """Give staged blobs their final names, durably; also make the names of older blobs (`relied`) durable."""
         root = self._registry.root
         targets = [(path, root / key.path) for key, path in staged.items()]
         for directory in {target.parent for _, target in targets}:

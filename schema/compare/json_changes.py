@@ -20,7 +20,7 @@ _QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
 
 
 class NamedList(NamedTuple):
-    """Functions that name the items of a list. Items of equal names match; each namer tries the items left by the last.
+    """Functions that name the items of a list. Items of equal names match; a later function names the items still unmatched.
 
     With `positions`, an item with another index counts as reordered, even if the order of the common items is the same.
     """

@@ -67,8 +67,8 @@ def check_content(head: bytes, name: str) -> None:
 
 
 class FileState(NamedTuple):
-    """A file's device, inode, size in bytes, and the times (ns) of the last changes of its bytes and of its inode. A changed
-    file has another state, because no program can set back the inode's time (if the file system keeps it: see `token`).
+    """A file's device, inode, size in bytes, and the times (ns) of the last changes of its bytes and of its inode. Every change
+    gives another state: no program can set the inode's time back. Some file systems keep no such time: see `token`.
     """
 
     device: int

@@ -32,9 +32,9 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RevocationPoint(_Table, frozen=True):
-    """A line of a log, by its number and digest: a log with another line up to there does not have this digest.
+    """A line of a log, by its number and digest. If this line or an earlier one differs, so does the digest.
 
-    Up to this line, a revoked key still counts (`until`), or no signature is needed (`after`).
+    `until`: a revoked key counts up to this line. `after`: only later lines need a signature.
     """
 
     registry: str
