@@ -1,6 +1,6 @@
-"""All verbs as one typer application, built from one table, with help texts and usage errors in the program's style.
+"""Build one typer application of all verbs from one table, with help texts and usage errors in the program's style.
 
-The table has each line of `reg --help`, so that this help imports no verb, and a verb imports only its own module.
+The table also has the lines of `reg --help`, so that this help imports no verb. A verb imports only its own module.
 """
 
 import inspect
@@ -28,7 +28,7 @@ from onnxreg.schema.core.errors import InputError, nearest
 class Verb(NamedTuple):
     """A verb: its line in `reg --help`, its module, and the names of its subcommands (`words`), if it has any.
 
-    The verb's function is `command`, or has the verb's name (`import_` for `import`); a subcommand's is `VERB_WORD`.
+    In `module`, a verb's function is `command`, `VERB` or `VERB_` (`import_`), and a subcommand's function is `VERB_WORD`.
     """
 
     summary: str
@@ -106,7 +106,7 @@ VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()
 EXAMPLES = ("reg export ./checkpoint --profile android --name acme/pii", "reg push acme/pii ./share")
 JSON = "--json"
 METAVARS = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
-"""The placeholder of an option's value, by the type of the value; for other types TEXT."""
+"""The placeholder for an option's value, by the type of the value. Other types have the placeholder TEXT."""
 SYNONYMS = {
     **dict.fromkeys(("search", "find"), "query or ls"),
     **dict.fromkeys(("list", "ls"), "ls or list or show"),
@@ -124,9 +124,9 @@ SYNONYMS = {
     "rollback": "tag",
     "download": "pull",
 }
-"""The verbs to suggest for names of other programs, or of an earlier `reg`. Below a verb: only its subcommands."""
+"""The commands to suggest for words of other programs or of an earlier `reg`. After a verb, suggest only its subcommands."""
 LEAST_LIKENESS = 0.7
-"""The least similarity of a suggestion to the mistyped word, from 0 to 1 (equal)."""
+"""The similarity to the mistyped word, from 0 to 1 (equal), that a suggestion must at least have."""
 LATE = ("--registry", "--quiet")
 """The global options that people often write after the verb by mistake."""
 
@@ -167,7 +167,7 @@ def _from_verb(words: Sequence[str]) -> list[str]:
 
 
 def build(alone: str | None = None) -> typer.Typer:
-    """Build the application, with every verb or only the verb `alone`: most verbs run faster than all of them import."""
+    """Build the application with every verb, or with only the verb `alone`, because importing all verbs takes long."""
     app = typer.Typer(name="reg", cls=RootGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback(invoke_without_command=True)(_globals)
     for name, verb in VERBS.items():
@@ -191,9 +191,9 @@ def build(alone: str | None = None) -> typer.Typer:
 
 
 def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a verb's function for typer: typer calls the wrapper with a context, the function gets the context's session.
+    """Wrap a verb's function for typer. Typer passes a context to the wrapper, which gives its session to the function.
 
-    If the help of the verb describes `--json`, add this option; `Session.as_json` has its value.
+    If the help of the verb describes `--json`, add this option; its value is in `Session.as_json`.
     """
     signature = inspect.signature(verb)
 
@@ -297,7 +297,7 @@ def flowing(text: str) -> str:
 
 
 def folded(example: str, width: int) -> str:
-    """Fold a command line, with a backslash at each end of a line. Quoted text, and an option with its value, stay whole."""
+    """Fold a command line with a backslash at each break. Quoted text, and an option with its value, are never split."""
     unbroken = re.sub(r"'[^']*'|--[a-z-]+ (?!-)", lambda match: match[0].replace(" ", "\0"), example)
     return filled(unbroken, width, " " * 6).replace("\n", " \\\n").replace("\0", " ")
 
@@ -337,7 +337,7 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
 
 
 def _option_for(context: Any, message: str) -> str:
-    """Return the option that a superfluous argument was meant for: a place is a remote, an output or the registry itself."""
+    """Return advice on where a superfluous argument belongs: a path or URL in --remote, --output or --registry, else --text."""
     extra = message.partition("unexpected extra argument(s) (")[2].rstrip(")")
     options = {name for parameter in context.command.params for name in parameter.opts}
     if not extra:

@@ -1,4 +1,4 @@
-"""`reg export --batch`: each row of a job file is a command line, run in a worker process or on a Dask cluster.
+"""`reg export --batch`: make a command line of each row of a job file, and run it in a worker process or on a Dask cluster.
 
 docs/fleets.md describes the command.
 """
@@ -35,7 +35,7 @@ RERUN_HINT = "run the same command again: what is done is not done again"
 JOB_BYTES = 4 * 10**9
 """The free memory in bytes to reserve for each process, enough for an encoder of 0.5 GB."""
 PATIENCE, SCHEDULER_PATIENCE = 20.0, "15s"
-"""The seconds for a process to clean up before it is killed, and the time for a scheduler to answer."""
+"""The seconds that a process has to clean up before it is killed, and the time that a scheduler has to answer."""
 BUG = RegError.family
 """The error family of unexpected exceptions."""
 
@@ -46,7 +46,7 @@ Outcome = dict[str, Any]
 
 
 class Job(NamedTuple):
-    """One export: its row in the job file, from 1; a name for messages; the version; the request, with absolute paths."""
+    """One export: the number of its row (from 1), its name in messages, its version, and its request with absolute paths."""
 
     row: int
     called: str
@@ -71,7 +71,7 @@ class Job(NamedTuple):
 
 
 def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[str] = ()) -> list[Job]:
-    """Read the jobs of a file. Raise NotFoundError if it is missing; InputError, with the row, if it is malformed."""
+    """Read the jobs in a file. Raise NotFoundError if the file is missing, InputError (with the row) if it is malformed."""
     rows = read_document(path, "job file")
     if not isinstance(rows, list):
         raise InputError(f"{path.name} is not a list of jobs", "begin each job with a dash: - source: ...")
@@ -101,7 +101,7 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
 
 
 def _beside(text: Any, directory: Path) -> str:
-    """Resolve a path, or the path in `file.py:function`, in the job file's directory. If it is not a file there, keep it."""
+    """Resolve a path, or a `file.py:function`, in the job file's directory; return it unchanged if there is no such file."""
     name = str(text)
     file = name.rpartition(":")[0] or name
     exists = (directory / name).exists() or (directory / file).is_file()
@@ -120,7 +120,7 @@ def run(
 ) -> None:
     """Run the jobs of `file` in `processes` processes (None: as many as cores and memory allow), or on a Dask `scheduler`.
 
-    Raise InputError before any job runs if rows are certain to fail; after all jobs, raise an error if any failed.
+    Before any job runs, raise InputError if some rows are certain to fail. After all jobs, raise an error if any failed.
     """
     from onnxreg.converters.tasks.code import absolute
     from onnxreg.registry.system import actor_of_event
@@ -187,7 +187,7 @@ def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) ->
 def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generator[tuple[Job, Done]]:
     """Run each command line in one of `count` processes, and yield the answers. If a process dies, only its job fails.
 
-    Ctrl-C does not reach the processes, because they have their own session. Closing the generator interrupts their jobs.
+    Ctrl-C does not reach the processes, because each runs in its own POSIX session. Closing the generator interrupts the jobs.
     """
     idle, workers = list[subprocess.Popen[str]](), list[subprocess.Popen[str]]()
     command, pipe = [sys.executable, "-m", "onnxreg.cli.batch"], subprocess.PIPE
@@ -243,7 +243,7 @@ def _end(workers: Iterable["subprocess.Popen[str]"]) -> None:
 def _on_cluster(
     lines: Sequence[tuple[Job, list[str]]], address: str, actor: str
 ) -> Generator[tuple[Job, Done]]:
-    """Run each command line on a Dask worker, and yield the answers. If a worker is lost, Dask gives its job to others."""
+    """Run each command line on a Dask worker, and yield the answers. If a worker is lost, Dask gives its job to another."""
     with needs("dask", "--scheduler"):
         from distributed import Client
         from distributed import as_completed as as_they_end
@@ -267,7 +267,7 @@ def _on_cluster(
 
 
 def _outcome(answer: Done) -> Outcome:
-    """Read the result of a job from the output of its command line; {} for an interrupted job."""
+    """Return the result of a job, read from the answer of its command line; {} if the job was interrupted."""
     if isinstance(answer, RegError):
         return {"status": "failed", "error": fields(answer, "family message hint")}
     if answer["status"] == EXIT_STATUS["interrupted"]:
@@ -341,7 +341,7 @@ _alone = threading.Lock()
 def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
     """Run one command line in this process; return its `status`, stdout (`out`), stderr (`err`), and `seconds`.
 
-    `actor` is recorded as the author of events, in place of this machine's own claim.
+    If `actor` is given, events record it as their author instead of this machine's `user@host`.
     """
     from onnxreg.cli.main import main
 
@@ -359,9 +359,9 @@ def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
 
 
 def serve() -> None:
-    """Run each command line on stdin (a JSON list of words), and print its answer as JSON. PyTorch is imported once.
+    """Run the command lines that arrive on stdin, each a JSON list of words, and print each answer as JSON.
 
-    Output of native code goes to stderr, so that stdout has only the answers.
+    All runs share one import of PyTorch. Output of native code goes to stderr, so that stdout has only the answers.
     """
     with os.fdopen(os.dup(1), "w") as answers, suppress(KeyboardInterrupt):
         os.dup2(2, 1)

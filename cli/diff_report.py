@@ -1,4 +1,4 @@
-"""A difference as one screen of a terminal, about 40 lines of 80 columns, and as Markdown for a pull request."""
+"""Show how two versions differ: on one screen of about 40 lines of 80 columns, or as Markdown for a pull request."""
 
 import re
 from collections import Counter
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from onnxreg.registry.log.contents import Release
 
 MAX_ARTIFACTS, MAX_FIGURES, MAX_FACTS, MAX_REASONS = 10, 15, 7, 2
-"""The most rows of each table, and the most reasons of a verdict. But all breaking and degrading facts are shown."""
+"""The most rows of the three tables, and the most reasons for a verdict. Breaking and degrading facts are always shown."""
 BASES = {
     "published": "the published interval of each version",
     "samples": "the number of gold spans or items",
 }
-"""The last words of the line that explains the intervals, by the basis of an interval."""
+"""The words that say from what an interval was computed, by the basis of the interval."""
 _REFERENCE = re.compile(r"(?<=[@#])|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=GH)(?=-\d)", re.IGNORECASE)
-"""The positions where `escaped` inserts a space of no width: in `https://host`, `www.host`, `@name`, `#1` and `GH-1`."""
+"""The positions where `escaped` inserts a zero-width space: in `https://host`, `www.host`, `@name`, `#1` and `GH-1`."""
 OPEN = ("breaking", "degrading")
-"""The severities whose changes Markdown shows; changes of other severities are in a folded block."""
+"""The severities whose changes Markdown shows openly; it folds the changes of each other severity into a block."""
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]], Sequence[str]]
 """A table of the screen: its header, its rows, and the lines below it."""
 
 
 def lines(screen: DiffOverview) -> Iterator[str]:
-    """Yield the lines of a difference for a terminal, without the line that counts the folded changes."""
+    """Yield the lines that show a difference on a terminal, except the line that counts the folded changes."""
     yield from (fold_line(printable(sentence), "  ") for sentence in screen.verdict)
     for header, rows, notes in tables(screen):
         below = (fold_line(printable(note), "  ") for note in notes)
@@ -61,7 +61,7 @@ def markdown(old: "Release", new: "Release", changes: ManifestDiff, screen: Diff
 
 
 def doubts_of(sides: "Iterable[Release]") -> Iterator[str]:
-    """Yield a sentence for each artifact whose state differs from its manifest, because of a later evaluation."""
+    """Yield a sentence for each artifact whose state in the manifest disagrees with a later evaluation."""
     return (f"{side.ref}: {line}" for side in sides for line in doubts(side))
 
 
@@ -73,7 +73,7 @@ def tables(screen: DiffOverview) -> list[Table]:
 
 
 def folded_line(screen: DiffOverview, listing: str) -> str:
-    """Return `and 47 changes that follow from new weights (LISTING)`; "" if no change is folded."""
+    """Return a line such as `and 47 changes that follow from new weights (LISTING)`; "" if no change is folded."""
     groups = {group.cause: len(group.changes) for group in screen.folded}
     total = sum(groups.values())
     causes = {cause: f"from {cause}" if cause else "without effect on an app" for cause in groups}
@@ -88,16 +88,16 @@ def folded_line(screen: DiffOverview, listing: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape text from somebody's document, so that Markdown and HTML show it as plain text.
+    """Escape text that other people wrote, so that Markdown and HTML show it as plain text.
 
-    A space of no width breaks addresses, mentions and references, which code hosts would turn into links.
+    A zero-width space breaks up addresses, mentions and references, which code hosts would turn into links.
     """
     inert = _REFERENCE.sub("\u200b", printable(text))
     return re.sub(r"([\\`*_{}\[\]<>()#+!|&~$@-])", r"\\\1", inert)
 
 
 def _artifact_table(rows: Sequence[ArtifactRow]) -> Table:
-    """Return the table of artifacts, changed artifacts first. Below it are the reasons of verdicts that do not certify."""
+    """Return the table of artifacts, changed artifacts first. The lines below give the reasons why some lack certification."""
     ordered = sorted(rows, key=lambda row: not row.changes and (row.graph, row.weights) == ("same", "same"))
     hidden = len(ordered) - MAX_ARTIFACTS
     notes = [f"and {counted(hidden, 'artifact')} more"] if hidden > 0 else []
@@ -127,7 +127,7 @@ def _artifact(row: ArtifactRow) -> tuple[str, ...]:
 
 
 def _figure_table(screen: DiffOverview) -> Table:
-    """Return the table of changed figures, worst first. Below it: the number of other figures, the meaning of intervals."""
+    """Return the table of changed figures, worst first; the lines below it count other figures and explain the intervals."""
     shown = [row for row in screen.figures if row.changes][:MAX_FIGURES]
     names, counts = places(screen, shown), Counter(row.verdict for row in screen.figures)
     counts.subtract(Counter(row.verdict for row in shown))
@@ -143,7 +143,7 @@ def _figure_table(screen: DiffOverview) -> Table:
 
 
 def places(screen: DiffOverview, rows: Sequence[FigureRow]) -> dict[str, str]:
-    """Return a short name for each row's artifact: its precision, file name or path, the first that is unique."""
+    """Return a name for each row's artifact: the precisions if all of them differ, else file names if these do, else paths."""
     sides = {row.name: row.new or row.old for row in screen.artifacts}
     paths = {row.artifact: row.path for row in rows}
     precisions = {name: side.precision for name, side in sides.items() if side is not None and name in paths}

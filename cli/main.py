@@ -1,4 +1,4 @@
-"""The entry point. For a short start, `--version` and errors import only the modules that they need."""
+"""The entry point of `reg`. To start fast, it imports modules only when `--version`, a command or an error needs them."""
 
 import gc
 import os
@@ -13,11 +13,11 @@ from onnxreg.schema.core.errors import RegError
 PIPE_CLOSED = 141
 """The exit status that a shell shows for a program ended by SIGPIPE."""
 BRIEF = {"coverage", "diff", "history", "log", "ls", "pull", "push", "query", "resolve", "show", "verify"}
-"""The verbs for which the garbage collector runs rarely, to start faster: they leave little memory in reference cycles."""
+"""The verbs that run with rare garbage collection, to start faster. They leave little memory in reference cycles."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status. Only bugs raise an exception, which Python shows with a traceback."""
+    """Run one command and return its exit status. Only a bug raises an exception; Python then shows a traceback."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if arguments is None and words and words[0] in BRIEF:
         # the garbage collector and the search for plug-ins of pydantic take a tenth of the time of a start

@@ -1,4 +1,4 @@
-"""The session of a command; arguments and options that several verbs share, and their completion by the Tab key."""
+"""The session of a command, and the arguments and options that several verbs share, with completion by the Tab key."""
 
 import inspect
 import json
@@ -38,7 +38,7 @@ class Session:
     """One run of `reg`: the global options, the registry, and the output.
 
     `registry` is the directory of `--registry` (None: the default registry); `max_age` is the greatest allowed age of a
-    remote's index file in seconds (None: any age); `as_json` is true if programs read stdout and stderr.
+    remote's index file in seconds (None: any age); `as_json` is true if the output is JSON, for programs.
     """
 
     registry: Path | None = None
@@ -48,7 +48,7 @@ class Session:
     _stale: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
 
     def limited(self, max_age: str | None) -> "Session":
-        """Copy the session with the age limit `--max-age`, else `REG_MAX_AGE`; without a limit, return this session."""
+        """Return a copy with the age limit `max_age`, by default `REG_MAX_AGE`; if neither is set, return this session."""
         limit = max_age or variable("REG_MAX_AGE")
         if not limit:
             return self
@@ -57,7 +57,7 @@ class Session:
         return replace(self, max_age=parse_duration(limit))
 
     def open(self, create: bool | None = False) -> "Registry":
-        """Open the registry. A missing registry: `create` True creates it, False raises NotFoundError, None ignores it."""
+        """Open the registry. If it is missing, `create` True creates it, False raises NotFoundError, and None ignores that."""
         from onnxreg.registry.registry import Registry
 
         registry = Registry(self.registry, create)
@@ -67,10 +67,10 @@ class Session:
     def reader(
         self, remote: str | None = None, offline: bool = False, checked: bool = True
     ) -> "RegistryReader":
-        """Open the registry, or one of its remotes, for reading. Imports little, for verbs that must start fast.
+        """Open the registry, or one of its remotes, for reading. This imports little, because some verbs must start fast.
 
-        `offline`: read the local copy of the remote and print its age. `checked`: compare the local registry with the
-        known heads (a remote is always compared).
+        With `offline`, read the local copy of the remote and print its age. With `checked`, compare the local registry
+        with the known heads; a remote is always compared.
         """
         if remote is not None or offline:
             return self.remotes().read(remote, self.heads(), self._tell_age if offline else None)
@@ -116,19 +116,19 @@ class Session:
             raise GateError(old, "ask a place that is up to date, or allow more with --max-age")
 
     def warn(self, message: str) -> None:
-        """Print a warning on stderr: a line with control characters escaped; with `as_json`, `{"warning": message}`."""
+        """Print a warning on stderr: `{"warning": message}` with `as_json`, else a line with control characters escaped."""
         if not self.quiet:
             document = {"warning": message.removeprefix("warning: ")}
             print(json.dumps(document) if self.as_json else printable(message), file=sys.stderr)
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, RegistryStore | None]":
-        """Open the registry and a remote to work on. With a remote, a missing local registry is not an error."""
+        """Open the local registry and, if `remote` is given, this remote to work on; the local registry may then be missing."""
         registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
 
     @staticmethod
     def place(remote: "RegistryStore | None") -> str:
-        """Return the last words of a sentence about a change: ` in URL` for a remote, "" for the local registry."""
+        """Return ` in URL` for a remote, "" for the local registry: the end of a sentence that reports a change."""
         return "" if remote is None else f" in {remote.url}"
 
     def check_target(self, directory: Path) -> Path:
@@ -148,19 +148,19 @@ class Session:
                 self.say(*([part] if isinstance(part, str) else part or ()))
 
     def say(self, *lines: str) -> None:
-        """Print lines for people on stdout; nothing with `--quiet` or `--json`."""
+        """Print lines for people on stdout, unless `--quiet` or `--json` is set."""
         if not (self.quiet or self.as_json):
             for line in lines:
                 print(line)
 
     def progress(self, label: str) -> "AbstractContextManager[Progress]":
-        """A context that draws the progress of a transfer on stderr; nothing if stderr is not a terminal."""
+        """Return a context that draws the progress of a transfer on stderr, if stderr is a terminal."""
         from onnxreg.cli.output import files
 
         return files(label, silent=self.quiet or self.as_json)
 
     def steps(self) -> "AbstractContextManager[Progress]":
-        """A context that shows the steps of long work on stderr."""
+        """Return a context that shows the steps of long work on stderr."""
         from onnxreg.cli.output import steps
 
         return steps(silent=self.quiet or self.as_json)
@@ -170,13 +170,13 @@ Complete = Callable[[typer.Context, str], Iterator[str]]
 
 
 def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option with a value, named after its parameter by default; `default=...` makes the option required."""
+    """Declare an option that takes a value. Without `names`, its parameter names it; `default=...` makes it required."""
     more |= {"show_default": default not in (None, ...), "readable": False}  # a file is checked by its reader
     return typer.Option(default, *names, help=help, **more)
 
 
 def flag(help: str, *names: str) -> Any:
-    """Declare an option without a value, named after its parameter by default."""
+    """Declare an option that takes no value. Without `names`, its parameter names it."""
     return typer.Option(False, *names, help=help)
 
 
@@ -188,7 +188,7 @@ def argument(help: str, metavar: str, complete: Complete | None = None, **more: 
 
 
 def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
-    """Complete the names of the registry's models. Errors are ignored: completion must never print an error."""
+    """Yield the models' names that begin with `incomplete`. Errors are ignored: completion must never print an error."""
     chosen = context.find_root().params.get("registry")  # a text in some shells
     with suppress(RegError, OSError):
         names = Session(None if chosen is None else Path(chosen)).reader(checked=False).names()
@@ -247,7 +247,7 @@ def one_remote(remote: str | None, option: str | None) -> str | None:
 
 
 def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) -> Iterator[tuple[str, str]]:
-    """Split each text at `=` into key and value; `empty`: a value may be empty. InputError if a text is not like `form`."""
+    """Split each text at `=` into key and value; `empty` allows empty values. Raise InputError if a text is not like `form`."""
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (name and sign and (value or empty)):
@@ -256,7 +256,7 @@ def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) ->
 
 
 ANYTHING: Any = None
-"""The default of a command's parameter `query`, which `takes_query` replaces by options."""
+"""A placeholder: the default of a command's parameter `query`. `takes_query` replaces the parameter by options."""
 
 
 def query(
@@ -322,7 +322,7 @@ def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Dige
 
 
 def takes_query(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter `query` of a command by the options that are parameters of the function `query`."""
+    """Make a command take the parameters of the function `query`, as options, in place of its parameter `query`."""
     _, _, *options = inspect.signature(query).parameters.values()
 
     @wraps(command)
@@ -339,7 +339,7 @@ def takes_query(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read_one_device(word: str | None) -> "Device | None":
-    """Return the device that an option names, if any. Raise InputError if the file has not exactly one device."""
+    """Return the device that an option names; None without the option. Raise InputError if a file has not exactly one."""
     if word is None:
         return None
     devices = read_devices(word)
@@ -351,7 +351,7 @@ def read_one_device(word: str | None) -> "Device | None":
 def read_devices(word: str) -> "list[Device]":
     """Return the devices that an option names: a preset, or the devices in a file.
 
-    Raise InputError, with file and device, if a device cannot be read; NotFoundError if the file does not exist.
+    Raise InputError, which names file and device, if a device cannot be read; NotFoundError if the file does not exist.
     """
     from onnxreg.schema.query.device import preset
 
@@ -370,7 +370,7 @@ def read_devices(word: str) -> "list[Device]":
 
 
 def _device(value: Any, path: Path, index: str) -> "Device":
-    """Read a device from a file's value. The file's name is its default name; `operators_file` is relative to the file."""
+    """Read a device from a value in the file `path`, which names it by default. `operators_file` is relative to the file."""
     from onnxreg.schema.query.device import Device
 
     with about(f"{path}{index}"):

@@ -1,7 +1,7 @@
 """The output of commands: JSON, aligned columns, errors with their exit statuses, and progress.
 
-Progress is drawn by rich on a terminal; without a terminal there is nothing, or a line for each step. This module imports
-nothing heavy, because every verb needs it.
+On a terminal, rich draws the progress. Without a terminal, a transfer shows nothing, and long work prints a line for each
+step. This module imports nothing heavy, because every verb needs it.
 """
 
 import json
@@ -35,7 +35,7 @@ _WORDS = {
     "2": "info, cosmetic",
 }
 COLOURS = {word: number for number, words in _WORDS.items() for word in words.split(", ")}
-"""The colour (an ANSI number) of a word that is alone in a cell."""
+"""The colours (ANSI numbers) of words, for cells that have only such a word."""
 _RIGHT = "BEFORE, AFTER, CHANGE, SIZE, SEQ, VERSIONS, EVENTS, BLOBS, VALUE, LIMIT, SAMPLES, UNIQUE, SHARED"
 NUMBERS = frozenset(_RIGHT.split(", "))
 """The headers of columns that are aligned to the right."""
@@ -44,7 +44,7 @@ MIN_COLUMN_WIDTH, COLUMN_GAP = 6, 2
 
 
 def write_json(value: Any) -> None:
-    """Print a value as one JSON document on stdout. A record becomes its `to_json`; paths and refs become text."""
+    """Print a value as one JSON document on stdout. A record is converted by its `to_json`; paths and refs become text."""
     print(json.dumps(value, indent=2, default=_plain))
 
 
@@ -55,12 +55,12 @@ def _plain(value: Any) -> Any:
 
 
 def fields(item: object, names: str) -> dict[str, Any]:
-    """Return the attributes with these names (separated by spaces) as a JSON document."""
+    """Return the attributes of `item` whose names are in `names` (separated by spaces), as a dict for JSON."""
     return {name: getattr(item, name) for name in names.split()}
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Replace a file atomically. A file with these bytes is not touched."""
+    """Write a file atomically. If it has these bytes already, it is not touched."""
     from onnxreg.registry.system import host_errors, replace_file
 
     with host_errors(f"writing {path}"):
@@ -76,7 +76,7 @@ def write_bytes(data: bytes) -> None:
 
 
 def printable(text: str) -> str:
-    """Escape characters that control a terminal, since other people wrote the text."""
+    """Escape control characters, because text that other people wrote could control the terminal."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
@@ -89,7 +89,7 @@ def paint(word: str, stream: TextIO | None = None) -> str:
 
 
 def standing(item: Any, state: str = "") -> str:
-    """Return an artifact's state for people: `reference`, not `unknown`, for a file in full precision."""
+    """Return `state`, by default the artifact's, for people: `unknown` becomes `reference` if a file has full precision."""
     state = state or item.state
     return "reference" if state == "unknown" and item.precision == "float32" else state
 
@@ -100,7 +100,7 @@ def filled(text: str, width: int, indent: str = "", first: str = "") -> str:
 
 
 def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
-    """Fold a line between words at the width of the terminal, with `indent` before further lines. No terminal: no change."""
+    """Fold a line between words at the terminal's width, with `indent` before further lines. Without a terminal, keep it."""
     if not (stream or sys.stdout).isatty():
         return line
     return filled(line, get_terminal_size().columns, indent)
@@ -139,7 +139,7 @@ def _pad(cell: str, width: int, right: bool) -> str:
 
 
 def shortened(value: object) -> str:
-    """Format a value as text, or as JSON, of at most 60 characters; None gives `nothing`."""
+    """Format a value in at most 60 characters: text as it is, None as `nothing`, any other value as JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_plain)
     text = "nothing" if value is None else text
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -151,7 +151,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a number of seconds: `12 s`, `3 min 05 s`, `2 h 10 min`, `3 days`."""
+    """Format a number of seconds for people, such as `12 s`, `3 min 05 s`, `2 h 10 min` or `3 days`."""
     total = round(seconds)
     if total < 60:
         return f"{total} s"
@@ -182,7 +182,7 @@ class InterruptError(RegError, family="interrupted"):
 
 
 def report(error: RegError | KeyboardInterrupt, is_json: bool = False) -> int:
-    """Print an error on stderr, with `is_json` as `{"error": {...}}` on one line; return the exit status."""
+    """Print an error on stderr, and return its exit status. With `is_json`, the error is one line: `{"error": {...}}`."""
     if isinstance(error, KeyboardInterrupt):
         error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
     if is_json:
@@ -201,7 +201,7 @@ def _line(label: str, text: str) -> str:
 
 
 def of_system(error: OSError) -> RegError:
-    """Convert an OSError to a HostError; to an InputError if a directory was given in place of a file."""
+    """Convert an OSError to a HostError, or to an InputError if a directory was given in place of a file."""
     if isinstance(error, IsADirectoryError) and error.filename:
         return InputError(f"{error.filename} is a directory", "name a file")
     prefix = f"{error.filename}: " if error.filename else "the output cannot be written: "
@@ -211,9 +211,9 @@ def of_system(error: OSError) -> RegError:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """A context that turns Ctrl-C into an InterruptError. Its hint: the same command keeps the blobs that arrived.
+    """A context that turns Ctrl-C into an InterruptError. The error's hint says that a second run keeps the blobs that arrived.
 
-    While a library waits for its own threads after Ctrl-C, Ctrl-C is raised again every few seconds.
+    After Ctrl-C, the signal is sent again every 1.5 s until the context ends, because a library may wait for its threads.
     """
     again: list[threading.Timer] = []
 
@@ -251,7 +251,7 @@ def prefix_outcome(outcome: str) -> Iterator[None]:
 
 @contextmanager
 def needs(extra: str, purpose: str) -> Iterator[None]:
-    """A context that turns the ImportError of a missing library into a HostError with the extra to install."""
+    """A context that turns the ImportError of a missing library into a HostError, which names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -262,7 +262,7 @@ def needs(extra: str, purpose: str) -> Iterator[None]:
 
 
 BESIDE = 46
-"""The width in characters of a transfer's figures and of a short bar, which are drawn beside the label."""
+"""The width in characters of what is drawn beside a transfer's label: a short bar and the figures."""
 CONTROL_C = "^C "
 """The text that a terminal adds to the last line at Ctrl-C. A line of progress leaves room for it."""
 
@@ -292,7 +292,7 @@ class Drawn(Progress):
 
 
 class Steps(Progress):
-    """Progress that calls `check`, which may raise, before each step, and then `draw` with the step's label."""
+    """Progress that, before each step, calls `check` (which may raise) and then `draw` with the step's label."""
 
     def __init__(self, draw: Callable[[str], object], check: Callable[[], None]) -> None:
         self._draw, self._check = draw, check
@@ -304,7 +304,7 @@ class Steps(Progress):
 
 @contextmanager
 def files(label: str, silent: bool) -> Iterator[Progress]:
-    """A context that draws the transferred bytes and the total; nothing if stderr is not a terminal."""
+    """A context that draws the transferred bytes and the total on stderr, if stderr is a terminal."""
     if silent or not sys.stderr.isatty():
         yield SILENT
         return
@@ -318,7 +318,7 @@ def files(label: str, silent: bool) -> Iterator[Progress]:
 
 
 def transfer(label: str, width: int) -> tuple[Any, Progress]:
-    """Make the line of a transfer, which rich draws, and the progress that updates the line."""
+    """Return the line that rich draws for a transfer, and the progress that updates this line."""
     from rich import progress
     from rich.constrain import Constrain
     from rich.table import Column
@@ -336,9 +336,9 @@ def transfer(label: str, width: int) -> tuple[Any, Progress]:
 
 @contextmanager
 def steps(silent: bool) -> Iterator[Progress]:
-    """A context that draws the current step with a spinner and the time; no terminal: it prints a line for each step.
+    """A context that draws the current step with a spinner and the time. Without a terminal, it prints a line for each step.
 
-    After Ctrl-C, the next step, or the end of the work, raises KeyboardInterrupt again: the work may have swallowed it.
+    After Ctrl-C, the next step or the end of the context raises KeyboardInterrupt again, since the work may swallow it.
     """
     if silent or not sys.stderr.isatty():
         with interruptible() as check:
@@ -357,10 +357,10 @@ def steps(silent: bool) -> Iterator[Progress]:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """A context for other people's code, which may lose a KeyboardInterrupt: in a finalizer, a callback, a bare `except`.
+    """A context for libraries that may swallow a KeyboardInterrupt, for example in a finalizer or in a bare `except`.
 
-    It yields a check that raises KeyboardInterrupt if Ctrl-C was pressed; the end of the context calls it too. The handler
-    of Ctrl-C is replaced only if it is Python's own.
+    It yields a function that raises KeyboardInterrupt if Ctrl-C was pressed; the end of the context calls it too. The
+    handler of Ctrl-C is replaced only if it is Python's default.
     """
     pressed = threading.Event()
 

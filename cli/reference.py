@@ -1,4 +1,4 @@
-"""`python -m onnxreg.cli.reference [--check]`: write a checkout's docs/cli.md from the help texts, or check the page."""
+"""`python -m onnxreg.cli.reference`: write a checkout's docs/cli.md from the help texts or, with `--check`, compare it."""
 
 import re
 import sys
@@ -38,7 +38,7 @@ def root() -> Any:
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield every command (a verb, or a verb's subcommand) with its words, such as `remote add`."""
+    """Yield the name and the typer object of each command: a verb, or a subcommand such as `remote add`."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))
@@ -109,7 +109,7 @@ def _list(items: Iterable[tuple[str, str]]) -> str:
 
 
 def _filled(text: str, first: str = "") -> str:
-    """Fold a paragraph at `COLUMNS`. With `first`, it becomes an item of a list, which begins with this text."""
+    """Fold a paragraph at `COLUMNS` characters. `first` is put before it, such as the `- ` of an item of a list."""
     return filled(text, COLUMNS, " " * len(first), first)
 
 

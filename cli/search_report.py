@@ -1,4 +1,4 @@
-"""The catalog that `ls` and `query` search, and the messages about its age and damage."""
+"""Read the catalog that `ls` and `query` search, and print messages about its age and damage."""
 
 import sys
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ def read_catalog(
 
 
 def reading_steps(session: Session) -> AbstractContextManager[Progress]:
-    """Show the progress of reading many models; nothing if stderr is not a terminal."""
+    """Return a context that shows the progress of reading many models, if stderr is a terminal."""
     return session.steps() if sys.stderr.isatty() else nullcontext(SILENT)
 
 
 def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dict[str, str]:
-    """Print the age of an answer from a published catalog; return `snapshot` for the JSON document."""
+    """Print the age of an answer from a published catalog, and return `{snapshot: time}` for JSON; {} if `time` is None."""
     if time is None:
         return {}
     from onnxreg.registry.search.catalogs import age_of
@@ -48,7 +48,7 @@ def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dic
 
 
 def fail(damages: Sequence[str], reader: RegistryReader) -> None:
-    """Raise IntegrityError for damaged models, HostError if this machine cannot read them. Call this after all output."""
+    """Raise IntegrityError if models are damaged, HostError if this machine cannot read them. Call it after all output."""
     if damages:
         for name in reader.names() if isinstance(innermost(reader), DirectoryRegistry) else ():
             reader.read_index(name)

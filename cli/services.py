@@ -51,11 +51,11 @@ def publish(
 ) -> "tuple[Release, list[LatencyTable]]":
     """Run a plan, publish its draft, and attest the measured latencies. Return the version and the latencies.
 
-    If an equal plan made an existing version, the plan is not run again, except the plan of a family, to measure its
-    latency, and a plan with a skipped optional step, because the step's tool may be installed by now.
+    If an equal plan already made a version, return that version without a run. Two kinds of plans always run: the plan
+    of a family, to measure its latency, and a plan with a skipped step, because the step's tool may be installed now.
 
-    `cached` False: every step is run, and no result is cached. `is_preview`: nothing is published, and the version that
-    would be published is returned.
+    Without `cached`, every step is run, and no result is cached. With `is_preview`, nothing is published, and the
+    version that would be published is returned.
     """
     from onnxreg.converters.engine.cache import EXPORTS
     from onnxreg.converters.engine.plan import ExportPlan
@@ -86,7 +86,7 @@ def publish(
 
 
 def _check_source(registry: "Registry", plan: "ExportPlan", version: Version) -> None:
-    """Raise ConflictError if the version exists with another source: the plan's manifest would have to differ."""
+    """Raise ConflictError if the version exists and was made from another source, because a version never changes."""
     try:
         source = registry.get(Ref(plan.name, str(version))).manifest.source
     except NotFoundError:
@@ -126,9 +126,9 @@ def prove_version(
     parent: Path | None = None,
     progress: Progress = SILENT,
 ) -> Iterator[ArtifactProof]:
-    """Yield the proof of each artifact that has a parent in the version, or of the artifacts at `paths`.
+    """Yield the proof of each artifact at `paths`, by default of each artifact that has a parent in the version.
 
-    `parent` is a file to compare with in place of the recorded parent.
+    If `parent` is given, the artifacts are compared with this file instead of the recorded parent.
 
     Raise InputError if no artifact has a parent, or if an artifact at `paths` does not exist, has no parent or is not a
     graph; NotFoundError if the file `parent` does not exist.
@@ -230,7 +230,7 @@ class DeltaReport(NamedTuple):
 def make_deltas(
     registry: "Registry", store: RegistryStore, ref: Ref, since: Collection[Version], progress: Progress
 ) -> DeltaReport:
-    """Make deltas of a version in `store`; files that `registry` has are not fetched.
+    """Make deltas, from older versions to a version in `store`. Files that `registry` has are not fetched.
 
     The deltas start from the versions `since`, by default from the previous release and the versions of channels. A delta
     that is offered already is not made again. Raise NotFoundError if a version does not exist; ConflictError if the store
@@ -304,14 +304,14 @@ def _old_versions(ledger: Log, version: Version, since: Collection[Version]) -> 
 
 
 def _files(ledger: Log, version: Version) -> "dict[str, FileEntry]":
-    """Return the files of a version that the store has, by path."""
+    """Return, by path, the version's files that exist in the store."""
     entry = ledger.versions[version]
     manifest = read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
     return {file.path: file for file in held_files(manifest, entry.held)}
 
 
 def _model_files(files: "Mapping[str, FileEntry]", find: "Finder") -> "dict[str, ModelFile]":
-    """Open files with the positions of their tensors. Small files matter: they may locate tensors in large files."""
+    """Return each file with the positions of its tensors, by path. Small files are needed: they may say where tensors are."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths = {file.path: find(file) for file in files.values()}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest, Source
 
 MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
-"""The most figures on a screen, labels of an artifact (with the lowest recall), and names in a line."""
+"""The most figures on a screen, recalls of an artifact, and names in a line."""
 
 
 def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedProof]:
@@ -47,9 +47,9 @@ def blocks(*parts: Iterable[str]) -> Iterator[str]:
 def screen(
     version: Release, remote: str | None, is_full: bool
 ) -> tuple[Sequence[Iterable[str]], Sequence[Iterable[str]]]:
-    """Return the blocks of lines for `reg show`: facts, artifacts, verdicts, figures, needs, commands to get the files.
+    """Return two lists of blocks of lines for `reg show`. The first has facts, artifacts, verdicts, figures, needs, commands.
 
-    The second list is for `--full` (`is_full`): recipe, remarks, checks, files. `remote` is the remote that was read.
+    The second has recipe, remarks, checks and files; it is empty unless `is_full`. `remote` is the remote that was read.
     """
     manifest = version.manifest
     partial = None if version.held is None else f"partial: reg pull {version.ref} fetches the rest"
@@ -81,10 +81,10 @@ def report_published(
     is_preview: bool = False,
     **more: Any,
 ) -> None:
-    """Show the result of `export`, `add` or `import`, and `remarks`; the JSON document adds `more`.
+    """Show the result of `export`, `add` or `import`, then `remarks`. The JSON document also has the fields in `more`.
 
-    `measured` has blocks of lines about an export's measurements, `last` the lines to show at the end. `is_preview`: say
-    that nothing was published.
+    `measured` has blocks of lines about an export's measurements; `last` has the lines to show just before the remarks.
+    With `is_preview`, say that nothing was published.
     """
     facts = [_artifacts(release), doubts(release), _remarks(release), *measured]
     existing = printable("" if release.new else _existing(release))
@@ -125,7 +125,7 @@ def _existing(release: Release) -> str:
 
 
 def doubts(version: Release) -> Iterator[str]:
-    """Yield a sentence for each artifact whose state differs from the manifest, because of a later evaluation."""
+    """Yield a sentence for each artifact whose state in the manifest disagrees with a later evaluation."""
     return (printable(state.remark) for state in version.states if state.remark)
 
 
@@ -172,7 +172,7 @@ def _facts(manifest: Manifest) -> Iterator[str]:
 
 
 def _members(manifest: Manifest) -> str | None:
-    """List the members of a family, such as `1 backbone, 320 head, 1 ood`, or the names of a pipeline's stages."""
+    """Count a family's members by role, such as `1 backbone, 320 head, 1 ood`, or list the names of a pipeline's stages."""
     if manifest.model_family is None:
         return None
     if stages := manifest.model_family.stages:
@@ -182,7 +182,7 @@ def _members(manifest: Manifest) -> str | None:
 
 
 def _source(source: Source, name: str) -> str:
-    """Return the source's id, such as a hub id, with its revision; for local files, their digest."""
+    """Return the source's id, such as a Hub id, with its revision; if the source is local files, return their digest."""
     if source.id == name and source.revision is None:
         return f"local files, digest {source.digest.short}..." if source.digest else "local files"
     return f"{source.id}@{source.revision}" if source.revision else source.id
@@ -195,7 +195,7 @@ def _states(version: Release) -> dict[str, str]:
 def _artifacts(version: Release) -> Iterator[str]:
     """Yield the table of artifacts, in the manifest's order; similar heads of a family share one row at the end.
 
-    If the registry lacks some artifacts, the column HELD marks them.
+    If the registry lacks some artifacts, the column HELD says which artifacts it has.
     """
     states, heads, stages = _states(version), version.manifest.heads, version.manifest.stages
     latencies = {item.path: item.latency for item in version.states}
@@ -225,11 +225,11 @@ SHIPPING = {
     "reference": ("base", "reference, in full precision"),
     "unknown": ("unknown", "not judged"),
 }
-"""For each state of artifacts, the key and the words of the line that lists these artifacts."""
+"""The key and the words of the line that lists the artifacts in a state, by state."""
 
 
 def _shipping(version: Release) -> Iterator[str]:
-    """Yield a line for each state (`SHIPPING`) with its artifacts, certified first; then the reasons of the verdicts."""
+    """Yield lines that list the artifacts in each state of `SHIPPING`; then yield the reasons for the verdicts."""
     paths: dict[str, list[str]] = {}
     heads: Counter[str] = Counter()
     states, of_heads = _states(version), version.manifest.heads
@@ -258,7 +258,7 @@ def _shipping(version: Release) -> Iterator[str]:
 
 
 def _verdict(item: Artifact, state: str) -> Iterator[str]:
-    """Yield the manifest's verdict on an artifact and its reasons. `state`: the artifact's state after later evaluations."""
+    """Yield the manifest's verdict on an artifact and the reasons. `state` is the artifact's state after later evaluations."""
     claim = item.certification
     if claim.reasons != UNJUDGED and (claim.rule or claim.reasons):
         by = f" by {printable(claim.rule)}" if claim.rule else ""
@@ -268,7 +268,7 @@ def _verdict(item: Artifact, state: str) -> Iterator[str]:
 
 
 def _figures(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """Yield the table of figures on the suite. Of an artifact's recalls, it has the failing and then the lowest recalls."""
+    """Yield the table of figures measured on the suite. For each artifact, it has only the `MAX_LABELS` worst recalls."""
     rows = [(item.path, check) for item in manifest.artifacts for check in _of_suite(item)]
     shown = sorted(rows, key=lambda row: row[1].verdict != "fail")[:MAX_FIGURES]
     yield from table(
@@ -292,9 +292,9 @@ def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
 
 
 def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """Yield inputs, outputs, opset and operators of the artifacts that an app loads first; equal values are printed once.
+    """Yield inputs, outputs, opset and operators of the artifacts that an app loads first; equal values appear only once.
 
-    If inputs or outputs differ between artifacts, yield a table with a line for each kind of graph, unless `is_full`.
+    If their inputs or outputs differ, and `is_full` is false, yield a table instead, with a row for each kind of graph.
     """
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:
@@ -326,7 +326,7 @@ def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
 
 
 def _contract(artifact: Artifact) -> tuple[object, ...]:
-    """Return a graph's row: path, first input and output (`and 2 more`), opset, number of operators."""
+    """Return a graph's row: its path, first input and first output (such as `x and 2 more`), opset, and number of operators."""
     sides = (
         f"{side[0].name}{f' and {len(side) - 1} more' if side[1:] else ''}" if side else None
         for side in (artifact.metadata.inputs, artifact.metadata.outputs)
@@ -335,7 +335,7 @@ def _contract(artifact: Artifact) -> tuple[object, ...]:
 
 
 def _opsets(artifact: Artifact) -> str:
-    """Return the opset of each domain that an artifact's operators use: `ai.onnx 14, com.microsoft 1`."""
+    """Return the opset of each operator domain that an artifact uses, such as `ai.onnx 14, com.microsoft 1`."""
     used = {operator.domain for operator in artifact.operators} | {"ai.onnx"}
     opsets = {domain: number for domain, number in artifact.opset_imports.items() if domain in used}
     if not opsets and artifact.metadata.opset is not None:
@@ -344,7 +344,7 @@ def _opsets(artifact: Artifact) -> str:
 
 
 def _kv_cache(artifact: Artifact) -> str | None:
-    """Describe the memory of a decoder's keys and values: `32 KiB a token, at most 131072 tokens (4 GiB)`."""
+    """Describe the memory for a decoder's keys and values, such as `32 KiB a token, at most 131072 tokens (4 GiB)`."""
     cache = artifact.kv_cache
     if cache is None:
         return None
@@ -353,7 +353,7 @@ def _kv_cache(artifact: Artifact) -> str | None:
 
 
 def _operator_names(artifact: Artifact) -> list[str]:
-    """Return the names of an artifact's operators. Operators of other domains than ai.onnx come first, with their domain."""
+    """Return the names of an artifact's operators. Names outside the domain ai.onnx come first, and include their domain."""
     names = {
         operator.name if operator.domain == "ai.onnx" else f"{operator.domain}:{operator.name}"
         for operator in artifact.operators
@@ -397,7 +397,7 @@ def _remarks(version: Release) -> Iterator[str]:
 
 
 def _checks(manifest: Manifest) -> Iterator[str]:
-    """Yield the table of all checks. Checks of a family's heads are counted; only failed or unknown checks are listed."""
+    """Yield the table of checks. For a family's heads, it has only failed and unknown checks; a line below counts them all."""
     heads = manifest.heads
     pairs = [(item.path, check) for item in manifest.artifacts for check in item.checks]
     rows = [
@@ -411,7 +411,7 @@ def _checks(manifest: Manifest) -> Iterator[str]:
 
 
 def _recorded(version: Release, key: str) -> Mapping[str, Any]:
-    """Return the parameter `key` of the recipe, a mapping; {} if it is missing or not a mapping."""
+    """Return the mapping that is the recipe's parameter `key`; {} if the parameter is missing or not a mapping."""
     recipe = version.manifest.recipe
     value = recipe.parameters.get(key) if recipe else None
     return value if isinstance(value, Mapping) else {}
@@ -464,12 +464,12 @@ def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
 
 
 def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> str:
-    """Format a loss with its 95 % interval: `recall.loss 0.01 (0 to 0.02)`."""
+    """Format a loss with its 95 % interval, such as `recall.loss 0.01 (0 to 0.02)`."""
     return f"{metric} {number(loss)}" + (f" ({' to '.join(map(number, interval))})" if interval else "")
 
 
 def _next_steps(version: Release) -> Iterator[str]:
-    """Yield the next command for a judged version: a push or, for artifacts that are not certified, a search."""
+    """Yield advice on the next command: a push if all is certified, a search if not, an evaluation if nothing was judged."""
     states = _states(version)
     rules = {item.path: item.certification.rule for item in version.manifest.artifacts}
     judged = [path for path, state in states.items() if rules.get(path) or state == "refused"]

@@ -1,11 +1,11 @@
-"""From a checkpoint to the files that an app runs. Converters return a `Draft`, and do not use stores.
+"""Convert a checkpoint into the files that an app runs. The result is a `Draft`; no converter reads or writes a registry.
 
     from onnxreg.converters import export
 
     export("./checkpoint", task="pooling", output="model.onnx", quantize=True)
 
-`engine` runs a recipe: a `Task` (`tasks`) loads the source, each `Pass` (`passes`) makes a graph, and every result is
-compared with its parent. `profiles` are recipes by name, `families` makes several graphs, `importers` reads existing
+`engine` runs a recipe: a `Task` (`tasks`) loads the source, each `Pass` (`passes`) makes a graph, and the graph is compared
+with the one it was made from. `profiles` has named recipes, `families` makes several graphs, `importers` reads existing
 files, `evaluation` judges a quantized model. Start with `engine/__init__.py`, then `passes/base.py`.
 
 Must not import: `onnxreg.registry`, `onnxreg.cli`.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["export"]
 
-# ONNX Runtime, as it is imported, else writes an id of the machine and keeps events for its makers.
+# Without this, ONNX Runtime writes an id of the machine when it is imported, and keeps events for its makers.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 

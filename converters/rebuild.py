@@ -38,9 +38,9 @@ class Materials:
     """The inputs of a rebuild: source (None: as recorded), suite, data files, and consent to run code as in `plan_export`.
 
     For a family, the source is the family document, or a directory with the file `family.yaml`. For a module made by a
-    function, the source is the directory with the code, or the function. `data` has the path of each file that the recipe
-    records by digest, by the name of the step that reads the file, or `options.KEY` for an option of the task. `stored`
-    returns the path of a stored file by digest.
+    function, the source is the directory with the code, or the function. `data` has the paths of files that the recipe
+    records by digest. A key of `data` is the name of the step that reads the file, or `options.KEY` for an option of the
+    task. `stored` returns the path of a file in the registry, by its digest.
     """
 
     source: str | None = None
@@ -54,7 +54,7 @@ class Materials:
 def rebuild(
     manifest: Manifest, label: str, materials: Materials, workspace: Path, progress: Progress = SILENT
 ) -> Draft:
-    """Run the recipe of a manifest (`label` in messages) into `workspace`. The limits of a family are not judged again.
+    """Run a manifest's recipe again in `workspace`. The limits of a family are not checked. Messages call the version `label`.
 
     Raises NotFoundError if the manifest has no recipe, InputError if source, suite or data differ from the recorded ones.
     """
@@ -105,7 +105,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
 
 
 def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return where a recipe (JSON form) has digests of files: for each file, the object and the key in the object."""
+    """Find the digests of files in a recipe (JSON form): return the object and the key that hold each, by the file's name."""
     options, evaluation = recipe.get("options", {}), recipe.get("evaluation")
     keys = [key for key in task_catalog.find(recipe["task"]).paths if options.get(key) is not None]
     steps = {step["name"]: (step, "data") for step in recipe["steps"] if "data" in step}
@@ -145,7 +145,7 @@ def _recorded_source(recorded: Source, label: str) -> str:
 
 
 def _check_code(recorded: Code | None, current: Code | None, label: str) -> None:
-    """Raise InputError if the function that makes the module is not the recorded function: a digest covers only files."""
+    """Raise InputError if the function that makes the module has changed: the source's digest does not cover the function."""
     if current in (None, recorded) or (recorded is None and current.distribution is None):
         return
     made_by, here = (

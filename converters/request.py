@@ -34,7 +34,7 @@ NAME_SUITE = "name a suite: --eval-suite FILE"
 STATEMENTS = ("license", "description")
 COMMON = (*EVALUATION, "certify", *SEARCH, *STATEMENTS)
 OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_recall", *COMMON)
-"""All options: of each built-in kind of export, and of all exports."""
+"""The names of all options, whether of one built-in kind of export or of every export."""
 
 
 def flag(option: str) -> str:
@@ -43,7 +43,7 @@ def flag(option: str) -> str:
 
 
 def prepare_process() -> None:
-    """Make an export 8 % faster: collect garbage rarely, let idle threads of OpenBLAS sleep. Call before importing numpy."""
+    """Make exports 8 % faster: collect garbage rarely, let idle threads of OpenBLAS sleep. Call this before importing numpy."""
     os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     if 0 < gc.get_threshold()[0] < 10_000:
         gc.set_threshold(10_000, 10, 10)
@@ -54,7 +54,7 @@ class ExportRequest:
     """A requested export: a `profile`, a `recipe` or a `task`, and `options` by their names on the command line.
 
     `source` replaces the recipe's own source; see `plan_export` for `allow_code`. `is_typed` is True if a person typed
-    the source, which for a function is consent to run it.
+    the source. If the source is a function, this is consent to run it.
     """
 
     source: str | None = None
@@ -101,7 +101,7 @@ class ExportRequest:
         return plan
 
     def check(self) -> str | None:
-        """Raise the errors of `plan` that show without hashing or downloads; return the model's name if it is known."""
+        """Raise those errors of `plan` that are found without hashing or downloads; return the model's name, or None."""
         from onnxreg.converters.engine.plan import read_parts
 
         recipe, directory, _ = self._read(self._document())
@@ -144,7 +144,7 @@ class ExportRequest:
         return recipe.model_copy(update=self._changes(recipe)), directory, profile
 
     def _own(self, kind: str, names: Collection[str]) -> dict[str, Any]:
-        """Return the options of this `kind` of export. Raises InputError for an option of another kind."""
+        """Return the values of the options in `names`. Raises InputError for an option that this `kind` of export lacks."""
         names_here = (*names, *COMMON)
         if foreign := next((key for key in self.options if key not in names_here), None):
             options = list(map(flag, names_here))
@@ -153,12 +153,12 @@ class ExportRequest:
         return {key: self._option(key) for key in self.options if key in names}
 
     def _option(self, key: str) -> Any:
-        """Return the value of an option; a path as the text of an absolute path."""
+        """Return the value of an option. A path becomes the text of its absolute path."""
         value = self.options[key]
         return str(value.absolute()) if isinstance(value, Path) else value
 
     def _changes(self, recipe: "RecipeFile") -> dict[str, Any]:
-        """Return the changes by the common options: keys of a recipe with new values."""
+        """Return the keys of the recipe that the common options change, with their new values."""
         from onnxreg.schema.inputs.recipe_file import EvaluationRequest, ModelStatements, SearchRequest
 
         given = {key: self._option(key) for key in COMMON if self.options.get(key)}
@@ -195,7 +195,7 @@ def run(
     cache: "StepCache | None" = None,
     progress: Progress = SILENT,
 ) -> "tuple[Draft, list[LatencyTable]]":
-    """Run a plan into `workspace`; return the draft, and the latencies of judged artifacts and of a requested benchmark."""
+    """Run a plan in `workspace`; return the draft, and the latencies of judged artifacts and of a requested benchmark."""
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.engine.run_plan import execute
 
@@ -230,10 +230,10 @@ def export(
     """Export a checkpoint to ONNX, and raise an error if a graph does not give the checkpoint's outputs.
 
     Args:
-        model: a checkpoint directory, a hub id with an optional `@revision`, or `(model, tokenizer)` of transformers,
-            which do not change.
+        model: a checkpoint directory, a hub id with an optional `@revision`, or `(model, tokenizer)` of transformers;
+            these objects are not changed.
         task: `default`, `pooling`, `question-answering`, ...: see `docs/tasks.md`.
-        output: a file to write, or a directory (an existing one, or a text that ends in a slash), which gets
+        output: a file to write, or a directory (an existing one, or a text that ends in a slash). A directory gets
             `model.onnx` with config, labels and tokenizer beside it.
         quantize: make an INT8 graph too: `model.onnx` and `model_int8.onnx`.
         opset: version of the default domain.

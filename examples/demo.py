@@ -1,10 +1,10 @@
-"""From a trained checkpoint to a published, resolved and compared artifact, with the commands of a user.
+"""Show how a trained checkpoint becomes a published, resolved and compared artifact, by the commands of a user.
 
     python examples/demo.py [--cache DIR]
 
-Trains once (cached), exports two versions with the android profile, pushes both to a registry in a directory, resolves
-one, compares the two, and sums up. The plain INT8 file of the first version loses too much; for the second `--certify`
-tries four candidates on one suite and confirms the winner on another. Nothing leaves the cache directory.
+The demo trains a model (only once), exports two versions with the android profile, pushes both to a registry in a directory,
+resolves one, compares the two, and sums up. The plain INT8 file of the first version loses too much. For the second version,
+`--certify` tries four candidates on one suite and confirms the winner on another. All files stay in the cache directory.
 """
 
 import argparse
@@ -27,9 +27,9 @@ VERSIONS = ("0.1.0", "0.2.0")
 DEVICE = "ort-android-1.23"
 SUITES = ("heldout.jsonl", "confirm.jsonl")
 NO_CANDIDATE = 7
-"""The exit status of an export that could not be made as asked for."""
+"""The exit status of an export that cannot be made as requested, for example if no candidate passes."""
 CANDIDATES = ("int8-int8-embeddings", "weights8-32-int8-embeddings", "mixed-int8-int8-embeddings", "fp16")
-"""A small and fast one that loses too much, an accurate and slow one, one between both, and the usual float16."""
+"""The candidates of the search: small and fast but inaccurate, accurate but slow, between both, and the usual float16."""
 
 
 class Shell:
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def play(shell: Shell) -> None:
-    """The story, command by command."""
+    """Run the commands of the demo."""
     shell.reg(*export(VERSIONS[0]))
     search = ("--certify", "--confirm-suite", SUITES[1], *(f"--candidate={name}" for name in CANDIDATES))
     status = shell.status(*export(VERSIONS[1]), *search)
@@ -100,13 +100,13 @@ def play(shell: Shell) -> None:
 
 
 def export(version: str) -> tuple[str, ...]:
-    """The words of the export of a version."""
+    """Return the arguments of `reg` that export a version."""
     model = ("--profile", "android", "--name", NAME, "--version", version)
     return ("export", version, *model, "--eval-suite", SUITES[0], "--output", f"export-{version}")
 
 
 def summary(stage: Path) -> None:
-    """Print what a person would show to a colleague: sizes, held-out recall and verdicts."""
+    """Print the results: sizes, verdicts and the held-out recall."""
     console = Console(width=max(80, Console().width))
     table = Table("version", "artifact", Column("MB", justify="right"), "verdict", title=f"{NAME}: published")
     registry = Registry(stage / "home")
@@ -120,7 +120,7 @@ def summary(stage: Path) -> None:
 
 
 def recall(certificate: Path) -> Table:
-    """Held-out character recall of a judged file by label, and the largest loss against the checkpoint."""
+    """Make a table of a judged file's held-out character recall by label; the title has the loss against the checkpoint."""
     document = json.loads(certificate.read_text())
     (metric,) = document["metrics"]
     loss = "not measured" if metric["loss"] is None else f"{metric['loss']:.4f}"

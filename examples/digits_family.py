@@ -4,8 +4,8 @@
     reg export --recipe WORK/family.yaml
 
 A Swin learns to which group a handwritten digit belongs (round, straight or curved); a linear head for each group says
-which digit it is. Rows that nobody trained on calibrate and test it, and patches of photographs are its outliers. Needs
-scikit-learn, which carries the images.
+which digit it is. Images that training does not use calibrate and test the family, and patches of photographs are its
+outliers. This needs scikit-learn, which contains the images.
 """
 
 import argparse
@@ -39,13 +39,13 @@ certify: {{backbone: {{suite: backbone.npz}}, "head:round": {{suite: round.npz}}
 
 
 def images(pixels: Any, largest: float) -> Any:
-    """float32 `[n, 3, SIZE, SIZE]` in 0 to 1 of grey images `[n, SIZE / SCALE, SIZE / SCALE]`."""
+    """Enlarge grey images `[n, SIZE / SCALE, SIZE / SCALE]` to float32 `[n, 3, SIZE, SIZE]` with values from 0 to 1."""
     large = np.repeat(np.repeat(pixels / largest, SCALE, axis=1), SCALE, axis=2)
     return np.repeat(large[:, None], 3, axis=1).astype(np.float32)
 
 
 def photos(count: int, generator: np.random.Generator) -> Any:
-    """Patches of two photographs, as small and grey as the digits."""
+    """Cut patches out of two photographs, as small and grey as the digits."""
     side = SIZE // SCALE
     patches = []
     for photo in load_sample_images().images:
@@ -61,7 +61,7 @@ def photos(count: int, generator: np.random.Generator) -> Any:
 def train_backbone(
     inputs: torch.Tensor, digits: torch.Tensor, species: torch.Tensor, classes: list[str]
 ) -> Any:
-    """A Swin whose embedding separates the groups and the digits: a second head helps it during training."""
+    """Train a Swin whose embedding separates the groups and the digits; a second head helps during training."""
     torch.manual_seed(SEED)
     config = SwinConfig(
         image_size=SIZE,
@@ -92,7 +92,7 @@ def train_backbone(
 
 
 def train_head(embeddings: torch.Tensor, labels: torch.Tensor, count: int) -> torch.nn.Linear:
-    """A linear classifier of embeddings."""
+    """Train a linear classifier of embeddings."""
     torch.manual_seed(SEED)
     head = torch.nn.Linear(embeddings.shape[1], count)
     optimizer = torch.optim.LBFGS(head.parameters(), max_iter=200)
@@ -108,13 +108,13 @@ def train_head(embeddings: torch.Tensor, labels: torch.Tensor, count: int) -> to
 
 
 def save_head(path: Path, head: torch.nn.Linear, classes: list[str]) -> None:
-    """Save a head with the record of its training: its classes in order."""
+    """Save a head together with its classes, in order."""
     weights = {name: value.detach().contiguous() for name, value in head.state_dict().items()}
     save_file(weights, path, {"classes": json.dumps(classes)})
 
 
 def save_seeded(folder: Path, count: int, width: int) -> None:
-    """Heads with seeded weights and 5 to 12 classes, to measure the cost of hundreds of heads."""
+    """Save heads with random weights and 5 to 12 classes, to measure the cost of hundreds of heads."""
     torch.manual_seed(SEED)
     for number in range(count):
         size = 5 + number % 8
@@ -123,7 +123,7 @@ def save_seeded(folder: Path, count: int, width: int) -> None:
 
 
 def main(work: Path, seeded: int) -> None:
-    """Write checkpoints, heads, rows and the recipe into `work`."""
+    """Write the checkpoint, the heads, the images and the recipe into `work`."""
     generator = np.random.default_rng(SEED)
     data = load_digits()
     order = generator.permutation(len(data.target))

@@ -1,4 +1,4 @@
-"""MobileNetV2 (Sandler et al. 2018, arXiv:1801.04381), with the names that torchvision's checkpoints have.
+"""MobileNetV2 (Sandler et al. 2018, arXiv:1801.04381), with weights named as in torchvision's checkpoints.
 
     reg export examples/mobilenet_v2.py:build --checkpoint mobilenet_v2-b0353104.pth \\
         --recipe examples/mobilenet_v2.yaml --name acme/mobilenet
@@ -16,7 +16,7 @@ STAGES = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
-"""Table 2 of the paper: expansion, channels, blocks, stride of the first block."""
+"""The stages, from table 2 of the paper, each as expansion, channels, number of blocks, and stride of the first block."""
 
 
 def convolution(before: int, after: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
@@ -29,7 +29,7 @@ def convolution(before: int, after: int, kernel: int, stride: int = 1, groups: i
 
 
 class InvertedResidual(nn.Module):
-    """Widen, convolve each channel, and narrow again; add the input if the shapes are equal."""
+    """A block that widens its input, convolves each channel, and narrows it; it adds the input if the shapes are equal."""
 
     def __init__(self, before: int, after: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNetV2(nn.Module):
-    """Images `[batch, 3, height, width]` to scores `[batch, classes]`."""
+    """The network, which turns images `[batch, 3, height, width]` into scores `[batch, classes]`."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()

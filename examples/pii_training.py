@@ -17,10 +17,10 @@ from pii_recipe import Recipe
 from pii_tags import IGNORED, TAG_IDS, TAGS, align, decode
 
 Report = Callable[[int, float], None]
-"""Called with the last step and its loss."""
+"""A function to call after each step, with the step's number and its loss."""
 
 HABITS = ("is_local", "local_files_only", "max_length", "name_or_path", "stride", "truncation_strategy")
-"""Keys of a tokenizer that record its origin and its last call."""
+"""The settings of a tokenizer that record its origin and its last call; `save` leaves them out."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Tagger:
 
     @classmethod
     def load(cls, directory: Path) -> "Tagger":
-        """Load a checkpoint with its head, or an encoder with a new head from torch's global generator."""
+        """Load a checkpoint with its head, or an encoder with a new head, for which torch's global generator draws weights."""
         with _quiet():
             tokenizer = transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True)
             model = transformers.AutoModelForTokenClassification.from_pretrained(
@@ -39,7 +39,7 @@ class Tagger:
         return cls(model, tokenizer)
 
     def save(self, directory: Path) -> None:
-        """Write a directory that `from_pretrained` reads. It records neither place nor time."""
+        """Write a directory that `from_pretrained` reads. The files record neither a place nor a time."""
         self.tokenizer.backend_tokenizer.no_truncation()
         self.tokenizer.backend_tokenizer.no_padding()
         for habit in HABITS:
@@ -50,7 +50,7 @@ class Tagger:
             self.tokenizer.save_pretrained(directory)
 
     def find(self, sentences: Sequence[Sentence], batch: int = 32) -> list[list[Span]]:
-        """The spans of each sentence, from the likeliest tag of each token."""
+        """Return the spans of each sentence, from the likeliest tag of each token."""
         spans: list[list[Span]] = [[] for _ in sentences]
         by_length = sorted(range(len(sentences)), key=lambda at: len(sentences[at].text))
         self.model.eval()
@@ -64,7 +64,7 @@ class Tagger:
         return spans
 
     def examples(self, sentences: Sequence[Sentence], max_tokens: int) -> dict[str, torch.Tensor]:
-        """One training batch."""
+        """Return the tensors of one training batch."""
         encoded = self._encode(sentences, max_tokens)
         offsets = encoded["offset_mapping"]
         tags = [align(s.spans, o) for s, o in zip(sentences, offsets, strict=True)]
@@ -84,7 +84,7 @@ def fine_tune(
 ) -> Iterator[tuple[int, Tagger]]:
     """Yield the tagger at each of the recipe's checkpoints, with the number of steps so far.
 
-    It is one tagger, still learning: save it before asking for the next.
+    All items are the same tagger, which goes on learning: save it before you ask for the next item.
     """
     with _determinism(recipe):
         tagger = Tagger.load(encoder)
@@ -142,7 +142,7 @@ def _determinism(recipe: Recipe) -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide transformers' loading bar and its report of the new head and the unused pooler."""
+    """Hide the loading bar of transformers, and its report of a new head and an unused pooler."""
     logging = transformers.utils.logging
     verbosity, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     try:
@@ -156,7 +156,7 @@ def _quiet() -> Iterator[None]:
 
 
 def tools() -> dict[str, str]:
-    """The machine settings on which the bytes of a run depend."""
+    """Return the versions and the instruction set on which the bytes of a run depend."""
     return {
         "torch": torch.__version__,
         "transformers": transformers.__version__,

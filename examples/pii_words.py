@@ -1,7 +1,7 @@
-"""The words of the synthetic sentences: one vocabulary for training, another that is held out.
+"""The words of the synthetic sentences: one vocabulary for training, another for held-out text.
 
-The two share no name, street, town, mail domain, medicine or template. In a template a field in capitals is a PII
-value and its name is the label; a field in small letters is filler that must not be labelled.
+The two share no name, street, town, mail domain, medicine or template. In a template, a field in capitals is a PII
+value, and the field's name is its label; a field in small letters is filler, which must have no label.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The vocabulary of one side of the split. `held_out` also decides its numbers and dates."""
+    """The words and templates of training text or held-out text. `held_out` also decides the text's numbers and dates."""
 
     held_out: bool
     first_names: tuple[str, ...]

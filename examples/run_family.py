@@ -1,10 +1,10 @@
-"""Run a pulled model family on one image: the classes of backbone and head, and whether it resembles the training images.
+"""Classify an image with a pulled model family, and say if the image resembles those that the family was trained on.
 
     reg pull examples/digits origin --output ./family
     python examples/run_family.py ./family image.npy
 
-The image is float32 `[channels, height, width]` in a `.npy` file. Heads are loaded when a row first needs them, each with one
-thread: hundreds of sessions with a pool of threads each would take seconds to load.
+The image is float32 `[channels, height, width]` in a `.npy` file. A head is loaded when it is first needed, with only one
+thread: hundreds of sessions, each with a pool of threads, would take seconds to load.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import onnxruntime as ort
 
 @dataclass(frozen=True)
 class Answer:
-    """A class of the backbone and one of its head, None without one; the verdict and its distance are None without a detector."""
+    """The backbone's class, the head's class (None without a head), and a detector's verdict and distance (None without it)."""
 
     first: str
     second: str | None
@@ -29,7 +29,7 @@ class Answer:
 
 
 class Family:
-    """The files of one version in a directory. `precision` is that of backbone and heads: float32, float16 or int8."""
+    """A model family from a directory. `precision` (float32, float16 or int8) chooses the files of backbone and heads."""
 
     def __init__(self, directory: Path, precision: str = "int8", threads: int = 0) -> None:
         self._directory = directory
@@ -44,7 +44,7 @@ class Family:
         self._head = cache(self._load)
 
     def ask(self, image: Any) -> Answer:
-        """Classify an image, float32 `[channels, height, width]`; ValueError for another shape or type."""
+        """Classify a float32 image `[channels, height, width]`. Raise ValueError for another shape or type."""
         shape = self._backbone.get_inputs()[0].shape[1:]
         if image.dtype != np.float32 or list(image.shape) != shape:
             raise ValueError(

@@ -2,9 +2,9 @@
 
     python examples/train_pii.py --output build/pii
 
-DIR/0.1.0, DIR/0.2.0    Hugging Face directories: the same run after a good half of its steps and after all
+DIR/0.1.0, DIR/0.2.0    Hugging Face directories of one run: after about half of its steps, and after all steps
 DIR/heldout.jsonl       the evaluation suite, in OpenMed's golden-fixture format
-DIR/confirm.jsonl       a second suite, of other texts, on which a search for a small file confirms its winner
+DIR/confirm.jsonl       a second suite, of other texts, to confirm the file that a search chose
 DIR/provenance.json     settings, tools, digests and the character recall of both checkpoints
 
 DIR appears whole or not at all. A second run with the same settings finds it and stops.
@@ -49,9 +49,9 @@ def train(
     report: Report = lambda step, loss: None,
     tell: Tell = lambda line: None,
 ) -> bool:
-    """Put the run of this recipe into `output`; return False if it is already there.
+    """Train by this recipe, and write the results into `output`. Return False if they are already there.
 
-    Killed at any moment, it leaves `output` as it was. Without `encoder` the recorded one is fetched into `cache`.
+    If the process is killed, `output` stays as it was. Without `encoder`, the recorded encoder is fetched into `cache`.
     `tell` is called with a line before each slow step.
     """
     settings = recipe.settings(sha256(encoder / WEIGHTS) if encoder else ENCODER_FILES[WEIGHTS])
@@ -75,7 +75,7 @@ def provenance(output: Path) -> dict[str, Any]:
 
 
 def _require_finished(output: Path, settings: dict[str, object]) -> None:
-    """Raise unless `output` has a run of these settings, byte for byte as recorded."""
+    """Raise OccupiedError unless `output` has a run with these settings, and its files are as recorded."""
     try:
         recorded = provenance(output)
         same = recorded["settings"] == settings
@@ -123,7 +123,7 @@ def _build(
 
 @contextmanager
 def _scratch(directory: Path) -> Iterator[Path]:
-    """An empty directory, removed at the end unless it was renamed. Leftovers of a killed run are removed first."""
+    """A context that makes or empties a directory, and removes it at the end unless it was renamed."""
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir()
     try:
@@ -134,7 +134,7 @@ def _scratch(directory: Path) -> Iterator[Path]:
 
 @contextmanager
 def _progress(console: Console, steps: int) -> Iterator[Report]:
-    """Show a progress bar on a terminal, otherwise a line at every tenth of the way."""
+    """A context that shows a progress bar or, without a terminal, a line after each tenth of the steps."""
     if not console.is_terminal:
         every = max(1, steps // 10)
 

@@ -1,4 +1,4 @@
-"""An archive: a registry in one file, a zip without compression, whose entries are the files of a registry.
+"""An archive is a registry in one file: a zip without compression, with an entry for each file of the registry.
 
 archive.json                   the versions whose files the archive contains
 registry.json                  the id of the registry that the archive mirrors
@@ -50,17 +50,17 @@ from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 from onnxreg.schema.core.units import SILENT, Progress
 
 SUFFIXES = (".onnxreg", ".zip")
-"""The suffixes of archives: each file with such a name is opened as an archive."""
+"""The suffixes of archives. A file whose name ends with one of them is opened as an archive."""
 ABOUT, IDENTITY = "archive.json", "registry.json"
 POLICIES = index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
 COPY_AGAIN = "copy it again, or have it made again: reg archive create"
 HEADER_BYTES, END_BYTES = 30, 22
-"""The bytes of an entry's header without its name, and of a zip's last record (APPNOTE.TXT 4.3.7, 4.3.16)."""
+"""The sizes in bytes of an entry's header (without the name) and of a zip's last record (APPNOTE.TXT 4.3.7, 4.3.16)."""
 
 
 def excess(names: Collection[str]) -> str:
-    """Return the limit of the zip format that these entries would exceed, in words; "" if they exceed no limit."""
+    """Return a phrase that says which limit of an archive these entries exceed; "" if they exceed no limit."""
     if len(names) > MAX_ARCHIVE_FILES:
         return f"has more than {MAX_ARCHIVE_FILES:,} files"
     models = sum(model_of(name) is not None for name in names)
@@ -81,7 +81,7 @@ def read_about(data: bytes, url: str) -> Carried:
 
 
 class ArchiveStore(ReadOnlyStore):
-    """The files in an archive as an `ObjectStore` that refuses to write. IntegrityError if the file is not an archive."""
+    """A read-only `ObjectStore` with the files in an archive. Raises IntegrityError if the file is not an archive."""
 
     description = "an archive"
     instead = "push to a registry, and have a new archive made of it: reg archive create"
@@ -110,7 +110,7 @@ class ArchiveStore(ReadOnlyStore):
 
     @cached_property
     def directory_digest(self) -> Digest:
-        """The digest of the path, size and CRC-32 of every entry."""
+        """A digest of the paths, sizes and CRC-32 values of all entries."""
         facts = sorted((key, entry.file_size, entry.CRC) for key, entry in self._entries.items())
         return Digest.of(repr(facts).encode())
 
@@ -124,7 +124,7 @@ class ArchiveStore(ReadOnlyStore):
         return data, Digest.of(data).hex
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        """Open a stream over an entry's bytes from an offset. IntegrityError if the local header belongs to another entry."""
+        """Open a stream over an entry's bytes from `start` on. IntegrityError if the zip's directory has a wrong offset."""
         if (entry := self._entries.get(key)) is None:
             return None
         name = key.encode()
@@ -140,13 +140,13 @@ class ArchiveStore(ReadOnlyStore):
         return {key for key in keys if key in self._entries}
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """List the entries that are files of a registry: all but `archive.json`."""
+        """List the files of the registry below a prefix: all entries except `archive.json`."""
         tree = sorted(self._entries.keys() - {ABOUT})
         return (TreeFile(key, self._entries[key].file_size) for key in tree if key.startswith(prefix))
 
 
 class _Span(Readable):
-    """A stream over the bytes between two offsets of a file. IntegrityError if the file ends earlier."""
+    """A stream over the bytes between two offsets of a file. A read raises IntegrityError if the file ends earlier."""
 
     def __init__(self, read: Callable[[int, int], bytes], offset: int, end: int, key: str) -> None:
         self._read, self._offset, self._end, self._key = read, offset, end, key
@@ -162,7 +162,7 @@ class _Span(Readable):
 
 
 class ArchiveRegistry(RegistryStore):
-    """The registry in an archive; `carried` names the versions whose files the archive contains."""
+    """A registry in an archive. `carried` has the versions whose files the archive contains."""
 
     store: ArchiveStore
 
@@ -176,11 +176,11 @@ class ArchiveRegistry(RegistryStore):
 
     @property
     def location(self) -> str:
-        """The path, and the digest of the entries, so that another archive at this path has another location."""
+        """The path with a digest of the entries: if another archive takes this path, its location differs."""
         return f"{Path(self.url).absolute()}#{self.store.directory_digest.short}"
 
     def confirm(self, name: str) -> None:
-        """Raise RemoteError, since an archive is read only and may lack blobs that its index refers to."""
+        """Raise RemoteError: an archive cannot be written, and may lack blobs that its index files name."""
         self.store.refuse(f"pushing {name}")
 
     def blob_url(self, digest: Digest) -> str:
@@ -232,7 +232,7 @@ def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
 
 
 class ArchiveResult(NamedTuple):
-    """A created archive: the versions of each model, the number of blobs, and the size of the file in bytes."""
+    """The facts about a new archive: the registry's id, each model's versions, the number of blobs, and the size in bytes."""
 
     registry: str
     carried: Carried
@@ -241,7 +241,7 @@ class ArchiveResult(NamedTuple):
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
-    """Return the versions to archive: one for each ref; `every`: all present versions. InputError if there is none."""
+    """Return the versions to archive: one per ref; with `every`, all present versions of these models. InputError if none."""
     carried: dict[str, frozenset[Version]] = {}
     if every:
         for name in matching(source, refs) if refs else source.names():
@@ -262,7 +262,7 @@ def create_archive(
     target: Path,
     progress: Progress = SILENT,
 ) -> ArchiveResult:
-    """Write an archive to `target`, in place of an earlier archive. After an error or a kill, `target` is unchanged.
+    """Write an archive to `target`, which may be an earlier archive. After an error or a kill, `target` is unchanged.
 
     InputError if `target` exists and is not an archive, or if the new archive exceeds a limit; NotFoundError or IntegrityError
     if part of the source is missing or damaged.

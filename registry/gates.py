@@ -1,4 +1,4 @@
-"""The rules for channels: policies, promotions with evidence, rollouts, and the checks whenever a channel is read.
+"""The rules for channels: policies, promotions with evidence, rollouts, and the checks that run when a channel is read.
 
 A policy governs a channel if it has a rule for the channel. `ChannelGate` judges a version by the newest policy, from the
 log and its blobs, never from a cache. A promotion moves a governed channel to a version that meets the policy; the event
@@ -45,7 +45,7 @@ from onnxreg.schema.signing.dsse import SignLine
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 CHANGES = frozenset({"breaking"})
-"""The demands of a rule that limit the changes since the previous promotion."""
+"""The names of the demands (in a rule) that limit the changes since the previous promotion."""
 DEMANDS = frozenset(Rule.demands())
 
 
@@ -63,7 +63,7 @@ def policies_in(index: IndexFile | None, registry: str) -> PolicyLog:
 
 
 class ChannelGate(Struct, frozen=True, dict=True):
-    """The judge of versions for one channel, by the newest policy, the model's log and the reader's trust file."""
+    """Judges versions for one channel by the newest policy, the model's log and the reader's trust file."""
 
     log: Log
     policies: PolicyLog
@@ -82,7 +82,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
     def judge(
         self, version: Version, demands: Collection[str] = DEMANDS, past: Sequence[Tag] | None = None
     ) -> PromotionEvidence:
-        """Judge a version by some `demands` of the policy (default: all). `past`: the channel's earlier moves to consider.
+        """Judge a version by these `demands` of a policy (default: all). `past`: the earlier moves to consider (default: all).
 
         Raise IntegrityError or NotFoundError if a document cannot be read.
         """
@@ -124,7 +124,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
     def promotion(self, version: Version) -> dict[str, Digest]:
         """Judge a version, add the evidence to the log, and return the keys `policy` and `evidence` of a promotion's event.
 
-        Return {} if no policy governs the channel. Raise GateError if the version fails.
+        Return {} if no policy governs the channel. Raise GateError if the version fails the policy.
         """
         if not self.rules:
             return {}
@@ -134,7 +134,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
         return {"policy": judged.policy, "evidence": self.log.attach(judged.encode())}
 
     def check(self) -> None:
-        """Raise GateError if the channel is governed, and its version was not promoted or fails the policy."""
+        """Check the version of a governed channel. Raise GateError if it was not promoted, or fails the policy."""
         if not self.rules:
             return
         name, current = f"{self.log.name}:{self.channel}", self.log.channels.get(self.channel)
@@ -146,7 +146,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
         self._check_promoted(move, moved, f"{name} is {move.version}, which", self.moves[:-1])
 
     def check_rollout(self) -> None:
-        """Raise GateError if the channel is governed, and its rollout's version was not promoted or fails the policy."""
+        """Check the rollout of a governed channel. Raise GateError if its version was not promoted, or fails the policy."""
         name, rollout = f"{self.log.name}:{self.channel}", self.log.rollouts[self.channel]
         steps = [event for _, event in self.log.events(RolloutStep) if event.tag == self.channel]
         step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
@@ -158,7 +158,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
             self._check_promoted(step, moved, f"{rollout.to}, which is rolled out to {name},", None)
 
     def check_past(self) -> None:
-        """Raise GateError if an earlier promotion lacks evidence or exceeds a limit on changes, or if policies became older.
+        """Raise GateError if a past promotion contradicts its evidence, exceeds a limit on changes, or used a replaced policy.
 
         Without this check, an attacker could make a forbidden change in two steps, through a third version.
         """
@@ -190,10 +190,10 @@ class ChannelGate(Struct, frozen=True, dict=True):
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """Return the manifest with which a move to `manifest` is compared: the last different manifest promoted to the channel.
+    """Return what a move to `manifest` is compared with: the last other manifest that was promoted to the channel.
 
     If none was promoted, take the last different manifest that the channel held. None if the channel held no other, or if it
-    holds `manifest` and never had a promotion, because then nothing changes for devices.
+    never had a promotion and holds `manifest`, because then nothing changes for devices.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
@@ -203,7 +203,7 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
 
 
 def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> int:
-    """Return the line number of the policy of a promotion. Raise GateError if policy or evidence contradicts the event."""
+    """Return the line number of a promotion's policy. Raise GateError if policy or evidence does not fit the promotion."""
     channel = f"{log.name}:{move.tag}"
     seq = next((line.seq for line in policies.lines if line.digest == move.policy), None)
     if seq is None or move.evidence is None:
@@ -220,9 +220,9 @@ def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> in
 def check_holder(
     reader: RegistryReader, channel: str, located: LocatedVersion, index: IndexFile | None, policy: IndexFile
 ) -> None:
-    """Raise GateError if a channel is governed, unless its version meets the policy and is still `located`.
+    """Check a governed channel. Raise GateError if its version fails the policy, or is no longer the version in `located`.
 
-    `located` may also be the version of a rollout. Raise IntegrityError if its state line contradicts the manifest.
+    `located` may also be the version of a rollout. Raise IntegrityError if the state line contradicts the version's manifest.
     """
     policies = PolicyLog.decode(policy.data, reader.registry_id)
     if not policies.policy.covering(located.name, channel):
@@ -251,7 +251,7 @@ def check_holder(
 
 
 def promotion_documents(log: Log) -> set[Digest]:
-    """Return the digests of all documents from which a reader without a network can judge the governed channels."""
+    """Return the digests of all documents that a reader without a network needs to judge the governed channels."""
     governed = {tag: current for tag, current in log.channels.items() if current.evidence}
     moves = [event for _, event in log.events(Tag) if event.evidence and event.tag in governed]
     digests = {digest for event in moves for digest in (event.manifest, event.evidence) if digest}
@@ -262,7 +262,7 @@ def promotion_documents(log: Log) -> set[Digest]:
 
 
 def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tuple[str, str]]:
-    """Yield kind and description of a fault for each channel that breaks the policy (an `Audit` of `maintain`).
+    """Yield a fault (kind, description) for each channel that breaks the policy.
 
     The kind is `unpromoted` if the channel or its rollout got its version without a promotion, else `gate`.
     """
@@ -291,14 +291,14 @@ def check_free(reader: RegistryReader, name: str, channel: str) -> None:
 def with_policy(
     log: PolicyLog, policy: Policy, about: dict[str, Any], sign: SignLine | None = None
 ) -> PolicyLog:
-    """Return a log of policies with one more policy; nothing is written."""
+    """Return a longer log of policies, with `policy` as the last line. Nothing is written."""
     event = PolicyEvent(**about, rules=policy.to_json()["rule"])
     line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
     return PolicyLog(log.registry, (*log.lines, line))
 
 
 def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[str, str | None]]:
-    """Yield `name`, `channel`, `version` and `why` of each channel that a policy would stop, and of each unreadable model.
+    """Yield each channel that a policy would block, and each unreadable model, as {`name`, `channel`, `version`, `why`}.
 
     Signatures are judged by the user's trust file. Raise UnlistedError if the registry cannot list its models.
     """
@@ -327,9 +327,9 @@ def set_policy(
     actor: str | None = None,
     reason: str | None = None,
 ) -> LogLine | None:
-    """Set the policy of a registry, and return its line in the log; None if the newest policy is equal already.
+    """Set the policy of a registry, and return its line in the log; None if the newest policy already equals it.
 
-    Raise ConflictError in a mirror, or if another change came first; GateError unless a key in the old policy signed it.
+    Raise ConflictError in a mirror, or if another change came first; GateError if the old policy names keys and none signs.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)
@@ -347,7 +347,7 @@ def set_policy(
 
 
 def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> IndexFile:
-    """Replace `before`, the log of policies that was read, by `log`. Raise ConflictError if the file changed since then."""
+    """Write `log` in place of the log of policies. `before` is the file that was read; ConflictError if it changed since."""
     data = b"".join(line.raw + b"\n" for line in log.lines)
     try:
         with store.push() as push:
@@ -359,7 +359,7 @@ def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> 
 
 
 def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
-    """Copy a log of policies unchanged to a mirror. Raise ForkError if the mirror's log is not a beginning of it."""
+    """Copy a log of policies unchanged to a mirror. Raise ForkError if neither log is the beginning of the other."""
     index = destination.read_index(POLICY_LOG)
     copy = policies_in(index, original.registry)
     if original.lines[: len(copy.lines)] != copy.lines[: len(original.lines)]:
@@ -370,13 +370,13 @@ def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
 
 
 MakeEvent = Callable[[Log, dict[str, Any], Rollout], Event]
-"""A function that makes an event about a rollout, from the log, the keys that all these events have, and the rollout."""
+"""A function that makes an event about a rollout. It gets the log, the keys that all these events have, and the rollout."""
 
 
 class Promotions(Struct, frozen=True, dict=True):
     """Promotions and rollouts in one registry, which may be a remote. `known_heads` are the user's known heads.
 
-    The methods about rollouts return the changed log. They raise NotFoundError without the channel or the rollout.
+    The methods about rollouts return the changed log. They raise NotFoundError if the channel or the rollout does not exist.
     """
 
     store: RegistryStore
@@ -390,7 +390,7 @@ class Promotions(Struct, frozen=True, dict=True):
     def promote(
         self, ref: Ref, channel: str, dry_run: bool = False, reason: str | None = None
     ) -> tuple[PromotionEvidence, bool, Version | None]:
-        """Judge a version by the policy. If it passes, move the channel to it, unless this was done under the same policy.
+        """Judge a version; if it meets the policy, move the channel to it. Under the same policy, a second call moves nothing.
 
         Return the judgement, True if the channel moved, and the version that the channel held before, if any. Raise
         InputError if no policy governs the channel; ConflictError if the version is yanked, or the channel moves meanwhile.
@@ -427,9 +427,9 @@ class Promotions(Struct, frozen=True, dict=True):
     def start(
         self, ref: Ref, channel: str, share: float, where: str | None = None, reason: str | None = None
     ) -> Log:
-        """Begin a rollout: give a version to `share` percent of a channel's devices; `where` limits the devices.
+        """Begin a rollout: give a version to `share` percent of a channel's devices, or of the devices that match `where`.
 
-        Raise ConflictError if the channel has a rollout already, or holds the version; GateError if the version fails.
+        Raise ConflictError if the channel has a rollout already, or holds the version; GateError if the policy refuses it.
         """
         check_percent(share)
         cohort = None if where is None else str(parse_cohort(where))
@@ -457,7 +457,7 @@ class Promotions(Struct, frozen=True, dict=True):
         return self._change(name, channel, reason, lambda log, about, rollout: RolloutStep(**about))
 
     def finish(self, name: str, channel: str, reason: str | None = None) -> Log:
-        """End a rollout: move the channel to the rollout's version. Raise GateError if the version fails."""
+        """End a rollout: move the channel to the rollout's version. Raise GateError if the version fails the policy."""
 
         def finish(log: Log, about: dict[str, Any], rollout: Rollout) -> Event:
             promotion = ChannelGate(log, read_policies(self._reader), channel).promotion(rollout.to)
@@ -477,7 +477,7 @@ class Promotions(Struct, frozen=True, dict=True):
     def _change(
         self, name: str, channel: str, reason: str | None, make: MakeEvent, new: Rollout | None = None
     ) -> Log:
-        """Append the event that `make` returns for the channel's rollout, or for the `new` rollout."""
+        """Append the event that `make` returns for the `new` rollout or, if it is None, for the channel's present rollout."""
 
         def change(log: Log) -> Collection[Digest]:
             if check_channel(channel) not in log.channels:

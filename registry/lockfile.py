@@ -53,7 +53,7 @@ def lock(
 
 
 def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[ResolveRequest]:
-    """Return a lock file's requests for these models (no names: all models). NotFoundError if it lacks a model."""
+    """Return the requests in a lock file for these models (no names: all). NotFoundError if a model is not in the file."""
     for name in names:
         if name not in before.models:
             models = ", ".join(before.models) or "nothing"
@@ -62,7 +62,7 @@ def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[Res
 
 
 class FetchedEntry(NamedTuple):
-    """A fetched entry of a lock file: the `files` of its artifact; `yanked` is true if its version is yanked now."""
+    """A fetched entry of a lock file. `files` are the files of its artifact; `yanked` is True if its version is yanked now."""
 
     entry: LockedArtifact
     result: TransferResult
@@ -78,7 +78,7 @@ def pull_locked(
     progress: Progress = SILENT,
     deltas: bool = True,
 ) -> list[FetchedEntry]:
-    """Fetch exactly the artifacts of a lock file and verify every byte. Versions that were yanked since are fetched too.
+    """Fetch exactly the artifacts of a lock file and verify every byte. Versions that were yanked later are fetched too.
 
     Raise NotFoundError if the source lacks a version; IntegrityError if the source has another manifest for a version,
     or a manifest names other files than the lock file.

@@ -3,9 +3,9 @@
 * Verify: read all of it, compare it with the user's known heads and trusted keys, and list all damage.
 * Diagnose a registry and its remotes, and say how to fix each fault. A leftover file that no command needs, such as the
   note of a killed collection, is deleted if the user names the file.
-* Repair the damage: blobs from any registry that has them, logs from a copy of the same registry. A damaged index file is
-  rebuilt from its readable lines and from a copy of the log. A repair never invents bytes or events: a blob must have its
-  digest, and a line must be in one of the two logs.
+* Repair the damage: fetch blobs from any registry that has them, and logs from a copy of the same registry. Rebuild a
+  damaged index file from its readable lines and from a copy of the log. A repair never invents bytes or events: a blob
+  must have its digest, and a line must be in the damaged log or in its copy.
 """
 
 import re
@@ -98,7 +98,7 @@ class Damage(NamedTuple):
 class VerifyReport(Struct):
     """The counts and the damage that a verification found. `unreferenced` blobs are not damage: `reg gc` deletes them.
 
-    `unpromoted` lists governed channels whose version was not promoted: they do not resolve, but are not damage.
+    `unpromoted` lists governed channels whose version was not promoted. Such a channel does not resolve, but is no damage.
     """
 
     models: int = 0
@@ -117,7 +117,7 @@ class VerifyReport(Struct):
         return {"ok": not self.damages, **counts, "bytes": self.size, **lists}
 
     def add(self, default_kind: str, name: str, error: RegError, digest: Digest | None = None) -> None:
-        """Add the damage that `error` describes, of the kind `unreadable` if the remote or the disk failed."""
+        """Add the damage that `error` describes. Its kind is `unreadable` if remote or disk failed, else `default_kind`."""
         kind, detail = fault(default_kind, error)
         self.damages.append(Damage(kind, name, detail, digest))
 
@@ -256,7 +256,7 @@ def _check_models(
 
 
 def _check_log(log: Log, needed: dict[Digest, Reference], report: VerifyReport) -> Log:
-    """Check a log's chain, and its state against a replay of all lines; return a log of the usable lines."""
+    """Check the chain of a log, and compare its state with a replay of all lines. Return a log of the usable lines."""
     used = log
     try:
         used = Log.replay(log.lines(), log.registry, log.name, log.fetch)
@@ -321,7 +321,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Drop damage that is listed twice and, if all logs can be read, missing blobs that no log needs any more."""
+    """Drop from a report: damage that is listed twice and, if all logs can be read, missing blobs that no log needs now."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -340,7 +340,7 @@ _FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
 )
-"""The pattern for the path of a note (groups: kind, name), or of an object that a trial of the store has left."""
+"""The pattern of the path of a leftover: a note (groups: kind, name), or an object that a test of the store left."""
 
 
 def is_registry_file(file: TreeFile) -> bool:
@@ -355,7 +355,7 @@ def is_registry_file(file: TreeFile) -> bool:
 
 
 def stray_files(files: Collection[TreeFile]) -> list[Damage]:
-    """Return files that do not belong to a registry, such as links and copies by a sync program; not files of systems."""
+    """Return as damage each file that does not belong to a registry, such as a link; files of operating systems are ignored."""
     strays = [file for file in files if not is_registry_file(file) and not is_system_path(file.path)]
     kinds = {file.path: "regular file" if file.size is None else "file of a registry" for file in strays}
     return [Damage("stray", path, f"{path} is not a {kind}") for path, kind in kinds.items()]
@@ -390,14 +390,14 @@ def examine(remote: RegistryStore, url: str) -> list[Diagnosis]:
 
 
 def _identity(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Check `registry.json`. HostError if this build is too old to read or write the registry, NotFoundError if missing."""
+    """Check `registry.json`. HostError if this build is too old for the registry, NotFoundError if the file is missing."""
     again = RegistryStore(remote.store)
     check_writer(again.identity, url)
     yield Diagnosis("registry.json", True, f"registry {again.registry_id[:12]}...")
 
 
 def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Find files that do not belong to a registry, and notes that may be obsolete, which only a person can decide."""
+    """Find files that do not belong to a registry, and notes whose command may have ended, which only a person can know."""
     files = list(remote.files())
     strays = stray_files(files)
     faults = {damage.name: damage.detail for damage in strays}
@@ -462,7 +462,7 @@ LOGS = frozenset({"index", "log", "state"})
 
 
 class RepairResult(NamedTuple):
-    """The result of `repair`: a report on the remaining damage, with the reason why it remains, and the repaired damage."""
+    """The result of `repair`: a report on the remaining damage that says why it remains, and a list of the repaired damage."""
 
     report: VerifyReport
     repaired: list[Damage]
@@ -498,7 +498,7 @@ def repair(
 
 
 def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
-    """Open the remote from which copies are fetched: `name`, else `origin`, else the only remote. None if none exists."""
+    """Open the remote from which `repair` fetches copies: `name`, else `origin`, else the only remote; else return None."""
     has_default = "origin" in remotes.urls or len(remotes.urls) == 1
     return remotes.open(name) if name is not None or has_default else None
 
@@ -613,7 +613,7 @@ class _Repair(Struct):
 def salvage(
     data: bytes, registry: str, name: str, fetch: Fetch
 ) -> tuple[list[LogLine], tuple[int, Digest] | None]:
-    """Return an index file's lines that no later line contradicts, and the last line's number and digest in the state."""
+    """Return the lines of an index file that no later line contradicts, and the state's number and digest of the last line."""
     first, *raws = data.split(b"\n")
     lines: list[LogLine] = []
     end = None
@@ -636,7 +636,7 @@ def salvage(
 
 
 def joined(registry: str, name: str, own: Sequence[LogLine], copy: Sequence[LogLine] = ()) -> list[LogLine]:
-    """Join the lines of two copies of a log to one chain, up to the first missing line. IntegrityError if they disagree."""
+    """Join the lines of two copies of a log into one chain, up to the first missing line. IntegrityError if copies disagree."""
     following = {line.prev: line for line in copy}
     for line in own:
         other = following.setdefault(line.prev, line)

@@ -1,17 +1,17 @@
 """Publish versions to OCI registries (Docker Hub, Harbor, ghcr.io, ...) and fetch them from there; see docs/oci.md.
 
 An `OciTarget` is a parsed `oci://` URL. An `OciClient` speaks the distribution protocol for one repository, and checks the
-digests of all bytes. It has the credentials that docker, skopeo, podman and oras store, in this order:
+digests of all bytes. It finds a credential in the files that docker, skopeo, podman and oras write, in this order:
 `$REGISTRY_AUTH_FILE`, `$XDG_RUNTIME_DIR/containers/auth.json`, `~/.config/containers/auth.json`, and `config.json` in
-`$DOCKER_CONFIG` or `~/.docker`. A file may name a helper program. The first file with an entry for the repository is used;
-in this file, the entry that matches the longest part of `host/path`.
+`$DOCKER_CONFIG` or `~/.docker`. A file may name a helper program. The first file with an entry for the repository is used.
+If a file has several entries, the entry that matches the longest part of `host/path` is used.
 
 A version becomes one tagged OCI manifest, a CNCF ModelPack. Its layers are the onnxreg manifest (`openmed-onnx.json`) and
 every file, unchanged, with the path as title. The same version always gives the same bytes. Each statement about the version
 becomes a referrer: an OCI manifest whose `subject` is the version's OCI manifest.
 
-Publishing sends the blobs, then the tagged manifest, then the statements. Fetching restores the onnxreg manifest, the
-files, all checked, and the statements.
+Publishing sends the blobs, then the tagged manifest, then the statements. Fetching restores and checks the onnxreg
+manifest, the files and the statements.
 """
 
 import base64
@@ -83,7 +83,7 @@ HELPER_SECONDS = 60.0
 
 
 class Credential(Struct, frozen=True):
-    """A user name with a password, or an identity token, which is exchanged for access tokens."""
+    """A user name with a password, or an identity token to be exchanged for access tokens."""
 
     user: str = ""
     secret: str = ""
@@ -131,7 +131,7 @@ def find_credential(host: str, repository: str) -> Credential | None:
 
 
 def _of_entry(entry: Mapping[str, Any]) -> Credential | None:
-    """Return the credential in an entry of `auths`; None if there is no credential, ValueError if it is malformed."""
+    """Return the credential in an entry of `auths`; None if there is no credential. ValueError if the entry is malformed."""
     user, secret = str(entry.get("username") or ""), str(entry.get("password") or "")
     if encoded := entry.get("auth"):
         user, separator, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
@@ -260,7 +260,7 @@ class OciServer(HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in as the server's `challenges` demand. False if the result is the authorization that the server `refused`."""
+        """Log in as the server's `challenges` demand. True if the authorization now differs from the one that was `refused`."""
         with self._lock:
             if self._authorization != refused:
                 return True  # another thread has logged in
@@ -278,7 +278,7 @@ class OciServer(HttpStore):
             return False
 
     def _token(self, parameters: Mapping[str, str], credential: Credential | None) -> str:
-        """Request an access token at the URL that the server names. RemoteError if redirects to this URL are refused."""
+        """Request an access token at the URL that the server names. RemoteError if a redirect to it would not be followed."""
         label = f"the token endpoint of {self._target.host}"
         try:
             realm = requests.target(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
@@ -345,7 +345,7 @@ class OciClient:
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document whose blobs are stored already; return the answer's headers. InputError above `MAX_OCI_BYTES`."""
+        """Store a document whose blobs are stored already; return the answer's headers. InputError if over `MAX_OCI_BYTES`."""
         if len(document.data) > MAX_OCI_BYTES:
             problem = f"a document of this version exceeds the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
             raise InputError(problem, "a version of fewer files fits")
@@ -378,7 +378,7 @@ class OciClient:
         retrying(attempt)
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
-        """Return the descriptors of a manifest's referrers of these artifact types. RemoteError if the list is too long."""
+        """Return descriptors of a manifest's referrers that have these artifact types. RemoteError if there are too many."""
         page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
         for number in range(MAX_REFERRER_PAGES):
@@ -402,7 +402,7 @@ class OciClient:
         raise RemoteError(problem, "it may not be the registry that you mean")
 
     def put_referrer(self, document: OciDocument, subject: Digest) -> None:
-        """Store a manifest about `subject`. If the registry has no referrers API, add it to the list at `fallback_tag`."""
+        """Store a manifest about `subject`. Without a referrers API, also add an entry to the list at `fallback_tag`."""
         if self.put_manifest(document).get("OCI-Subject"):
             return
         data = self.find_manifest(fallback_tag(subject))
@@ -416,14 +416,14 @@ class OciClient:
 
 
 def fallback_tag(digest: Digest) -> str:
-    """Return the tag at which a registry without the referrers API has the list of a manifest's referrers."""
+    """Return the tag under which a registry without the referrers API stores the list of a manifest's referrers."""
     return f"sha256-{digest.hex}"
 
 
 def entries(
     data: bytes, key: str, label: str, types: Collection[str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return the descriptors at `key` of a manifest or index; `types` limits the artifact types. IntegrityError if bad."""
+    """Return the descriptors at `key` in a manifest or index, only of these artifact `types`. IntegrityError if malformed."""
     try:
         descriptors = json.loads(data)[key]
         if types is not None:
@@ -442,19 +442,19 @@ WEIGHT_CONFIG = "application/vnd.cncf.model.weight.config.v1.raw"
 DOC = "application/vnd.cncf.model.doc.v1.raw"
 ROLE_TYPES = dict.fromkeys(("report", "readme", "license", "golden"), DOC)
 ROLE_TYPES |= {"artifact": WEIGHTS, "external-data": WEIGHTS}
-"""The media type of a layer for each role of a file; files with other roles get `WEIGHT_CONFIG`."""
+"""The media type of a file's layer, by the role of the file. Other roles get `WEIGHT_CONFIG`."""
 EMPTY = "application/vnd.oci.empty.v1+json"
 EMPTY_CONFIG = b"{}"
 TITLE, VERSION = "org.opencontainers.image.title", "org.opencontainers.image.version"
 WHOLE = "org.onnxreg.manifest"
-"""The annotation of a version's OCI manifest with the digest of the onnxreg manifest."""
+"""The annotation in a version's OCI manifest that states the digest of the onnxreg manifest."""
 SBOM = "application/vnd.cyclonedx+json"
 STATEMENTS = frozenset({ENVELOPE, EVALUATION})
 """The media types of statements that `fetch_version` records. A bill of materials is left out: it repeats the manifest."""
 
 
 def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:
-    """Return a version's OCI manifest and config. The config states format and precision if all artifacts have the same."""
+    """Return a version's OCI manifest and config. The config names a format or precision that all artifacts share."""
     files = {FILENAME: descriptor(WEIGHT_CONFIG, Digest.of(data), len(data))}
     for file in sorted(manifest.all_files(), key=lambda file: file.path):
         files[file.path] = descriptor(ROLE_TYPES.get(file.role, WEIGHT_CONFIG), file.digest, file.size)
@@ -504,7 +504,7 @@ def _manifest(
 
 
 class PublishResult(Struct):
-    """A published version, its target with tag and digest, the blobs and bytes sent, and the number of its referrers."""
+    """A published version, its target (tag and digest), how many blobs and bytes were sent, and how many referrers exist."""
 
     version: Release
     target: OciTarget
@@ -522,7 +522,7 @@ def publish(
 ) -> PublishResult:
     """Publish a version; send only blobs that the repository lacks. ConflictError if the tag names another manifest.
 
-    NotFoundError if the version is yanked or files are missing here. GateError if the policy of `ref`'s channel refuses it.
+    NotFoundError if the version is yanked or lacks files here. GateError if the policy of `ref`'s channel refuses the version.
     """
     located = find(reader, ref)
     check_version_trust(reader, ref, located, None, known_heads)
@@ -596,7 +596,7 @@ def _send(client: OciClient, blobs: Iterable[Content], progress: Progress, resul
 
 
 def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[Content, Mapping[str, str]]]:
-    """Yield each attested statement, then the bill of materials, with the annotations of the OCI manifest for it."""
+    """Yield each attested statement, then the bill of materials, each with the annotations for its OCI manifest."""
     ledger = load(reader, published.name)
     for event in attestations(ledger, published.digest, published.manifest):
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
@@ -614,7 +614,7 @@ def fetch_version(
 ) -> Release:
     """Fetch a version that `reg push` published at an `oci://` URL, and publish it here, by default under the same version.
 
-    `statements`: record the statements too. None also records them, but raises InputError if the user's key would sign their
+    `statements`: True records the statements too. None does the same, but raises InputError if the user's key would sign their
     log lines. InputError if the OCI manifest is not a version of onnxreg, or its model is not `name`; IntegrityError for
     wrong bytes; RemoteError for more than `MAX_STATEMENTS` statements.
     """
@@ -660,7 +660,7 @@ def fetch_version(
 def _read_statements(
     client: OciClient, subject: Digest
 ) -> Iterator[tuple[bytes, str, tuple[Digest, str] | None]]:
-    """Yield each statement, its type, an evaluation's artifact and verdict. RemoteError or IntegrityError if malformed."""
+    """Yield each statement, its type and, of an evaluation, artifact and verdict. RemoteError or IntegrityError if bad."""
     referrers, size = client.referrers(subject, STATEMENTS), 0
     for entry in referrers:
         layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)

@@ -1,4 +1,4 @@
-"""Publish on this machine: store and hash a draft's files, then append the event about its manifest to the log."""
+"""Publish a draft on this machine: hash and store its files, then append an event about its manifest to the model's log."""
 
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -30,8 +30,8 @@ FIRST_VERSION = Version(0, 1, 0)
 
 
 class Publisher(Struct, frozen=True):
-    """Publishes drafts. Without a `version`, a draft becomes the version that has its manifest already, else the next patch
-    after the newest version, else 0.1.0. Raises IntegrityError or ForkError if the model's log lost lines.
+    """Publishes drafts. If `version` is None, a draft becomes the version that already has its manifest. If there is none, it
+    becomes the next patch after the newest version (at first 0.1.0). Raises IntegrityError or ForkError if the log lost lines.
     """
 
     store: DirectoryRegistry
@@ -60,7 +60,7 @@ class Publisher(Struct, frozen=True):
             return self._publish(push, manifest, data)
 
     def preview(self, draft: Draft) -> Release:
-        """Return the version that `add` would publish, and store nothing. ConflictError if `add` would refuse the draft."""
+        """Return the release that `add` would make, but store nothing. ConflictError if `add` would refuse the draft."""
         manifest = draft.manifest(measure(draft.root, draft.paths()))
         log = Log("0" * 32, check_name(draft.name), fetcher())
         with suppress(NotFoundError):  # no registry yet
@@ -69,7 +69,7 @@ class Publisher(Struct, frozen=True):
         return _release(log, version, is_new)
 
     def add_again(self, digest: Digest) -> Release | None:
-        """Publish a manifest that the store has already; None if the manifest or one of its files is missing."""
+        """Publish a manifest that is stored already. Return None if the manifest or one of its files is missing."""
         try:
             return self.add_fetched(read_blob(self.store, digest))
         except NotFoundError:
@@ -78,7 +78,7 @@ class Publisher(Struct, frozen=True):
     def add_fetched(
         self, data: bytes, fetch: Callable[[Push, Manifest, Collection[Digest]], None] | None = None
     ) -> Release:
-        """Publish a manifest. `fetch` adds missing files to the push; if it is None, missing files raise NotFoundError."""
+        """Publish a manifest. `fetch` adds missing files to the push. Without `fetch`, missing files raise NotFoundError."""
         manifest = Manifest.decode(data)
         self.known_heads.check_own(self.store, check_name(manifest.name))
         with self.store.push() as push:
@@ -102,7 +102,7 @@ class Publisher(Struct, frozen=True):
         return _release(log, version, is_new)
 
     def _append(self, log: Log, manifest: Manifest, data: bytes) -> tuple[Version, bool, bool]:
-        """Publish a manifest in a log, if needed. Return the version; True if it is new; True if an event was appended."""
+        """Publish a manifest in a log, if needed. Return the version, if it is new, and if an event was appended."""
         for document in (data, *filter(None, map(operator_set, manifest.artifacts))):
             log.attach(document)
         digest, about = Digest.of(data), stamp(log.name, self.actor, self.reason)
@@ -116,7 +116,7 @@ class Publisher(Struct, frozen=True):
 
 
 def _release(log: Log, version: Version, is_new: bool) -> Release:
-    """Make the release of a version; `is_new`: it was just published."""
+    """Make the release of a version. `is_new` is True if the version was just published."""
     latest, yanks = _newest(log.versions), log.yanks_of([version])
     release = Release.of(log, version, log.versions[version])
     newer = None if latest == version else latest
@@ -126,7 +126,7 @@ def _release(log: Log, version: Version, is_new: bool) -> Release:
 def _choose_version(
     log: Log, requested: Version | None, digest: Digest, task: str | None
 ) -> tuple[Version, bool]:
-    """Choose the version to publish; True if it is new. ConflictError if the same major version has another task."""
+    """Return the version to publish, and True if it is new. ConflictError if its major version is for another task."""
     twins = {version: entry for version, entry in log.versions.items() if entry.manifest == digest}
     if requested in twins:
         if (gone := twins[requested].gone) is not None:
@@ -147,5 +147,5 @@ def _choose_version(
 
 
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:
-    """Return the newest version by SemVer precedence, then by the line that published it; unusable versions count too."""
+    """Return the newest version by SemVer precedence; of equal ones, the last published. Unusable versions count too."""
     return max(entries, key=lambda version: (version.precedence, entries[version].seq), default=None)

@@ -52,10 +52,10 @@ if TYPE_CHECKING:
 
 
 class Registry:
-    """A registry on this machine, and its transfers from and to others.
+    """A registry on this machine, and its transfers from and to other registries.
 
-    `root` is the directory, by default `REG_HOME`, else the user's data directory. If it has no registry, `create=True`
-    creates one, `create=False` raises NotFoundError, and None does neither, for work on remotes only. `actor` is the
+    `root` is the directory, by default `REG_HOME`, else the user's data directory. If it has no registry, `create=True` makes
+    one, `create=False` raises NotFoundError, and `create=None` does nothing, for work on remotes only. `actor` is the
     claimed author of events ("": nobody), by default `REG_ACTOR`, else `user@host`.
     """
 
@@ -96,7 +96,7 @@ class Registry:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A context with a directory to which only this user may write, in the registry or the user's cache."""
+        """A context with a directory, in the registry or the user's cache, to which only this user may write."""
         with ExitStack() as stack:
             stack.enter_context(host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS))
             directory = stack.enter_context(self.store.staging())
@@ -142,13 +142,13 @@ class Registry:
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
-        """Return the `Decisions` of the registry, after `check_logs` for this model (None: for all models)."""
+        """Check this model's log (None: all logs) with `check_logs`, then return the `Decisions` of the registry."""
         self.check_logs(None if name is None else [name], remote)
         return Decisions(remote or self.store, self.actor, self.heads.remember)
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
-        """Check that the logs of these models (None: all) continue their known heads; in a remote, also their required
-        signatures. Raise IntegrityError or ForkError if the check fails; NotFoundError without the registry.
+        """Check that the logs of these models (None: all) continue their known heads and, in a remote, have the required
+        signatures. Raise IntegrityError or ForkError if the check fails, NotFoundError if there is no registry.
         """
         store = remote or self.store
         _ = store.is_mirror  # reads registry.json anew
@@ -174,7 +174,7 @@ class Registry:
         return read_version(self._reader(remote), _ref(ref))
 
     def _reader(self, remote: RegistryReader | None) -> RegistryReader:
-        """Return this registry, or a remote with checks: each log must fit its known head and the trust file."""
+        """Return this registry or, for a remote, a reader that checks each log against its known head and the trust file."""
         return self.store if remote is None else checked_reader(remote, self.heads)
 
     def resolve(
@@ -208,11 +208,11 @@ class Registry:
         channels: Collection[str] = (),
         layout: str | None = None,
     ) -> TransferResult:
-        """Copy a version to a remote (a name, URL or path; created if it does not exist). A second push moves nothing.
+        """Copy a version to a remote, given as a name, URL or path. A missing remote is created. A second push copies nothing.
 
         A yanked version is copied, with its yank, only if `ref` names exactly this version. `restore` brings back a version
-        that expired in the remote. `channels` move in the remote to the versions that they have here, which are copied too.
-        `heal` checks that the remote has all files of a version that its log has; for a remote on this machine, this is
+        that expired in the remote. `channels` move in the remote to the versions that they have here; these are copied too.
+        `heal` checks that the remote still has all files of a version that is in its log; a remote on this machine is
         always checked. `layout="hub"` also writes the files for other libraries into a repository on the Hub.
         """
         ref, home = _ref(ref), self.store
@@ -250,7 +250,7 @@ class Registry:
     ) -> list[TransferResult]:
         """Push the newest release (`every`: all versions) of each model whose name matches `glob`, and move `channels`.
 
-        An error of one model or version is only put into its result. RemoteError and HostError are raised.
+        An error about one model or version goes into the model's result; RemoteError and HostError are raised.
         """
         names = matching(self.store, [glob])
         present = {tag for name in names if channels for tag in open_log(self.store, name).channels}
@@ -290,11 +290,11 @@ class Registry:
         channels: Collection[str] = (),
         deltas: bool = True,
     ) -> TransferResult:
-        """Copy a version from a remote and verify every byte. A missing registry is created for the version.
+        """Copy a version from a remote and verify every byte. If there is no registry here, create it.
 
         `restore` brings back a version that expired here. With a `selection`, only these artifacts and their companions
         are added, and the log records which artifacts are present. `channels` move here to the versions that they have in
-        the remote, which are copied too. `deltas` allows files to arrive as differences from local files.
+        the remote; these are copied too. `deltas` allows files to arrive as differences from local files.
         """
         from onnxreg.registry.resolution import check_version_trust
 
@@ -334,7 +334,7 @@ class Registry:
         return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
-        """Store logs of a remote for offline use, and return their states. `names`: models or patterns; (): all models."""
+        """Store a remote's logs for offline use, and return their states. `names`: models or patterns; if empty, all models."""
         reader = RemoteReader(self.remotes.open(source), self.heads)
         states = []
         for name in matching(reader, names) if names else reader.names():
@@ -354,7 +354,7 @@ class Registry:
     def write_out(
         self, ref: Ref | str, output: Path, progress: Progress = SILENT, selection: Selection = EVERYTHING
     ) -> Release:
-        """Write a version's present files, or its selected artifacts, into `folder_in(output)`, which is replaced."""
+        """Replace the directory `folder_in(output)` by a version's present files, or only by its selected artifacts."""
         from onnxreg.registry.transfer.export_files import check_target, folder_in, materialize
 
         output = folder_in(output)
@@ -377,7 +377,7 @@ def _keep(copy: RemoteCopy, log: Log, documents: Collection[Digest] = ()) -> Non
 
 
 def _evidence(log: Log) -> Collection[Digest]:
-    """List the documents from which an offline reader can judge governed channels."""
+    """Return the documents with which an offline reader can check channels that a policy governs."""
     if not any(channel.evidence for channel in log.channels.values()):
         return ()
     from onnxreg.registry.gates import promotion_documents
@@ -386,5 +386,5 @@ def _evidence(log: Log) -> Collection[Digest]:
 
 
 def _held_by(log: Log, channels: Collection[str], located: Version) -> list[Version]:
-    """List the versions of these channels, except `located`. Raise NotFoundError for an unknown channel."""
+    """Return the versions of these channels, except `located`. Raise NotFoundError for an unknown channel."""
     return sorted({log.channel(tag).version for tag in channels} - {located})

@@ -1,4 +1,4 @@
-"""Registries by URL or path, and remotes: registries with a name, which are checked when read, and copied for offline use.
+"""Open registries by URL or path, or by name as remotes. A remote is checked when it is read, and copied for offline use.
 
 All files are in the user's state directory, so another writer of a shared registry cannot change the URL of `origin`.
 `remotes.json` has the remotes of each registry path and, for each URL ever used, the first registry id at this URL: another
@@ -64,8 +64,8 @@ def open_url(
 ) -> RegistryStore:
     """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path.
 
-    `create`: create a missing registry; `mirror_of`: as a mirror of the registry with this id. A remote store may assume
-    that the registry's id is `known_id`, to save a request: the first index file that it reads confirms or refutes it.
+    With `create`, a missing registry is made, as a mirror of the registry with the id `mirror_of` if given. A remote store
+    may take `known_id` for the registry's id, to save a request: the first index file that it reads confirms or refutes it.
     """
     scheme = _scheme(url)
     if scheme in BUCKETS:
@@ -105,7 +105,7 @@ def open_url(
 
 
 def path_of(address: str) -> Path | None:
-    """Return the path of an address that is a path or a `file://` URL; None for any other URL."""
+    """Return the path of an address that is a path or a `file://` URL. Return None for any other URL."""
     scheme, parts = _scheme(address), urlsplit(address)
     if len(scheme) <= 1:  # a path, maybe with a drive of Windows
         try:
@@ -130,7 +130,7 @@ def _scheme(address: str) -> str:
 
 
 def absolute(address: str) -> str:
-    """Return an address as an absolute path or a normalized URL. InputError for a URL with a secret: URLs are stored."""
+    """Return an address as an absolute path or a normalized URL. InputError if a URL has a secret, since URLs are stored."""
     parts = urlsplit(address) if len(_scheme(address)) > 1 else None
     if parts and (parts.password is not None or _SECRET.search(parts.query)):
         hint = "leave them out: each kind of place finds them where its own tools do"
@@ -147,7 +147,7 @@ def absolute(address: str) -> str:
 
 
 class _Token(Record, frozen=True):
-    """The token of an index file at a URL, as the remote sent it, and the digest (hex) of the file."""
+    """The token that a remote sent for an index file, the file's digest in hex, and the URL of the remote."""
 
     index: str
     token: str
@@ -175,7 +175,7 @@ class RemoteCopy:
         return IndexFile(index.data, token.token if is_same else "")
 
     def age(self, name: str) -> float:
-        """Return the seconds since the remote last confirmed the index file; not negative, even if a clock was set back."""
+        """Return the seconds since the remote last confirmed the index file; at least 0, even if a clock was set back."""
         try:
             return abs(time.time() - self._token(name).stat().st_mtime)
         except OSError:
@@ -207,7 +207,7 @@ class RemoteCopy:
 
     @contextmanager
     def doubted(self, name: str) -> Iterator[None]:
-        """A context: after an IntegrityError, the next read requests the whole index file, since a transfer may damage it."""
+        """A context. After an IntegrityError in it, the next read requests the whole index file: the copy may be damaged."""
         try:
             yield
         except IntegrityError:
@@ -217,7 +217,7 @@ class RemoteCopy:
             raise
 
     def local_path(self, name: str) -> Path | None:
-        """Return a path for a file about the remote, which may be deleted at any time; None if no file can be written."""
+        """Return a path for a file about the remote; None if no file can be written. The file may be deleted at any time."""
         with suppress(RegError, OSError):
             self._create()
             self.store.store.make_scratch()
@@ -246,7 +246,7 @@ class _Document(BufferedReader):
 
 
 class RemoteReader(CheckedReader):
-    """A reader of a remote. Index files are compared with the known heads and the trust file, and copied for offline use."""
+    """A reader of a remote. It checks index files against known heads and trust file, and copies them for offline use."""
 
     def __init__(self, source: RegistryReader, known_heads: KnownHeads) -> None:
         super().__init__(source, known_heads)
@@ -263,7 +263,7 @@ class RemoteReader(CheckedReader):
         return index
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open a blob: an intact blob of the local copy, else a blob in memory, else the remote's blob."""
+        """Open a blob from the local copy if it is intact there, else from memory, else from the remote."""
         with suppress(RegError):
             return BytesIO(read_blob(self.copy.store, digest)[start:])
         if digest in self._documents:
@@ -272,7 +272,7 @@ class RemoteReader(CheckedReader):
 
 
 class OfflineReader(ReaderWrapper):
-    """A reader of the local copy of a remote, without requests. `tell` gets the age of each index file."""
+    """A reader of a remote's local copy. It sends no requests. It calls `tell` with the age of each index file it reads."""
 
     def __init__(self, remote: RegistryReader, copy: RemoteCopy, tell: TellAge) -> None:
         super().__init__(copy.store)
@@ -293,14 +293,14 @@ class OfflineReader(ReaderWrapper):
 
 
 class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
-    """The file `remotes.json`. `names`: by registry path, the URL of each remote. `pins`: the registry id at each URL."""
+    """The content of `remotes.json`. `names` has each remote's URL by registry path, `pins` the registry id at each URL."""
 
     names: dict[str, dict[str, str]] = {}
     pins: dict[str, str] = {}
 
 
 class Remotes:
-    """The remotes that this user configured in a registry (`urls`, by name), and the registry id at each URL (`pins`)."""
+    """The remotes that this user has in a registry. `urls` has the URL of each by name, `pins` the registry id at each URL."""
 
     def __init__(self, registry: DirectoryRegistry) -> None:
         self.registry, self._file = registry, state_directory() / "remotes.json"
@@ -344,7 +344,7 @@ class Remotes:
                 raise NotFoundError(f"there is no remote {name}", near)
 
     def unpin(self, registry_id: str) -> list[str]:
-        """Forget and return the URLs of a registry. Then another registry may be at such a URL."""
+        """Forget the URLs of a registry, so that another registry may be there. Return these URLs."""
         urls = sorted(url for url, pin in self.pins.items() if pin == registry_id)
         if urls:
             with self._changing():
@@ -352,7 +352,7 @@ class Remotes:
         return urls
 
     def url_of(self, remote: str | None) -> str:
-        """Return the URL of a remote, given as a name, URL or path. None: the only remote, else the remote `origin`."""
+        """Return the URL of a remote, given as a name, URL or path. None means the only remote, else the remote `origin`."""
         if remote is None and len(self.urls) == 1:
             return next(iter(self.urls.values()))
         if remote is None and "origin" not in self.urls:
@@ -391,7 +391,7 @@ class Remotes:
     def reach(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
         """Open a remote and check that its registry id is the recorded one.
 
-        A registry that was at the URL before is not created again: maybe its disk is only not mounted.
+        A registry that was at the URL before is not created again: maybe only its disk is not mounted.
         """
         url = self.url_of(remote)
         pinned = self.pins.get(url)
@@ -411,7 +411,7 @@ class Remotes:
     def read(
         self, remote: str | None, known_heads: KnownHeads | None = None, offline: TellAge | None = None
     ) -> RemoteReader | OfflineReader:
-        """Open a remote for reading; with `offline`, its local copy. `offline` is called with the age of each index file."""
+        """Open a remote for reading. If `offline` is given, open its local copy; `offline` gets the age of each index file."""
         if offline is None:
             return RemoteReader(self.open(remote), known_heads or KnownHeads())
         url = self.url_of(remote)

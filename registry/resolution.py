@@ -2,8 +2,8 @@
 
 `schema.query.resolve` picks the artifact. A `CheckedReader` compares index files with known heads and with the trust file
 when they are read. In addition, the version must be signed if the trust file demands it, and the channel of the query must
-meet the registry's policy. `in_production` says for each channel who moved its version there, and if it resolves.
-Imports little.
+meet the registry's policy. `in_production` says for each channel who moved it to its version, and if the channel resolves.
+This module imports few others, so that it loads fast.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,8 +40,8 @@ PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "
 class Resolution(Struct, frozen=True):
     """The artifact that answers a query, its files with their URLs, and the reasons against the other artifacts.
 
-    `size` is the bytes of all files; equal files count once. `index` is the index file that was read, if any, `deltas` are
-    the deltas that the version offers for these files, with their URLs, and `rollout` is the rollout of the query's channel.
+    `size` is the bytes of all files; equal files count once. `index` is the index file that was read, if any. `deltas` are
+    the deltas that the version offers for these files, with their URLs. `rollout` is the rollout of the query's channel.
     """
 
     located: LocatedVersion
@@ -82,7 +82,7 @@ class Resolution(Struct, frozen=True):
 
 
 class NoAnswerError(NotFoundError):
-    """No artifact matches a query. `outcome` has the reason for each artifact."""
+    """No artifact matches a query. `outcome` says for each artifact why it does not match."""
 
     def __init__(self, ref: Ref, outcome: ResolveOutcome, query: Query) -> None:
         artifacts = [item for candidate, _ in outcome.looked_at for item in candidate.summary.artifacts]
@@ -112,9 +112,9 @@ def resolve(
 ) -> Resolution:
     """Pick one artifact with the companions that it needs, and check its version; see `docs/resolve.md`.
 
-    `reader` is a `checked_reader`. `verify`: the index file must not contradict the manifest of the version. `seed` is a
+    `reader` comes from `checked_reader`. `verify`: the index file must not contradict the manifest of the version. `seed` is a
     device's random text (None: the device takes part in no rollout). Raise NoAnswerError, with all reasons, if no artifact
-    matches; and the errors of `check_version_trust`.
+    matches. Raise the errors of `check_version_trust` too.
     """
 
     def read(log: Log) -> Resolution:
@@ -140,7 +140,7 @@ def check_version_trust(
     a governed channel whose version was not promoted or fails the policy.
 
     `index` is the index file with the version, if it was read already. `look_for_policy`: ask a remote for policies even if
-    it is not known to have policies, by one more request.
+    it is not known to have policies, which costs one more request.
     """
     trust, registry = trust_if_any(), reader.registry_id
     if trust and any(need.versions for need in trust.required(registry, located.name)):
@@ -213,7 +213,7 @@ def resolve_in(
 
 
 def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
-    """Return the contracts of a version's artifacts, each once. Raise NotFoundError if no contract is recorded."""
+    """Return the digests of the contracts of a version's artifacts, each once. Raise NotFoundError if none is recorded."""
 
     def read(log: Log) -> tuple[Digest, ...]:
         located = log.find(ref)
@@ -227,14 +227,14 @@ def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
 
 
 class DeviceCoverage(Struct, frozen=True):
-    """The resolution for a device; with `member`, of this member of a pipeline."""
+    """The answer to a query for a device; with `member`, for this member of a pipeline."""
 
     device: "Device"
     answer: Resolution | NoAnswerError
     member: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of `reg resolve --json`, with the device's name, without the model's name and URLs."""
+        """Return the document of `reg resolve --json` with the device's name, but without the model's name and the files."""
         answer = self.answer.to_json()
         keys = ("version", "manifest", "size", "artifact", "rejected", "rollout")
         member = {} if self.member is None else {"member": self.member}
@@ -244,7 +244,7 @@ class DeviceCoverage(Struct, frozen=True):
 def coverage(
     reader: RegistryReader, ref: Ref, query: Query, devices: "Sequence[Device]"
 ) -> list[DeviceCoverage]:
-    """Resolve a query for each device, in order, with the index file read once; for a pipeline, resolve each member.
+    """Resolve a query for each device, in order; for a pipeline, resolve it for each member. The index file is read once.
 
     Raise the errors of `check_version_trust`.
     """
@@ -275,7 +275,7 @@ def coverage(
 
 
 class ChannelStatus(NamedTuple):
-    """The status of a channel: its version, the log line that moved it there, and `signed`, a text with the line's signers.
+    """The status of a channel: its version, the log line of the move, and `signed`, a text on who signed line and version.
 
     `gate` is "" if no policy governs the channel, "met" if the version passes, else the reason why it does not resolve.
     """

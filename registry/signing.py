@@ -24,7 +24,7 @@ _PEM, _MAX_PEM_BYTES = "-----BEGIN", 64 * 1024
 
 
 def library(purpose: str = "signing") -> Any:
-    """Import the needed parts of `cryptography`. If it is not installed, raise HostError with the name of the extra."""
+    """Import the needed parts of `cryptography`. If it is not installed, raise HostError, which names the extra to install."""
     try:
         from cryptography import exceptions
         from cryptography.hazmat.primitives import hashes, serialization
@@ -157,13 +157,13 @@ def signing_key(name: str | None = None) -> PrivateKey:
 
 @lru_cache(maxsize=8)
 def _unlocked(key: str, is_configured: bool, secret: str | None, directory: Path) -> PrivateKey:
-    """Unlock a key, once per process, since this is slow on purpose. `key` is a name; a configured key may also be a PEM."""
+    """Unlock a key and cache it, since unlocking is slow on purpose. `key` is a name; if `is_configured`, it may be a PEM."""
     is_pem = is_configured and key.startswith(_PEM)
     return PrivateKey.load(key.encode(), secret) if is_pem else Keystore().private(key)
 
 
 def passphrase(name: str, new: bool = False) -> str:
-    """Read a passphrase from the environment, else from a person at the terminal. InputError without either."""
+    """Read a passphrase from the environment, else from a person at the terminal. InputError if there is none."""
     secret = system.variable("REG_KEY_PASSPHRASE")
     if secret is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass

@@ -54,7 +54,7 @@ def variable(name: str) -> str | None:
 
 
 def variable_names() -> list[str]:
-    """List the names of the variables; in place of `REG_TOKEN_HOST`, the variables that are set for hosts."""
+    """List the names of the variables. Instead of `REG_TOKEN_HOST`, list the variables that are set for hosts."""
     hosts = sorted(name for name in os.environ if name.startswith(TOKEN_PREFIX))
     return [name for name in VARIABLES if not name.startswith(TOKEN_PREFIX)] + hosts
 
@@ -100,7 +100,7 @@ def _home() -> Path | None:
 
 
 def _own(kind: str, below_home: str) -> Path:
-    """Return the user's directory of a kind (cache, state, ...). On every platform it differs from the default registry's.
+    """Return the user's directory of a kind (cache, state, ...). It never is the directory of the default registry.
 
     On Linux, this function applies XDG itself, because importing platformdirs takes longer than a `reg resolve`.
     """
@@ -114,7 +114,7 @@ def _own(kind: str, below_home: str) -> Path:
 
 
 def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dict[str, Any]:
-    """Return the common fields of a new event about a model (see `actor_of_event`). `time` never decides an order."""
+    """Return the common fields of a new event about a model (see `actor_of_event`). No order depends on the `time` in them."""
     return {
         "name": name,
         "time": datetime.now(UTC).strftime(TIME_FORMAT),
@@ -125,7 +125,7 @@ def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dic
 
 
 def actor_of_event(actor: str | None) -> str | None:
-    """Return the author to record: `actor`, else `REG_ACTOR`, else `user@host`, as far as known. For "": None, no author."""
+    """Return the author to record: `actor`, else `REG_ACTOR`, else what is known of `user@host`. Return None for "": nobody."""
     actor = variable("REG_ACTOR") if actor is None else actor
     if actor is not None:
         return actor or None
@@ -141,14 +141,14 @@ def actor_of_event(actor: str | None) -> str | None:
 
 
 MACHINE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE})
-"""The error numbers that mean a fault of this machine (such as a full disk), in any call."""
+"""The error numbers that mean a fault of this machine, such as a full disk, whatever call raised them."""
 NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.EBADF, errno.ENOSYS})
-"""The error numbers of fsync(2) on a directory of a file system, such as SMB, that cannot sync directories."""
+"""The error numbers of fsync(2) on a directory if its file system, such as SMB, cannot sync directories."""
 WRITE_BACK_BYTES = 2**23
 SYNCFS_THRESHOLD = 32
-"""The number of files or directories from which on one syncfs(2) is cheaper than an fsync(2) for each."""
+"""The least number of files or directories for which one syncfs(2) is cheaper than an fsync(2) for each."""
 SAFE_FLAGS = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
-"""The flags of open(2) with which a link is refused, and a FIFO or device does not block."""
+"""The flags of open(2) that refuse a link, and do not block on a FIFO or device."""
 
 READ_ONLY = "the file system is mounted read-only: remount it, or use another place"
 _NO_SPACE = "free some space there, then run the same command again"
@@ -161,7 +161,7 @@ _HINTS = {
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """A context that turns an OSError into a HostError about `operation`. `only`: just errors with these numbers."""
+    """A context that turns an OSError into a HostError about `operation`. `only` limits this to errors with these numbers."""
     try:
         yield
     except OSError as error:
@@ -177,7 +177,7 @@ def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[
 
 
 def path_text(path: Path) -> str:
-    """Return a path as text; as a `file://` URL if it is not UTF-8, so that any document can contain it."""
+    """Return a path as text. A path that is not UTF-8 becomes a `file://` URL, so that any document can contain it."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -186,7 +186,7 @@ def path_text(path: Path) -> str:
 
 
 def set_mode(path: Path, mode: int, group: int | None = None) -> None:
-    """Set the group (if given), then the permissions of a file or directory, if its file system has permissions."""
+    """Set the group (if given) and the permissions of a file or directory, but not on a file system without permissions."""
     calls = [partial(os.chown, path, -1, group)] if group is not None and hasattr(os, "chown") else []
     for call in (*calls, partial(path.chmod, mode)):
         try:
@@ -212,7 +212,7 @@ def share(path: Path, target: Path | None = None) -> None:
 
 
 def refuse_unlisted(error: OSError) -> None:
-    """Raise an error of `os.walk` (its `onerror`), since an unlisted directory hides files; ignore a deleted directory."""
+    """Raise the error of a directory that `os.walk` cannot list, since it hides files. Ignore the error of a deleted one."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
@@ -233,7 +233,7 @@ class Disk:
         path.mkdir(exist_ok=True)
 
     def make_directory(self, path: Path, root: Path) -> None:
-        """Make a directory and its missing parents, and sync the parent of each; below `root`, call `share` on each."""
+        """Make a directory and its missing parents. Sync the parent of each new directory; below `root`, also `share` it."""
         missing = [above for above in (path, *path.parents) if not above.is_dir()][::-1]
         if missing:
             # sync the lowest existing directory too: another process may have just made it
@@ -265,13 +265,13 @@ class Disk:
         return True
 
     def sync_files(self, paths: Sequence[Path]) -> None:
-        """Make the bytes of files of one file system durable; many files are synced together (Linux: syncfs)."""
+        """Make the bytes of files durable. All files must be in one file system; many are synced together (Linux: syncfs)."""
         if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_file(path)
 
     def sync_directories(self, paths: Sequence[Path]) -> None:
-        """Make the names in directories of one file system durable, in the given order or all together."""
+        """Make the names in directories durable, in the given order or all together. All must be in one file system."""
         if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_directory(path)
@@ -302,10 +302,10 @@ class Disk:
         relied: Collection[Path] = (),
         shared: bool = False,
     ) -> None:
-        """Give temporary files their final names (pairs of paths): sync all files, rename all, sync each directory.
+        """Give temporary files their final names: sync the files, rename them, sync the directories. `files`: pairs of paths.
 
-        All directories up to `root` are synced too, since another process may have just made them, and the directories of
-        `relied` files, since another process may have just renamed these files. `shared`: call `share` on each file.
+        All directories up to `root` are synced, since another process may have just made them. So are the directories of
+        `relied`: files that another process may have just renamed. `shared`: call `share` on each file.
         """
         pairs = list(files)
         for source, target in pairs if shared else ():
@@ -327,8 +327,8 @@ class Disk:
 
 
 def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
-    """Return a function to call with the number of bytes just written to `file`, from the offset `start` on. The kernel then
-    begins to write them to disk and frees their memory (Linux: posix_fadvise(2), DONTNEED): the final sync has little to do.
+    """Return a function to call with each number of bytes written to `file`, from the offset `start` on. It makes the kernel
+    write them to disk early and free their memory (Linux: posix_fadvise(2), DONTNEED), so that the final sync is short.
     """
     end = advised = start
 
@@ -345,7 +345,7 @@ def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
 
 
 def _sync_file_system(path: Path) -> bool:
-    """Sync the file system of a file by syncfs(2). False if not supported (before Linux 5.8, it reports no errors)."""
+    """Sync the file system of a file by syncfs(2). False if that fails or is not supported (before 5.8, it reports nothing)."""
     import ctypes
 
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None
@@ -374,7 +374,7 @@ def replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Replace a small file as `replacement` does; make its directory if needed. `times`: of last access and modification."""
+    """Replace a small file as `replacement` does; make its directory if needed. `times`: its access and modification time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacement(path) as file:
         file.write(data)
@@ -431,9 +431,9 @@ def check_outfile(target: Path) -> None:
 WORKERS = 8
 """The default number of threads of `run_parallel`."""
 JOIN_TIMEOUT_SECONDS = 1.0
-"""The longest wait for threads after Ctrl-C, in seconds: a thread that waits for a server may not react."""
+"""The most seconds to wait for threads after Ctrl-C, since a thread that waits for a server may not react."""
 POLL_SECONDS = 0.1
-"""The seconds between two checks if all items are done."""
+"""The seconds between two checks whether a wait has ended."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -2,6 +2,6 @@
 
 Each verb is a function whose docstring is its help text: run `make generate` after a change.
 `EXAMPLES` has the examples of all verbs of a module. `app.GROUPS` names the module of each verb. A verb ends with
-`Session.show`, which prints a document for programs, or lines for people. Code that several verbs share is in
-`options` (arguments), `output` and the reports (output) and `services` (calls that join converters and registry).
+`Session.show`, which prints a document for programs, or lines for people. Verbs share the arguments in `options`, the
+texts in `output` and the reports, and the functions in `services`, which use both converters and registry.
 """

@@ -104,7 +104,7 @@ def add(
 
 
 def _members(texts: list[str] | None) -> dict[Path, str]:
-    """Return the name of the member in each file. InputError if a text is not NAME=FILE, or a file has two names."""
+    """Return the member's name for each file. Raise InputError if a text is not NAME=FILE, or a file gets two names."""
     if not texts:
         return {}
     from onnxreg.schema.manifest.family import check_member
@@ -170,7 +170,7 @@ def import_(
 
 
 def _prove(session: Session, registry: "Registry", published: "Release") -> list[dict[str, Any]]:
-    """Prove each artifact of a new version that has a parent in it. If this fails, warn and return no proofs."""
+    """Prove each artifact of a new version whose parent is in the same version. If this fails, warn and return []."""
     if not any(artifact.parent for artifact in published.manifest.artifacts):
         return []
     from onnxreg.cli.services import prove_version

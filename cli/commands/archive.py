@@ -1,4 +1,4 @@
-"""`reg archive`: versions in one file, or one version as a package of ONNX Runtime."""
+"""`reg archive`: put versions into one file, or write one version as a package of ONNX Runtime."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`reg builtin`: the passes, profiles, devices and schemas that come with the program."""
+"""`reg builtin`: show the passes, profiles, devices and schemas that come with the program."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ EXAMPLES = (
     "reg builtin schemas manifest-v2 > manifest-v2.json",
 )
 TYPES = {"boolean": "true | false", "string": "text", "object": "keys and values"}
-"""The words that are shown for types of JSON Schema; other types keep their names."""
+"""The words that are shown instead of the names of some types of JSON Schema."""
 BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 

@@ -1,4 +1,4 @@
-"""`reg policy`, `promote`, `rollout`: policies of channels, and moves of governed channels."""
+"""`reg policy`, `promote`, `rollout`: set the policies of channels, and move channels that have a policy."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""`reg config`: directories, author and variables of `reg`, each with the option or variable that sets it."""
+"""`reg config`: show the directories, author and variables of `reg`, each with the option or variable that sets it."""
 
 from collections.abc import Iterator
 from typing import Any

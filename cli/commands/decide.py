@@ -1,4 +1,4 @@
-"""`reg tag`, `untag`, `pin`, `yank`, `drop`, `sign`: decisions about versions. Each decision is an event of the log."""
+"""`reg tag`, `untag`, `pin`, `yank`, `drop`, `sign`: decide about versions. Each decision is an event of the log."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -156,7 +156,7 @@ def write_bundle(path: Path, published: "Release", key: "PrivateKey") -> None:
 
 
 def _states(result: "DecisionResult", word: str, undo: bool) -> tuple[str, str]:
-    """Return two sentences about a decision: if it was logged, and if it changed nothing. `word`: such as `yanked`."""
+    """Return two sentences: for a logged decision, and for one that changed nothing. `word`, such as `yanked`, ends both."""
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     return f"{result.target.ref} {news} {word}", f"{result.target.ref} {status_quo} {word}"
 
@@ -169,7 +169,7 @@ def _report(
     store: "RegistryStore | None",
     reason: str | None,
 ) -> None:
-    """Print `news` if a decision was logged; else `status_quo`, and that neither the decision nor a reason is logged."""
+    """Print `news` if a decision was logged. Otherwise print `status_quo`, and that a reason, if given, is not logged."""
     if result.is_logged:
         session.say(f"{news}{session.place(store)}")
     else:

@@ -97,12 +97,12 @@ def command(
 
 
 def _overruled(side: "Release") -> dict[str, str]:
-    """Return the states of artifacts, by path, that differ from the states in the manifest."""
+    """Return, by the artifact's path, each state that differs from the state in the manifest."""
     return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
 
 
 def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
-    """Return a line for each artifact whose verdict in a recorded proof changed. Arguments: verdicts by path."""
+    """Return a line for each artifact whose verdict in a proof changed. `old` and `new` have the verdicts by path."""
     absent = "not on record"
     return [
         f"proof: {path}: {old.get(path, absent)} -> {new.get(path, absent)}"
@@ -112,7 +112,7 @@ def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
 
 
 def _rest(changes: ManifestDiff, screen: DiffOverview, full: bool) -> Iterator[str]:
-    """Yield the number of changes that the screen folds; `full`: every change, worst first."""
+    """Yield a line that counts the changes folded on the screen or, with `full`, lines with every change, worst first."""
     if not full:
         if folded := diff_report.folded_line(screen, "--full"):
             yield from ("", fold_line(folded, "  "))

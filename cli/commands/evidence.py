@@ -1,4 +1,4 @@
-"""`reg attest`, `measure`, `prove`, `certificates`: statements about the artifacts of a version."""
+"""`reg attest`, `measure`, `prove`, `certificates`: log, make or list statements about artifacts."""
 
 import sys
 from collections.abc import Iterator
@@ -115,7 +115,7 @@ def measure(
 def _log_benchmark(
     session: Session, ref: str, report: bytes, label: str, remote: str | None, output: Path | None = None
 ) -> None:
-    """Log a benchmark of a version, or write it to `output`, and show it."""
+    """Log a benchmark of a version or, if `output` is given, write it to this file; then show the benchmark."""
     from onnxreg.registry.trust.signatures import attest_benchmark
     from onnxreg.schema.gates.statements import BenchmarkDocument
 
@@ -290,7 +290,7 @@ def _certificates(reader: "RegistryReader", published: "Release") -> Certificate
 
 
 def _labels(path: str, document: "EvaluationDocument") -> Iterator[str]:
-    """Yield lines about the suite's labels that were mapped, and the labels that the verdict leaves out."""
+    """Yield lines about the suite's labels: which were judged by another label, and which the verdict leaves out."""
     lines = []
     for metric in document.metrics:
         settings = metric.settings

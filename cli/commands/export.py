@@ -1,4 +1,4 @@
-"""`reg export`: from a trained checkpoint to a published version."""
+"""`reg export`: make a published version from a trained checkpoint."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -196,7 +196,7 @@ def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tup
 
 
 def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
-    """Raise InputError if one of the `others` (values of options by name) is set beside `option`."""
+    """Raise InputError if `option` is combined with an option in `others`, which has values by name (None: not set)."""
     for key, value in others.items():
         if value is not None:
             other = "SOURCE" if key == "source" else requests.flag(key)
@@ -204,7 +204,7 @@ def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
 
 
 def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
-    """Yield tables of latency: of each file beside its parent's, or of each batch through the graphs of a family."""
+    """Yield latencies: a table of files compared with their parents, and a line for each batch through a family's graphs."""
     for one in tables:
         threads = counted(one.benchmark.threads, "thread")
         for item in one.latencies:
@@ -225,7 +225,7 @@ def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
 
 
 def _slower(release: "Release", tables: "Sequence[LatencyTable]") -> Iterator[str]:
-    """Yield a warning, with the saved bytes, for each file slower than its parent; a note if it only may be slower."""
+    """Yield a warning, with the saved bytes, if a file is slower than its parent, or a note if noise hides the difference."""
     sizes = {item.path: item.own_size for item in release.manifest.artifacts}
     timed = [item for one in tables for item in one.latencies]
     ratios = sorted((item.ratio, item.paths[0], item.parent) for item in timed if item.ratio is not None)

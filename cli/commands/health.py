@@ -1,4 +1,4 @@
-"""`reg verify`, `doctor`: damage and signatures of a registry; the state of its files and remotes."""
+"""`reg verify`, `doctor`: check the bytes and signatures of a registry, and the state of its files and remotes."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -104,7 +104,7 @@ def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
 
 
 def _known(report: "VerifyReport") -> "list[Damage]":
-    """Return the damage of a report, without parts that could not be read."""
+    """Return the certain damage: all that a report lists, except the parts that could not be read."""
     return [damage for damage in report.damages if damage.kind != "unreadable"]
 
 
@@ -150,7 +150,7 @@ def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None
 def _signatures(
     reader: "RegistryReader", ref: Ref
 ) -> Iterator[tuple[dict[str, Any], list[tuple[object, ...]]]]:
-    """Yield a JSON document and table rows for each version in `ref`: the signatures on the version and its evaluations."""
+    """Yield the signatures on each version that `ref` means, and on its evaluations, as a JSON document and table rows."""
     from onnxreg.registry.log.log import load
     from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import signed_statements, unsigned

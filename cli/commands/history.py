@@ -1,4 +1,4 @@
-"""`reg log`, `history`: the events of a model, and how its figures changed from version to version."""
+"""`reg log`, `history`: show the events of a model, and how its figures changed from version to version."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,7 @@ def log(
 
 
 def _about(event: Any, versions: Mapping[Digest, str], words: list[str]) -> list[str]:
-    """Return the words of the column WHAT. `versions` names the version of a manifest, to show what an attestation is about."""
+    """Return an event's words for the column WHAT. `versions` gives the version of a manifest that an attestation is about."""
     if isinstance(event, Attest | Timing):
         return [versions.get(event.manifest, event.manifest.short), *words]
     if isinstance(event, PolicyEvent):

@@ -1,4 +1,4 @@
-"""`reg ls`: the models of a registry, the models with a kind of artifact, or the versions of one model."""
+"""`reg ls`: list the models of a registry, the models with a kind of artifact, or the versions of one model."""
 
 from collections.abc import Collection
 from itertools import groupby
@@ -101,7 +101,7 @@ def _none(reader: RegistryReader) -> str:
 def _matches(
     catalog: "Catalog", pattern: str, formats: Collection[str], precision: str | None, certified: bool
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return, as documents and as a table, the matching artifacts of each model's newest release with such artifacts."""
+    """Find each model's newest release with matching artifacts; return these artifacts as documents and as a table."""
     fitting = (
         artifact
         for artifact in catalog.query(None, pattern)

@@ -1,4 +1,4 @@
-"""`reg query`: the artifacts of all models and versions for which an expression is true."""
+"""`reg query`: find artifacts, in all models and versions, for which an expression is true."""
 
 from itertools import islice
 from pathlib import Path

@@ -96,7 +96,7 @@ def _lines(resolution: Resolution, explain: bool) -> Iterator[str]:
 
 
 def _explain(rejected: Sequence[Rejection], chosen: Version | None = None) -> Iterator[str]:
-    """Yield a table of the rejected artifacts with the reasons. An artifact's version is shown unless it is `chosen`."""
+    """Yield a table of the rejected artifacts with the reasons. For artifacts of the version `chosen`, VERSION is empty."""
     rows = [
         ("" if item.version == chosen else item.version, item.artifact or "", item.code, item.detail)
         for item in rejected

@@ -1,4 +1,4 @@
-"""`reg run`: run an artifact in ONNX Runtime on this machine, on its golden vectors, a text, a sound, an image or tensors."""
+"""`reg run`: run an artifact in ONNX Runtime here. The input is golden vectors, a text, a sound, an image or tensors."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -46,17 +46,17 @@ EXAMPLES = (
     "reg run acme/pii-small:1.4.0 --input feeds.json --remote origin",
 )
 MAX_TOKENS = 512
-"""The most tokens of a row, if the version does not state the limit of its model."""
+"""The most tokens of a text, if the version does not state the limit of its model."""
 MAX_VALUES, MAX_CLASSES, MAX_TEXT = 6, 10, 40
 """The most values of a vector, classes of a text, and characters of a text that are shown to people."""
 TEXT, IMAGE, AUDIO = "--text", "--image", "--audio"
 NOUNS = {TEXT: "text", IMAGE: "image", AUDIO: "sound"}
-"""The words for the kinds of input in messages, by option."""
+"""The words that messages use for the kinds of input, by option."""
 CUT = "the text is longer than the model takes: its end was not read"
 MAX_NEW_TOKENS = 32
 """The default of `--max-tokens`, the most tokens that text generation adds."""
 ENCODER, DECODERS = "encoder", (("decoder_merged",), ("decoder", "decoder_with_past"))
-"""The members of an encoder-decoder: the encoder, and alternative sets of decoders, of which the first complete set is used."""
+"""The members of an encoder-decoder: the encoder, and sets of decoders. The first set that a version has is used."""
 
 
 @takes_query
@@ -145,7 +145,7 @@ def command(
 def _resolve(
     reader: "RegistryReader", ref: Ref, query: Query, device: "Device | None", is_whole: bool
 ) -> list[Resolution]:
-    """Resolve the ref to a list of one artifact. `is_whole`: for an encoder-decoder, list the encoder and each decoder."""
+    """Resolve the ref to one artifact or, with `is_whole`, resolve an encoder-decoder to its encoder and each decoder."""
     try:
         return [resolve(reader, ref, query, device)]
     except NoAnswerError as nothing:
@@ -159,7 +159,7 @@ def _resolve(
 
 
 def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
-    """Return the option for the input of a graph, such as `--image`; `--input` if the version cannot preprocess files."""
+    """Return the option that a graph's input needs, such as `--image`, or `--input` if the version cannot preprocess files."""
     inputs = artifact.metadata.inputs
     axes = len(inputs[0].shape) if len(inputs) == 1 else 0
     names = {item.name for item in inputs}
@@ -171,7 +171,7 @@ def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
 
 
 def _check_takes(files: "UnpackedArtifact", kind: str) -> None:
-    """Raise InputError, with the right option or member, unless the graph takes this kind of input."""
+    """Raise InputError, which names the right option or member, unless the graph takes this kind of input."""
     manifest, takes = files.manifest, _takes(files.manifest, files.artifact)
     if takes == kind or (kind == TEXT and not files.artifact.metadata.inputs):  # it may be unknown
         return
@@ -297,7 +297,7 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
 
 
 def _companions(files: "UnpackedArtifact") -> dict[str, Path]:
-    """Return the companion files of the artifact by name."""
+    """Return the paths of the artifact's companion files, by file name."""
     companions = (*reversed(files.manifest.files), *files.artifact.files)
     return {Path(file.path).name: files.root / file.path for file in companions}
 
@@ -322,12 +322,12 @@ KEYS = {
     "objects": ("label", "score", "box"),
     "segments": ("label", "share"),
 }
-"""The columns of each kind of answer that is shown as a table: the keys of its items."""
+"""The columns of the table for a kind of answer, by kind: the keys of the answer's items."""
 NOTHING = {"spans": "no labelled spans", "answer": "the context has no answer", "objects": "no objects"}
 
 
 def _lines(answer: dict[str, Any], text: str = "") -> Iterator[str]:
-    """Yield the lines for people of an answer by `run_texts` (to `text`) or by `run_numbers`."""
+    """Yield lines that show people an answer of `run_texts`, to the input `text`, or of `run_numbers`."""
     if kind := next((kind for kind in KEYS if kind in answer), None):
         items = [answer[kind]] if isinstance(answer[kind], dict) else answer[kind] or []
         rows = [[_cell(item[key]) for key in KEYS[kind]] for item in items]
@@ -374,7 +374,7 @@ def _vector_lines(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _cell(value: Any) -> str:
-    """Format a value for people; of an array, only the first numbers are shown."""
+    """Format a value for people; an array is cut after its first numbers."""
     if isinstance(value, list):
         numbers = [f"{item:.4g}" if isinstance(item, float) else str(item) for item in value[:MAX_VALUES]]
         return " ".join([*numbers, "..."] if len(value) > MAX_VALUES else numbers)

@@ -71,7 +71,7 @@ def _token(file: Path | None) -> str | None:
 
 
 def trial_folder(folder: Path | None) -> Path | None:
-    """Check the folder with the script that tries models, if given. Raise NotFoundError if the script is missing."""
+    """Return the folder, if given. Raise NotFoundError if it lacks try.js, the script that tries models in a browser."""
     if folder is not None and not (folder / "try.js").is_file():
         hint = "in examples/web-client: npm install --no-package-lock && node build.mjs try; then --try build/try"
         raise NotFoundError(f"{folder} has no try.js", hint)
@@ -79,7 +79,7 @@ def trial_folder(folder: Path | None) -> Path | None:
 
 
 def public_url(url: str | None) -> str | None:
-    """Return the URL for clients without a slash at the end. Raise InputError unless it is http(s), without credentials."""
+    """Return the URL for clients, without a slash at its end. Raise InputError if it is not http(s) or has credentials."""
     if url is not None and "@" in url.partition("//")[2].partition("/")[0]:
         raise InputError("the URL holds credentials, which every answer would show", "leave them out")
     if url is not None and not url.startswith(("http://", "https://")):

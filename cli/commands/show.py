@@ -1,4 +1,4 @@
-"""`reg show`: one version by its manifest, or the speed of its artifacts by benchmarks."""
+"""`reg show`: show what a manifest says of a version, or what benchmarks say of the speed of its artifacts."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -63,7 +63,7 @@ def command(
 
 
 def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:
-    """Yield a table of channels: the version, since when, by whom, why, signed by whom, and if the channel resolves."""
+    """Yield lines about each channel: its version, since when, who moved it and why, who signed this, and if it resolves."""
     from onnxreg.registry.log.log import load
     from onnxreg.registry.resolution import in_production
     from onnxreg.registry.trust.known_heads import load_trust

@@ -348,7 +348,7 @@ def report_transfer(
     remarks: Iterable[str] = (),
     **more: Any,
 ) -> None:
-    """Show the result of a transfer, then `remarks`. The JSON document also has `channels` (with `tags`) and `more`."""
+    """Show the result of a transfer, then `remarks`. The JSON document also has `more` and, if `tags` has any, `channels`."""
     ref, channels = f"{result.name}:{result.versions[0]}", {"channels": channels_to_json(result)}
     if result.events or result.blobs:
         moved, link = ref if len(result.versions) == 1 else result.name, "to" if verb == "pushed" else "from"
@@ -383,7 +383,7 @@ def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:
 
 
 def to_json(result: "TransferResult", remote: str, out: Path | None = None) -> dict[str, Any]:
-    """Return a transfer as `{ref, remote, events, blobs, bytes, output}`, and the keys of `yanked_to_json`."""
+    """Return a transfer as `{ref, remote, events, blobs, bytes, output}`, with the keys of `yanked_to_json` added."""
     moved = {**fields(result, "events blobs"), "bytes": result.size, "output": out}
     return {"ref": f"{result.name}:{result.versions[0]}", "remote": remote, **moved, **yanked_to_json(result)}
 

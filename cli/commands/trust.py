@@ -1,4 +1,4 @@
-"""`reg trust`, `key`: your own keys, the keys that you trust, and the known heads of registries."""
+"""`reg trust`, `key`: manage your own keys, the keys that you trust, and the known heads of registries."""
 
 from typing import TYPE_CHECKING
 

@@ -33,7 +33,7 @@ from onnxreg.schema.delta.delta_format import (
 from onnxreg.schema.delta.difference import encode, planes
 
 MIN_TENSOR_BYTES = 256
-"""The least bytes of a tensor; smaller tensors are treated like the bytes around them."""
+"""The size in bytes of the smallest tensor that is matched. A smaller one is treated like the bytes around it."""
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 """The numbers of fields in onnx.proto: `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data`."""
 # fmt: off
@@ -44,17 +44,17 @@ _SAFETENSORS = {
 # fmt: on
 _WIDTHS = {item.name: item.bits // 8 for item in ELEMENTS.values() if item.bits in (8, 16, 32, 64)}
 LEVEL, DIFFERENCES = 5, zlib.Z_RLE
-"""zlib's level (6 saves 0.6 % more and takes 1.7 times as long), and its strategy for differences: only runs repeat."""
+"""zlib's level (6 saves 0.6 % more, in 1.7 times the time), and its strategy for differences: only runs are searched for."""
 NOISE_BITS = 7.9
-"""The entropy in bits per byte above which a plane is stored uncompressed."""
+"""The entropy, in bits per byte, above which a part of the data is stored uncompressed."""
 MAX_COPY_BYTES = 2**31
 SAMPLES = 4
 SAMPLE_BYTES = 32 * 1024
-"""The mode for a tensor is chosen by a sample of the tensor: `SAMPLES` slices of `SAMPLE_BYTES` bytes."""
+"""The size in bytes of a slice. A tensor's mode is chosen by a sample of the tensor: `SAMPLES` slices."""
 MAX_CANDIDATES = 32
-"""The most old tensors of the same type and shape with which a new tensor without a match is compared."""
+"""The most old tensors to compare with a new tensor that has no match by name or bytes; they have its type and shape."""
 MIN_COPY_BYTES = 48
-"""The least bytes of a run that is copied: a shorter run is not worth a span."""
+"""The length in bytes of the shortest run that is copied; for a shorter one, a span costs too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class TensorExtent:
 
     @property
     def kind(self) -> tuple[str, tuple[int, ...], int]:
-        """The type, the shape and the length in bytes; tensors are compared if these are equal."""
+        """The type, the shape and the length in bytes. Only tensors of an equal kind are compared."""
         return (self.dtype, self.dims, self.length)
 
 
@@ -91,7 +91,7 @@ class ModelFile:
 class Section(NamedTuple):
     """A part of the new file: the bytes `start` to `start + length`.
 
-    `old` is the offset of similar bytes in the old file; None for literal bytes. `width` is 0 for equal bytes.
+    `old` is the offset of similar old bytes (None: literal bytes). `width` (0 for equal bytes) and `mode` are as in `Span`.
     """
 
     start: int
@@ -103,7 +103,7 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True)
 class FileView:
-    """The mapped bytes of a file, and its tensors in the order of their offsets."""
+    """The bytes of a file, mapped into memory, and the file's tensors in the order of their offsets."""
 
     data: Any
     tensors: Sequence[TensorExtent]
@@ -122,8 +122,8 @@ class FileView:
 def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
     """Write the delta from one file to another; return its size in bytes, or None if the files are not alike.
 
-    The same two files give the same spans and modes; with the same build of zlib, the same bytes. If the result is None,
-    `sink` has a part of a delta. Memory: a few blocks.
+    The same two files give the same spans and modes and, if the build of zlib is the same, the same bytes. If the result is
+    None, `sink` holds a part of a delta. Only a few blocks are in memory at a time.
     """
     limit = new.descriptor.size * MAX_SHARE
     size = sink.write(DeltaHeader.of(new.descriptor, old.descriptor).to_bytes())
@@ -157,7 +157,7 @@ def _blocks(items: Iterable[Section]) -> Iterator[Section]:
 
 
 def _encode(old: FileView, new: FileView, section: Section) -> Span:
-    """Encode a section as one span. If the old and new bytes are equal, this is a copy, in any mode."""
+    """Encode a section as one span. If the old and the new bytes are equal, the span is a copy, whatever the mode."""
     start, length, source, width, mode = section
     data = new.array(start, length)
     if source is None:
@@ -209,7 +209,7 @@ def sections(old: FileView, new: FileView) -> Iterator[Section]:
 
 
 def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
-    """Find a similar old tensor for each new tensor: by name, then by equal bytes, then by likeness. Keys: new offsets."""
+    """Match new tensors to old ones by name, else by equal bytes, else by likeness. Keys are the offsets of new tensors."""
 
     def content(view: FileView, tensor: TensorExtent) -> tuple[int, bytes]:
         return tensor.length, hashlib.sha256(view.array(tensor.start, tensor.length)).digest()
@@ -235,7 +235,7 @@ def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
 
 
 def _tensor(old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent | None) -> Section:
-    """Make the section of a tensor: the difference to the old tensor `partner`, or literal bytes if this is smaller."""
+    """Make the section of a tensor: the difference to the old tensor `partner`, or literal bytes if they are smaller."""
     if partner is not None:
         bits, mode = _choose_mode(old, new, tensor, partner)
         if bits < sum(_bits(new.array(tensor.start + at, size)) for at, size in _slices(tensor)):
@@ -261,7 +261,7 @@ def _choose_mode(
 
 
 def _slices(tensor: TensorExtent) -> list[tuple[int, int]]:
-    """Return the sample of a tensor: offset and size of slices, which are evenly spread."""
+    """Return the offset and the size of each slice in a tensor's sample. The slices are evenly spread."""
     if tensor.length <= SAMPLES * SAMPLE_BYTES:
         return [(0, tensor.length)]
     step = (tensor.length - SAMPLE_BYTES) // (SAMPLES - 1) // 8 * 8
@@ -269,7 +269,7 @@ def _slices(tensor: TensorExtent) -> list[tuple[int, int]]:
 
 
 def _bits(data: Any) -> int:
-    """Estimate by entropy the bits to which bytes are compressed; a prefix code takes at least one bit for each byte."""
+    """Estimate from the entropy how many bits compressed data takes. A prefix code takes at least one bit for each byte."""
     bits, most = _entropy(data) if data.size else (0.0, 0.0)
     return int(data.size * (bits * 1.25 if most > 0.5 else bits))
 
@@ -284,7 +284,7 @@ def _entropy(data: Any) -> tuple[float, float]:
 def _gap(
     old: FileView, new: FileView, start: int, end: int, old_gap: tuple[int, int] | None
 ) -> Iterator[Section]:
-    """Cut the bytes between two tensors into sections. Bytes at the ends that the old gap has too are copied."""
+    """Cut the bytes between two tensors into sections. A beginning or an end that equals the old gap's is copied."""
     first, stop = old_gap or (0, 0)
     before, after = old.array(first, stop - first), new.array(start, end - start)
     head = _common(before, after)
@@ -317,7 +317,7 @@ def map_file(path: Path) -> Iterator[Any]:
 
 
 def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
-    """Read the tensors in some files of one version, by path, in the order of their offsets.
+    """Find the tensors in files of one version; return them by the file's path, in the order of their offsets.
 
     `files` maps paths in the version to files on disk. A file of an unknown kind, or one that cannot be read, gets no
     tensors: its delta then has copies and literals only. Small, overlapping and impossible tensors are left out.
@@ -341,7 +341,7 @@ def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
 
 
 def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """Yield the initializers of the main graph with raw or external data, each with the path of the file with its bytes.
+    """Yield each initializer of the main graph that has raw or external data, after the path of the file that has its bytes.
 
     The package onnx gives no offsets, and keeps all that it parses in memory. So this function walks the fields of the file,
     and onnx parses each tensor without its bytes. An external tensor need not state its length.
@@ -365,9 +365,9 @@ def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
 
 
 def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, int, int]]:
-    """Yield each field with this number of a protobuf message: the offset of the field, start and end of its value.
+    """Yield each field of a protobuf message with this `number`: the offset of the field, start and end of its value.
 
-    Raises ValueError for a field that ends after the message, or a wire type that onnx does not use.
+    Raises ValueError for a field that ends after the message, KeyError for a wire type that onnx does not use.
     """
 
     def varint(at: int) -> tuple[int, int]:
@@ -391,7 +391,7 @@ def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, in
 
 
 def _ort(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """Yield the tensors of an ORT-format file. The bindings return arrays over the mapped file."""
+    """Yield the tensors of an ORT-format file. The file is mapped, so the address of an array gives the tensor's offset."""
     from onnxreg.converters.onnx.facts import stored_tensors
     from onnxreg.converters.onnx.ort_file import read_ort
 

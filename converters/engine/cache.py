@@ -1,4 +1,4 @@
-"""A cache of results. The key of a result has everything that affects the result.
+"""A cache of the results of exports. The key of a result holds everything that affects the result.
 
     <root>/<kind>/<sha256 of the canonical key>/    files of the result, and entry.json:
                                                     {"key", "files": {path: digest}}, or
@@ -6,9 +6,9 @@
 
 The key of a step has the digests of its inputs, the pass with its version and parameters, and the versions of the
 tools. An entry appears whole or not at all. An entry is used only if every file still has its digest. Trimming removes
-the entries that were unused for longest.
+the least recently used entries.
 
-An entry of the kind `exports` has the digest of the manifest that an equal plan made: no step needs to run again.
+An entry of the kind `exports` has the digest of the manifest that a plan made. For an equal plan, no step runs again.
 """
 
 import hashlib
@@ -28,11 +28,11 @@ from onnxreg.schema.core.errors import InputError
 
 ENTRY_FILE = "entry.json"
 MAX_CACHE_BYTES = 10 * 2**30
-"""The default limit for the size of a cache."""
+"""The default limit for the size of a cache, in bytes."""
 
 STAGED_PREFIX = ".staged-"
 ABANDONED_AFTER_SECONDS = 3600.0
-"""The age from which on a staged directory counts as left behind by a killed process."""
+"""The age at which a staged directory counts as left behind by a killed process."""
 
 Key = Mapping[str, Any]
 EXPORTS = "exports"
@@ -40,7 +40,7 @@ EXPORTS = "exports"
 
 @dataclass(frozen=True)
 class TrimResult:
-    """The result of `trim`: number and bytes of the removed entries, and bytes of the other entries."""
+    """The result of `trim`: the number of removed entries, their size in bytes, and the size of the `kept` entries."""
 
     entries: int = 0
     bytes: int = 0
@@ -48,7 +48,7 @@ class TrimResult:
 
 
 class StepCache:
-    """A directory of results. Callers must not change the files: they are hard links into the cache, if possible."""
+    """A directory of cached results. Callers must not change files from it: these may be hard links into the cache."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -97,9 +97,9 @@ class StepCache:
             shutil.rmtree(self._directory(kind, key), ignore_errors=True)
 
     def trim(self, limit: int = MAX_CACHE_BYTES, dry_run: bool = False) -> TrimResult:
-        """Remove the entries with the oldest last use, until the others take at most `limit` bytes.
+        """Remove the least recently used entries, so that the others take at most `limit` bytes.
 
-        Staged directories of killed processes are removed too, after `ABANDONED_AFTER_SECONDS` seconds.
+        Staged directories older than `ABANDONED_AFTER_SECONDS` are removed too. With `dry_run`, only count.
         """
         kept_bytes, removed, entries = 0, [], []
         for directory in self.root.glob(f"{STAGED_PREFIX}*"):
@@ -119,7 +119,7 @@ class StepCache:
         return TrimResult(len(removed), sum(size for size, _ in removed), kept_bytes)
 
     def _read(self, kind: str, key: Key) -> tuple[Path, dict[str, Any]]:
-        """Return the directory of an entry and the content of its entry.json, {} if the entry cannot be read; mark the entry as used."""
+        """Mark an entry as used; return its directory and the content of its entry.json ({} if it cannot be read)."""
         directory = self._directory(kind, key)
         try:
             entry = canonical.decode((directory / ENTRY_FILE).read_bytes(), ENTRY_FILE)
@@ -131,7 +131,7 @@ class StepCache:
 
     @contextmanager
     def _staged(self, kind: str, key: Key) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """A context with a directory that becomes the entry of a key, and the content of its entry.json, to be filled in.
+        """A context with a directory that becomes an entry, and the content of its entry.json. The caller fills both.
 
         If two processes make the same entry, the first entry stays.
         """

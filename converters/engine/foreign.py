@@ -1,10 +1,10 @@
 """Translate other tools' documents into recipes: Olive's workflows, and Orchard's section `export:`.
 
-A field without a counterpart in a recipe is an error, which names the field; the outcome of each other field is recorded.
+A field that a recipe cannot express raises an error with its name. The recipe records what each other field became.
 
-Olive (https://microsoft.github.io/Olive/reference/options.html, olive-ai 0.13; `olive.yaml` has its passes): the passes
-of `{"input_model": ..., "passes": {...}}` run one after the other, in the order of their keys, as in Olive without a
-search; the last result is published as `model.onnx`. A pass has its parameters under `config` or beside `type`.
+Olive (https://microsoft.github.io/Olive/reference/options.html, olive-ai 0.13): `olive.yaml` lists the passes that are known
+here. The passes of `{"input_model": ..., "passes": {...}}` run one after the other, in the order of their keys. The last
+result is published as `model.onnx`. A pass has its parameters under `config` or beside `type`.
 
 Orchard ML: all twelve fields of `export:` are read. Some values that Orchard accepts raise an error: an opset that no
 exporter has, an unbounded deviation, an excessive number of samples.
@@ -29,9 +29,9 @@ TABLE = Path(__file__).with_name("olive.yaml")
 DEFAULT_TASK = "text-generation-with-past"
 """The task that Olive assumes for an `HfModel` without a task."""
 AXES = {"batch_size": "batch", "sequence_length": "sequence"}
-"""The names of axes in Olive's graphs of a checkpoint, and their names here."""
+"""The names that Olive gives to the axes of a checkpoint's graph, each with the name that onnxreg gives."""
 Notes = list[dict[str, Any]]
-"""The fields of a document with their values and outcomes: see `recipe_file.FieldTranslation`."""
+"""A list of a document's fields, each with its value and what it became: see `recipe_file.FieldTranslation`."""
 
 
 @cache
@@ -41,7 +41,7 @@ def table() -> Any:
 
 
 def translate_olive(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate Olive's document into a recipe in JSON form.
+    """Translate a document of Olive into a recipe in JSON form.
 
     Raises InputError, about the key, for invalid JSON, for unknown keys, for passes and parameters without a
     counterpart, and for values that Olive would search for.
@@ -113,7 +113,7 @@ def _source_and_task(model: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
 
 
 def _step(field: str, config: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
-    """Translate a pass to `pass` and `params` of a step; add a note for each parameter that is changed, dropped or added."""
+    """Return the `pass` and `params` of a step for a pass of Olive; note each parameter that is changed, dropped or added."""
     kind, rules = _find(str(config.get("type", "")))
     options = {
         key: item for key, item in config.items() if key not in ("type", "config", "host", "evaluator")
@@ -159,7 +159,7 @@ def _step(field: str, config: Mapping[str, Any], notes: Notes) -> dict[str, Any]
 
 
 def _find(kind: str) -> tuple[str, Mapping[str, Any]]:
-    """Find a pass of Olive (in any case) in `olive.yaml`; return its name and its rules."""
+    """Find a pass of Olive in `olive.yaml`, ignoring case; return its name and its rules."""
     for name, rules in table()["passes"].items():
         if name.lower() == kind.lower():
             return name, rules
@@ -214,7 +214,7 @@ class OrchardExport(WrittenDocument):
 
 
 def translate_orchard(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate a document with an `export` section into a recipe in JSON form.
+    """Translate a document of Orchard, which has an `export` section, into a recipe in JSON form.
 
     Raises InputError, about the key, for an unknown key and for a value that is not allowed.
     """
@@ -253,7 +253,7 @@ def translate_orchard(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options(export: OrchardExport, options: Any, dataset: Any) -> dict[str, Any]:
-    """Return the task's options with the samples and axes that the section `export` sets."""
+    """Return the task's options, with the number of samples and the axes that the section `export` sets."""
     if not isinstance(options, dict):
         raise InputError("options must be a section with keys")
     derived = {"samples": export.validation_samples, "fixed_batch": not export.dynamic_axes}

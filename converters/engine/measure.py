@@ -1,7 +1,7 @@
-"""Measure a step's result: run its graph once on the sample, and compare the outputs with its parent's and the source's.
+"""Measure a step's result: run its graph on the sample, and compare its outputs with those of its parent and of the source.
 
-Only positions with 1 in the input `attention_mask` are compared: outputs for padding have no meaning, and differ far more
-than others. If an output does not meet a stated limit, the export ends.
+Only positions where the input `attention_mask` is 1 are compared: outputs for padding have no meaning, and differ far more
+than others. If an output does not meet a limit of the recipe, the export ends with an error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,8 +47,8 @@ class Runs:
 class StepResult:
     """The record of a step, and its files in `directory`, the main graph first. A skipped step has no files.
 
-    `ancestors` are the results of the earlier steps, the parent first. `reproducible` is False if a second
-    run is known to give other bytes. If the pass takes two graphs, `second` is the result of the step that made the second.
+    `ancestors` are the results of the earlier steps, the parent first. `reproducible` is False if a second run is known
+    to give other bytes. For a pass that takes two graphs, `second` is the result of the step that made the second graph.
     """
 
     node: StepNode
@@ -83,7 +83,7 @@ class StepResult:
 
     @cached_property
     def runs(self) -> Runs:
-        """The runs on the sample; if fixed axes do not fit the sample, on random inputs that fit this graph."""
+        """The graph's inputs and outputs. The inputs are the sample or, if its shapes do not fit, random arrays that fit."""
         part, session = self.source, load_session(self.main)
         takes_sample = bool(part.feeds) and _can_run(session, part.feeds)
         feeds: Sequence[Feed] = part.feeds
@@ -107,9 +107,9 @@ class StepResult:
 
     @property
     def _parent_runs(self) -> Runs:
-        """The parent's `runs`. A search makes the children of a parent one by one; the parent is run once.
+        """The parent's `runs`. They are kept, because a search makes many children of one parent.
 
-        The runs of two parents are kept: of the graph that the search starts from, and of a candidate's first pass.
+        The runs of two parents are kept: the graph that the search starts from, and the result of a candidate's first pass.
         """
         shared, line = self.source.shared, str([dict(item.digests) for item in self.ancestors])
         runs: Runs = shared.pop(line, None) or self.ancestors[0].runs
@@ -120,7 +120,7 @@ class StepResult:
 
     @cached_property
     def expected(self) -> Outputs:
-        """Expected outputs for the inputs of `runs`: of the source for the sample, else of the first graph of the line."""
+        """The expected outputs for the inputs of `runs`: the source's for the sample, else those of the first ancestor."""
         if self.runs.takes_sample:
             return counting(self.source.expected, self.source)
         if not self.runs.feeds:  # a decoder: its pass has compared it
@@ -131,9 +131,9 @@ class StepResult:
         return run(start, self.runs.feeds)
 
     def compare(self, is_bounded: bool) -> None:
-        """Record the distance from the parent, unless the step's record has the distance already.
+        """Record how far the outputs are from the parent's, unless the step's record has this distance already.
 
-        Raises ConversionError if the graph does not run, gives NaN, or differs from its parent: see `samples.compare`.
+        Raises ConversionError if the graph does not run, gives NaN, or differs too much from its parent: see `samples.compare`.
         """
         recorded = self.step.to_json()
         if not self.files or "parity" in recorded.get("result", {}) or not self.runs.feeds:
@@ -165,11 +165,11 @@ def run(path: Path, feeds: Sequence[Feed]) -> Outputs:
 
 
 def run_session(session: Any, feeds: Sequence[Feed], label: str) -> Outputs:
-    """Run a loaded graph (`onnxruntime.InferenceSession`), which errors call `label`.
+    """Run a loaded graph (`onnxruntime.InferenceSession`) on each of the inputs. Errors call the graph `label`.
 
     The outputs are copies: an array of ONNX Runtime keeps all memory of its session's runs.
 
-    Raises ConversionError if a run fails. If other runs succeed, the message says that the graph has a fixed size.
+    Raises ConversionError if a run fails. If some runs succeed, the message says that the graph has a fixed size.
     """
     results, errors, fitting = [], dict[str, ConversionError](), set[str]()
     for feed in feeds:
@@ -206,7 +206,7 @@ def _can_run(session: Any, feeds: Sequence[Feed]) -> bool:
 
 
 def counting(outputs: Outputs, part: Part) -> Outputs:
-    """Select the unmasked positions of outputs with a value for each token; return other outputs unchanged."""
+    """Reduce outputs that have a value for each token to the unmasked positions; return other outputs unchanged."""
     counted = []
     for arrays, feed in zip(outputs, part.feeds, strict=True):
         mask: Any = feed.get("attention_mask")
@@ -223,7 +223,7 @@ def limits_of(checks: Sequence[RecipeCheck], path: str) -> dict[str, RecipeCheck
 
 
 def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
-    """False if the recipe allows a cosine below `MIN_COSINE`: then outputs are not required to be better than chance."""
+    """True if outputs must be better than chance: the recipe does not allow a cosine below `MIN_COSINE`."""
     limit = limits.get("min_cosine")
     return limit is None or limit.min is None or limit.min >= samples.MIN_COSINE
 
@@ -231,7 +231,7 @@ def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
 def checks(
     result: StepResult, limits: Mapping[str, RecipeCheck], path: str, size: int
 ) -> list[dict[str, Any]]:
-    """Make `manifest.Check` entries (JSON form): three for each output of floats except keys and values, one for a limited size.
+    """Make `manifest.Check` entries (JSON form): three for each float output (not for KV caches), one if the size has a limit.
 
     Raises ConversionError, about the file at `path`, if a limit is not met. Raises InputError for a limit on a
     metric that is not measured, because such a limit would never be checked.
@@ -266,7 +266,7 @@ def judge(
     path: str,
     scale: float = 1.0,
 ) -> dict[str, Any]:
-    """Make one check; without a limit its verdict is `info`. Raises ConversionError if the limit is not met."""
+    """Make one check. If `bound` is None, its verdict is `info`. Raises ConversionError if the value is beyond the bound."""
     limit = None
     if bound is not None:
         limit = bound.max if bound.min is None else bound.min
@@ -284,7 +284,7 @@ def judge(
 def make_check(
     subject: Mapping[str, Any], metric: str, value: float, limit: float | None = None, is_least: bool = False
 ) -> dict[str, Any]:
-    """Make one check with its verdict: `info` without a limit, else `pass` or `fail`.
+    """Make one check with its verdict: `info` if `limit` is None, else `pass` or `fail`.
 
     Bytes are exact, other figures have six significant digits. `is_least`: the limit is the lowest allowed value.
     """

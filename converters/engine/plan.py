@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 GOLDEN_PREFIX = "golden-"
-"""The prefix of the names of steps that write golden vectors; the names of users' steps must not begin with it."""
+"""The prefix of the names of steps that write golden vectors. No step of a user may have such a name."""
 PROFILE_KEYS = ("profile", "profile_version")
 RESERVED_KEYS = (*PROFILE_KEYS, "translation")
 """The keys of a recipe that only onnxreg writes."""
@@ -63,14 +63,14 @@ class RecipeDocument:
 def read_document(path: Path, label: str = "recipe") -> Any:
     """Read the value of a YAML or JSON file. The file cannot run code, and a repeated key is an error.
 
-    Raises NotFoundError for a missing file, InputError if the file is neither YAML nor JSON; `label` names the kind of
-    document.
+    Raises NotFoundError for a missing file, InputError if the file is neither YAML nor JSON. `label` is the kind of
+    document in messages.
     """
     return read_yaml(read_given(path, label, "check the path", MAX_TEXT_BYTES), path.name, "export")
 
 
 def from_value(value: Any, label: str) -> RecipeFile:
-    """Make a recipe from a decoded document. A document with `passes` is Olive's, one with `export` is Orchard's.
+    """Make a recipe from a decoded document. It may be a document of Olive (with `passes`) or of Orchard (with `export`).
 
     Raises InputError, about the key, for a wrong key or value.
     """
@@ -103,7 +103,7 @@ class StepNode:
         return self.step.name
 
     def make(self, beside: Any = None) -> Pass[Any, Any]:
-        """Make the pass with its parameters, the step's calibration data, if any, and the second graph (`beside`)."""
+        """Make the pass from the step's parameters, its calibration data (if any) and the second graph (`beside`)."""
         given = {"data": self.data, "beside": beside}
         given = {name: value for name, value in given.items() if value is not None}
         return self.kind(**given, **self.step.params)
@@ -179,7 +179,7 @@ def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Pa
 
 
 def plan_outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:
-    """List the outputs with their paths; if the recipe has no outputs, the result of each step that no other step takes.
+    """List the outputs with their paths. If the recipe names none, each result that no other step takes is an output.
 
     Raises InputError if an output's step is missing or has two outputs; if a path is hidden, is used twice, or cannot be
     written by the pass; if a check names a missing output, or two checks limit one metric of an output.
@@ -245,8 +245,8 @@ class ProfileOutput:
 class Profile:
     """A named recipe. A subclass may check its source and its outputs; it overrides only public methods.
 
-    `name` and `package` are the entry point and its distribution, set by `profile_catalog.find`. `modules` are the modules
-    that an export imports.
+    `name` is the profile's entry point and `package` its distribution: `profile_catalog.find` sets both. `modules` are the
+    modules that an export imports.
     """
 
     document: Path
@@ -259,7 +259,7 @@ class Profile:
         return ("checkpoint",)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
-        """Return the recipe with the options of a person or a job file; the caller adds `suite` and the search."""
+        """Return the recipe with `options`. The caller then adds the suite, and a search if `is_search`."""
         recipe = self.recipe()
         return recipe.model_copy(update={"options": {**recipe.options, **options}})
 
@@ -270,7 +270,7 @@ class Profile:
         """Raise ConversionError, with the file's name, if a graph breaks a promise of the profile."""
 
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
-        """Return keys of `manifest.Artifact` in JSON form, in place of the keys that are read from the graph."""
+        """Return fields of `manifest.Artifact` in JSON form. They replace or extend the fields that are read from the graph."""
         return {}
 
     def text(self) -> str:
@@ -285,9 +285,9 @@ class Profile:
 
 @dataclass(frozen=True)
 class RecipeParts:
-    """Steps, outputs, task and evaluation of a recipe, and the source as the user named it (`start`).
+    """The steps, outputs, task and evaluation of a recipe, and the source as the user named it (`start`).
 
-    `confirm` is the evaluation that confirms the winner of a search on another suite, if the recipe names one.
+    `confirm` is the evaluation of a search's winner on a second suite; None if the recipe names no such suite.
     """
 
     nodes: dict[str, StepNode]
@@ -349,7 +349,7 @@ class ExportPlan(RecipeParts):
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The task's options as recorded, with digests of files. Each file is hashed once, so that all keys agree."""
+        """The task's options as a manifest records them: files by digest. Each file is hashed once, so that all keys agree."""
         return self.task.record(self.source)
 
     def check_unchanged(self) -> None:
@@ -378,7 +378,7 @@ class ExportPlan(RecipeParts):
         }
 
     def recorded_recipe(self) -> dict[str, Any]:
-        """Return the recipe as recorded: without paths, and with the digests of calibration data."""
+        """Return the recipe as the manifest records it: without paths, and with the digests of calibration data."""
         value = {key: item for key, item in self.recipe.to_json().items() if key not in ("source", "name")}
         value["options"] = dict(self.options)
         if self.evaluation is not None:
@@ -407,8 +407,8 @@ def plan_export(
         name: the model's name; by default the recipe's name, or the hub id.
         directory: base of the recipe's relative paths.
         label: the recipe's name in messages; may be empty.
-        allow_code: the factories that may run: `module:function` for an installed module,
-            `file.py:function` or `file.py` for a file.
+        allow_code: the functions that may run to make a model: `module:function` in an installed module,
+            `file.py:function` or `file.py` in a file.
     """
     consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
     parts = read_parts(recipe, source, directory, trust_remote_code, consent, label)

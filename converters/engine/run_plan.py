@@ -48,7 +48,7 @@ CRASHED = (
     "leave this output out, or make it by other passes; what the other steps made is kept for the next export"
 )
 TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "int4": 1e-1}
-"""The allowed distance of another runtime from golden vectors, by precision, as a share of the largest value."""
+"""The most by which another runtime may differ from golden vectors, as a share of the largest value, by precision."""
 OTHER_TOLERANCE = 5e-2
 
 
@@ -151,7 +151,7 @@ class _Execution:
         return self._results
 
     def _source_of(self, node: StepNode) -> Part:
-        """Return the part of the source that a step (or its first ancestor) reads.
+        """Return the part of the source that a step, or the first of its ancestors, reads.
 
         Raises InputError if the source lacks the part, or has several parts but no step names a part.
         """
@@ -165,7 +165,7 @@ class _Execution:
         return self.subject.parts[part]
 
     def _make(self, node: StepNode) -> tuple[StepResult, Key | None]:
-        """Run a step, or take its result from the cache; return the result, and the key for storing it (None: do not)."""
+        """Run a step, or take its result from the cache; return the result, and the key to store it by (None: do not store)."""
         directory = self._directory / node.name
         ancestors = tuple(self._results[ancestor.name] for ancestor in node.lineage()[1:])
         parent, source = ancestors[0] if ancestors else None, self._source_of(node)
@@ -233,11 +233,11 @@ class _Execution:
 def _apply(
     node: StepNode, subject: Any, target: Path, second: Path | None
 ) -> tuple[Step, tuple[str, ...], bool]:
-    """Run the pass of a step; return its record, its file names, and True if the result is reproducible.
+    """Run the pass of a step; return the step's record, the names of the files, and True if they are reproducible.
 
-    What an exporter wrote about the source is removed from a graph.
+    Notes that an exporter wrote about the source are removed from the graph.
 
-    Raises InputError, about the step, if its pass does not take this kind of input, and the errors of the pass.
+    Raises InputError, about the step, if its pass does not take this kind of input. Raises the errors of the pass, too.
 
     Args:
         target: path of the graph; names of external data and operator configs beside the graph begin with this path.
@@ -310,7 +310,7 @@ def _copy_settings(parent: StepResult, result: StepResult) -> list[str]:
 def draft_of(
     plan: ExportPlan, subject: ExportSubject, results: Mapping[str, StepResult], workspace: Path
 ) -> Draft:
-    """Describe every output, in the order of the recipe.
+    """Make the draft: move every output to its path, check and describe it, in the order of the recipe.
 
     Raises ConversionError, about the file, if an output breaks the contract or fails a check.
     """
@@ -394,7 +394,7 @@ def _describe(
 def _write_golden(
     output: RecipeOutput, result: StepResult, path: Path, entries: list[dict[str, Any]]
 ) -> Step | None:
-    """Write the golden vectors of a graph. The tolerance is at least the graph's own distance from the source."""
+    """Write a graph's golden vectors. The tolerance is at least the distance of the graph itself from the source."""
     tolerance = output.golden
     if tolerance is None:
         tolerance = TOLERANCES.get(result.facts.precision, OTHER_TOLERANCE)

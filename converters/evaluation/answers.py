@@ -1,9 +1,9 @@
 """Answers of artifacts to texts, images and sounds; the inputs and outputs of the graph decide the kind of answer.
 
-Of texts (`run_texts`), a token classifier tags spans, a text classifier scores classes, a graph with `start_logits` and
-`end_logits` answers questions; other graphs give vectors or text. Spans, answers and vectors are decoded as in an evaluation.
-Scores of classes are made as in pipelines of transformers: by the sigmoid if several classes may be right at once, or there
-is only one; unchanged for a regression; otherwise by the softmax. Of the numbers of an image or a sound (`run_numbers`):
+For a text (`run_texts`), a token classifier gives spans, a text classifier gives scored classes, and a graph with
+`start_logits` and `end_logits` answers a question; other graphs give vectors or text. Spans, answers and vectors are decoded
+as in an evaluation. Scores are made as in pipelines of transformers: by the sigmoid if several classes may be right at once
+or there is only one, unchanged for a regression, otherwise by the softmax. For an image or a sound (`run_numbers`):
 
 | output | answer |
 |---|---|
@@ -34,7 +34,7 @@ from onnxreg.converters.tasks.task_catalog import ALIASES
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
-"""The outputs with a value for each token: a graph of fixed shape also gives values for padding."""
+"""The names of outputs with a value for each token; values for padding, which graphs of fixed shape give, are removed."""
 LEAST_SCORE = 0.5
 """The least score of an object in an answer, as in pipelines of transformers."""
 Answer = dict[str, Any]
@@ -45,7 +45,7 @@ Answer = dict[str, Any]
 class TextModel:
     """An ONNX or ORT-format file, its tokenizer, its labels in the order of the logits, and the checkpoint's config.json.
 
-    `labels` is empty for a graph without labels, `config` for a version without a config.json.
+    `labels` is empty for a graph without labels, `config` is empty for a version without a config.json.
     """
 
     graph: Path
@@ -125,7 +125,7 @@ def refuse(label: str, why: str) -> InputError:
 
 
 def _classes(logits: Floats, labels: Sequence[str], config: Mapping[str, Any], name: str) -> Answer:
-    """Return the classes with their scores, the best first. ConversionError, about `name`, for another number of labels."""
+    """Return the classes with their scores, the best first. ConversionError if the numbers of labels and logits differ."""
     labels = labels or tuple(f"LABEL_{number}" for number in range(len(logits)))
     if len(labels) != len(logits):
         message = f"{name} gives {len(logits)} logits, and the version has {len(labels)} labels"
@@ -162,7 +162,7 @@ def _spans(model: TextModel, text: str) -> list[Answer]:
 
 
 def _answer(model: TextModel, question: str, context: str) -> Answer | None:
-    """Return the best answer in all windows of the context, with its probability in its window; None for no answer."""
+    """Return the best answer in any window of the context, with its probability in that window; None for no answer."""
     rows = list(model.tokenizer.windows(question, context))
     outputs = [model.run(row.inputs) for row in rows]
     best = best_answer(outputs, rows)
@@ -177,7 +177,7 @@ def _answer(model: TextModel, question: str, context: str) -> Answer | None:
 
 
 def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
-    """Continue a prompt greedily by at most `max_tokens` tokens; `finish` is `end` if the model ended the text, or `length`."""
+    """Continue a prompt greedily by at most `max_tokens` tokens; `finish` is `end` if the model stopped, else `length`."""
     path = model.graph.parent / GENAI_CONFIG
     settings = read_object(path).get("model", {}) if path.is_file() else model.config
     ends = settings.get("eos_token_id")
@@ -204,7 +204,7 @@ def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
 
 
 def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
-    """Return each text's vector, after the default prompt. If the graph gives token vectors, return them too, and use their mean."""
+    """Return each text's vector, after the default prompt; if a graph gives only token vectors, return these and their mean."""
     prompts, name = model.config.get("prompts"), model.config.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     prompt = prompt if isinstance(prompt, str) else ""
@@ -243,10 +243,10 @@ def run_numbers(
     Args:
         config: the checkpoint's config.json.
         name: the graph's name in messages.
-        words: the numbers of tokens (`vocab.json`), for CTC.
+        words: the number of each token (`vocab.json`), for CTC.
 
     Returns `{objects}`, `{depth}`, `{segments, pixels}`, `{transcript}`, `{classes, activation}` or `{vector, pooling}`.
-    Raises InputError if the outputs are not of these kinds, ConversionError for another number of labels.
+    Raises InputError if the outputs give none of these, ConversionError if the number of labels does not fit them.
     """
     if not outputs or any(array.dtype.kind not in "fiu" or not array.size for array in outputs.values()):
         raise refuse(name, "gives no numbers")
@@ -282,7 +282,7 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
 
 
 def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answer]:
-    """Return the objects, the best first: scored by the softmax if a further class means no object, else by the sigmoid."""
+    """Return the objects, the best first. If a further class means "no object", the softmax scores them, else the sigmoid."""
     has_nothing = logits.shape[1] > len(labels)
     scores = _softmax(logits)[:, : len(labels)] if has_nothing else _sigmoid(logits)
     best, objects = scores.argmax(1), []
@@ -295,7 +295,7 @@ def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answe
 
 
 def _vector(values: Floats, name: str) -> Answer:
-    """Return the vector of an image: the graph's own vector, the vector of the first token, or the mean of a map."""
+    """Return the vector of an image or sound: the graph's own vector, else the first token's, else the mean over a map."""
     if values.ndim == 1:
         return {"vector": values.tolist(), "pooling": "graph"}
     if values.ndim == 2:

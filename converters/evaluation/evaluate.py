@@ -1,4 +1,4 @@
-"""Evaluations: check the plan (suite and metrics) before hours of work, judge artifacts, write their certificates.
+"""Evaluate artifacts: check the suite and the metrics before hours of work, judge the artifacts, write their certificates.
 
 A certificate is an evaluation document (`schema.gates.statements`) with a record for each metric. It has aggregates only:
 no text, id, span or offset of the suite. `recompute` derives the verdict from the published item scores alone.
@@ -65,7 +65,7 @@ Tables = tuple[list[ScoreTable], Mapping[str, Any]]
 class EvaluationPlan:
     """A checked request for an evaluation. `full_suite` is the suite in the file; `suite` is this suite, or a half of it.
 
-    Outputs that the request names are judged, by default all outputs of low precision. `task` is the id of the export task.
+    The outputs that the request names are judged; if it names none, all of low precision. `task` is the export task's id.
     """
 
     request: EvaluationRequest
@@ -76,7 +76,7 @@ class EvaluationPlan:
     metrics: tuple[Metric, ...]
 
     def half(self, name: Literal["choose", "confirm"], seed: int) -> "EvaluationPlan":
-        """Return the evaluation on a half of the suite, by the metrics for which the half has data."""
+        """Return the plan of an evaluation on a half of the suite, with the metrics for which that half has data."""
         request = self.request.model_copy(update={"half": name, "seed": seed})
         return _plan(request, self.task, self.full_suite, self.evaluator)
 
@@ -99,7 +99,7 @@ class EvaluationPlan:
         return {**self.request.to_json(), "suite": str(self.full_suite.digest)}
 
     def warnings(self) -> list[str]:
-        """Return warnings about a suite that gives no verdict, or another verdict than intended."""
+        """Return a warning for each reason why the suite may give no verdict, or another verdict than intended."""
         gold = {span.label for item in self.suite.items for span in getattr(item, "spans", ())}
         messages = [
             f"the label map names {name[:80]}, which no gold of the suite has"
@@ -119,7 +119,7 @@ class EvaluationPlan:
 
     @property
     def _items(self) -> Sequence[Any]:
-        """The items of the suite. The request's label map replaces their labels."""
+        """The items of the suite, with the labels that the request's label map gives them."""
         label_map = self.request.label_map
         return relabel(self.suite.items, label_map) if label_map else self.suite.items
 
@@ -129,8 +129,8 @@ def plan_evaluation(
 ) -> EvaluationPlan:
     """Read the suite, and choose the metrics.
 
-    Raises NotFoundError for a missing suite; InputError for a suite of another task, a metric that is unknown, belongs to
-    another task or lacks data in the suite, and an artifact that is not an output.
+    Raises NotFoundError for a missing suite. Raises InputError for a suite of another task, for an unknown metric, for one of
+    another task or without data in the suite, and for an artifact that is not an output.
 
     Args:
         task: the id of the export task.
@@ -209,8 +209,8 @@ class SourceEvaluation:
     ) -> None:
         """Args:
         subject: the loaded source.
-        cache: a `engine.cache.StepCache`, which stores scores as JSON values; None to store nothing.
-        key: everything that affects the source, as a part of the cache's keys.
+        cache: an `engine.cache.StepCache`, which stores scores as JSON values; None to store nothing.
+        key: everything that affects the source; it becomes a part of the cache's keys.
         """
         self.plan, self.subject, self._trust = plan, subject, trust_remote_code
         self._cache, self._key = cache, key
@@ -248,12 +248,12 @@ class SourceEvaluation:
         return [feed for reading in self._prepared[1] for feed in reading.feeds]
 
     def join(self, draft: Draft) -> None:
-        """Choose the graphs of an encoder-decoder that generate together; the graphs in full precision become the parent.
+        """Choose the graphs that generate with each graph of an encoder-decoder; those in full precision are the parent.
 
-        A graph generates with graphs of the same precision and format. If a member has no such graph, its graph of the same
-        precision is taken, else its graph in full precision.
+        For each further member, the graph of the same precision and format is chosen. If there is none, it is the graph of
+        the same precision, else the graph in full precision.
 
-        Raises InputError if the draft has no such graphs in full precision.
+        Raises InputError if the draft has no graphs in full precision that generate together.
         """
         members = draft.fields["model_family"]["members"] if self.subject.is_joint else ()
         names = {path: member["name"] for member in members for path in member["artifacts"]}
@@ -273,7 +273,7 @@ class SourceEvaluation:
 
     @cached_property
     def _parent(self) -> tuple[Sequence[Any], Mapping[str, Any], list[Any], list[Floats]]:
-        """The items with the model's labels, facts about label matching, and the predictions and scores of the source."""
+        """The items with the model's labels, facts about label matching, the source's predictions, and the source's scores."""
         (evaluator, readings), subject = self._prepared, self.subject
         items, facts = evaluator.match(self.plan.suite.items, self.plan.request)
         try:
@@ -292,11 +292,11 @@ class SourceEvaluation:
         return items, facts, reference, scores
 
     def judge(self, path: Path | None) -> list[Judgement]:
-        """Judge the file of an artifact by every metric. None judges the source against itself, without a loss.
+        """Judge an artifact's file by every metric. If `path` is None, judge the source against itself, so without a loss.
 
         If the source is not certified against itself, no artifact can be certified.
 
-        Raises InputError if the suite does not fit the model, ConversionError if the artifact does not load or run, or
+        Raises InputError if the suite does not fit the model, ConversionError if the artifact does not load or run, or if
         a metric fails.
         """
         graphs = {} if path is None else self._graphs.get(path, {"": path})
@@ -312,7 +312,7 @@ class SourceEvaluation:
         return judgements
 
     def _cached(self, path: Path | None, graphs: Mapping[str, Path]) -> Tables:
-        """Return the tables of an artifact from the cache; if they are absent, measure and store them."""
+        """Return the score tables and facts of an artifact from the cache; if they are absent, measure and store them."""
         beside = [file.parent / GENAI_CONFIG for file in graphs.values()]
         for file in (file for file in graphs.values() if file.suffix == ".onnx"):
             beside += [file.parent / name for name in external_files(load_onnx(file), file)]
@@ -353,7 +353,7 @@ class SourceEvaluation:
         return tables, {**matched, **joint}
 
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
-        """Time a file beside its parent on a short and a long input of the suite. Results name them `path`, `parent_path`.
+        """Time a file beside its parent on a short and a long input of the suite; results name them `path` and `parent_path`.
 
         Raises ConversionError if one of the two files does not load or run.
         """
@@ -361,7 +361,7 @@ class SourceEvaluation:
         return compare(path, self._runner(file), parent_path, self._runner(parent, is_parent=True), inputs)
 
     def distance(self, file: Path, parent: Path) -> float:
-        """Return the mean distance of a file's outputs from the parent's on inputs of the suite, as a share of the parent's.
+        """Return the mean distance between a file's and its parent's outputs on the suite, as a share of the parent's norm.
 
         Raises ConversionError if one of the two files does not load or run.
         """
@@ -379,9 +379,9 @@ class SourceEvaluation:
         return float(np.mean(distances))
 
     def _runner(self, file: Path, is_parent: bool = False) -> Runner:
-        """Return the runner of a file. The last parent and the last other file stay loaded.
+        """Return the runner of a file. The runners of the last parent and of the last other file are kept.
 
-        Many files are compared with one parent, and a file is timed and then judged.
+        A parent is used again because many files are compared with it, a file because it is timed and then judged.
         """
         if self._loaded.get(is_parent, (None,))[0] != file:
             self._loaded.pop(is_parent, None)  # frees its memory
@@ -468,7 +468,7 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
 def time_judged(
     evaluation: SourceEvaluation, draft: Draft, base: Path | None = None, progress: Progress = SILENT
 ) -> Iterator[Latency]:
-    """Time each judged artifact beside its nearest ancestor in full precision. If it has no such ancestor, `base` is used.
+    """Time each judged artifact beside its nearest ancestor in full precision; beside `base` if it has no such ancestor.
 
     Graphs that generate together are not timed, because their time depends on the text.
     """
@@ -511,7 +511,7 @@ def recompute(
     """Compare every figure of a certificate with the item scores; return the differences.
 
     Args:
-        read: returns the bytes of a published file.
+        read: a function that takes a digest and returns the bytes of the published file.
         label: the name of the certificate in messages.
 
     Raises NotFoundError if no item scores were published, InputError if a metric is not installed or has another version

@@ -1,6 +1,6 @@
-"""The evaluator of each task: the contract, texts, rows of arrays for images and other graphs, sounds, generated texts.
+"""The evaluators of all tasks: of texts, of rows of arrays (such as images), of sounds, and of generated texts.
 
-The functions that decode the outputs of a graph also serve `answers`.
+Each is a `TaskEvaluator`. The module `answers` also uses the functions here that decode the outputs of a graph.
 """
 
 import math
@@ -32,13 +32,13 @@ from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.manifest import AudioPreprocessing
 
 Run = Callable[[Feed], Mapping[str, Any]]
-"""A function that takes numpy arrays by input name and returns arrays by output name; threads may call it at once."""
+"""A function that takes numpy arrays by input name and returns arrays by output name; several threads may call it at once."""
 
 
 class Reading(NamedTuple):
-    """The runs that the prediction for an item needs: `feeds` are their inputs, `predict` takes their outputs.
+    """The model runs from which one item is predicted. `feeds` has the inputs of each run.
 
-    `predict` returns the prediction. It raises ConversionError if an output is missing or its shape does not fit the task.
+    `predict` turns the runs' outputs into a prediction. It raises ConversionError if an output is missing or misshapen.
     """
 
     feeds: Sequence[Feed]
@@ -46,9 +46,9 @@ class Reading(NamedTuple):
 
 
 class TaskEvaluator(ABC):
-    """The evaluation of one task. `tasks` are ids of export tasks, `Item` is the class of an item, a frozen value.
+    """The evaluator of one kind of task. `tasks` are ids of export tasks, `Item` is the class of an item, a frozen value.
 
-    `shares_runs` is True if rows of one run are independent.
+    `shares_runs` is True if several items may share a run, because its rows are independent.
     """
 
     tasks: ClassVar[tuple[str, ...]]
@@ -56,36 +56,36 @@ class TaskEvaluator(ABC):
     form: ClassVar[str]
     """The form of an item's JSON, for messages."""
     texts: ClassVar[tuple[str, ...]] = ("text",)
-    """The fields of an item that the model reads, for a task of texts."""
+    """For a task of texts, the fields of an item that the model reads."""
     shares_runs: ClassVar[bool] = True
     distinct: ClassVar[tuple[str | None, str | None]] = ("the same item", None)
-    """The words of messages for an item, and for a model input, that occurs twice in a suite; None if it may occur twice."""
+    """The names, in messages, of an item that occurs twice and of a model input that occurs twice; None if that is allowed."""
     has_files: ClassVar[bool] = False
-    """True if items name files. The identity of an item is the digest of the item's file."""
+    """True if items name files; then the identity of an item is the digest of its file."""
 
     def __init__(self, subject: ExportSubject) -> None:
         self.subject = subject
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that predictions and metrics count; empty for a task without labels."""
+        """The labels that predictions and metrics use; empty for a task without labels."""
         return tuple(getattr(self.subject.loaded, "labels", ()))
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
-        """The tokenizer of the checkpoint, which cuts texts to the version's `max_seq_length`."""
+        """The checkpoint's tokenizer; it cuts texts to the version's `max_seq_length`."""
         fast = self.subject.loaded.tokenizer
         length = int(self.subject.resolved_options["max_seq_length"])
         return TextTokenizer(fast.backend_tokenizer, length, fast.truncation_side)
 
     @classmethod
     def rows(cls, data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the position of each item, as text, and the item: by default from JSON."""
+        """Yield each item's position, as text, and the item's fields; by default, `data` is JSON."""
         return suite.json_rows(data, path)
 
     @classmethod
     def read_item(cls, row: dict[str, Any], position: str, directory: Path) -> Any:
-        """Read an item of a suite in `directory`. Raises InputError, beginning with `position`, if the item is malformed."""
+        """Read an item of the suite in `directory`. If it is malformed, raises InputError about the item at `position`."""
         return convert(row, cls.Item, position)
 
     @classmethod  # noqa: B027
@@ -93,7 +93,7 @@ class TaskEvaluator(ABC):
         """Raise InputError if an item does not fit the source at `location`, which is not loaded yet."""
 
     def check(self, suite: Suite) -> None:  # noqa: B027
-        """Raise InputError, with the item's position, if an item does not fit the model, for example by its label."""
+        """Raise InputError, with the item's position, if an item does not fit the model, for example because of its label."""
 
     def match(
         self, items: Sequence[Any], request: EvaluationRequest
@@ -105,7 +105,7 @@ class TaskEvaluator(ABC):
     def identity(cls, item: Any) -> Hashable:
         """Return a value that is equal for two items with the same model input, even if their right answers differ.
 
-        Differences in spaces, or in the order of texts without an order, are ignored.
+        Differences in spaces are ignored. The order of an item's texts is ignored in tasks where it has no meaning.
         """
         return tuple(plain(getattr(item, name) or "") for name in cls.texts)
 
@@ -124,7 +124,7 @@ def numbers(values: Any) -> Any:
 def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
     """Return an output for one row, without the first axis.
 
-    Raises ConversionError for a missing output. If `shape` is given, any other shape is an error, otherwise NaN is.
+    Raises ConversionError for a missing output. If `shape` is given, it also refuses any other shape; if not, it refuses NaN.
     """
     if name not in outputs or outputs[name].shape[:1] != (1,):
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
@@ -141,9 +141,9 @@ def plain(text: str) -> str:
 
 
 class TokenSpans(TaskEvaluator):
-    """The evaluator of texts with spans. A prediction is int64 `[characters]`, indices into `labels`, or -1.
+    """The evaluator of texts with spans. A prediction is int64 `[characters]`: the index of each label in `labels`, or -1.
 
-    A text that is longer than the version allows is cut into overlapping windows.
+    A text that is longer than the version's `max_seq_length` is cut into overlapping windows.
     """
 
     tasks = ("token-classification",)
@@ -179,7 +179,7 @@ class TokenSpans(TaskEvaluator):
 def labels_of(
     length: int, windows: Sequence[TokenRow], outputs: Sequence[Mapping[str, Any]], tags: Sequence[str]
 ) -> Integers:
-    """Label the characters of a text by the outputs for each of its windows; see `tokens.decode`.
+    """Label the characters of a text, from the outputs for each of its windows; see `tokens.decode`.
 
     Raises ConversionError for logits of another shape than `[1, tokens, tags]`, and for NaN.
     """
@@ -197,7 +197,7 @@ MAX_TOKENS = 2048
 """The most tokens of a prompt and its completion together."""
 OF_TEXTS = ("embeddings", "sentence_embedding", "text_embeds")
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
-"""The names of outputs with a vector for each text, and for each token; of several in a graph, the first name counts."""
+"""The names of outputs with text vectors, and of outputs with token vectors; if a graph has several, the first counts."""
 
 
 class LabelledText(msgspec.Struct, frozen=True):
@@ -243,7 +243,7 @@ def _check_labels(suite: Suite, labels: Sequence[str]) -> None:
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question about a context, with all right answers; no answers if the context has none."""
+    """A question about a context, with all right answers; `answers` is empty if the context has no answer."""
 
     question: Word
     context: Word
@@ -281,9 +281,9 @@ class Answers(TaskEvaluator):
 
 
 def best_answer(outputs: Sequence[Mapping[str, Any]], windows: Sequence[TokenRow]) -> AnswerSpan | None:
-    """Return the part of the second text with the largest sum of start and end logits; the end does not precede the start.
+    """Return the part of the second text with the largest sum of start and end logits; it has at most `MAX_ANSWER_TOKENS`.
 
-    Return None if no answer (the logits of the first token, as start and end) has a higher score in every window.
+    Return None if "no answer", which is the first token as start and end, has a higher sum in every window.
     """
     best, nothing = AnswerSpan(-math.inf, 0, 0, 0), math.inf
     for number, (own, row) in enumerate(zip(outputs, windows, strict=True)):
@@ -309,7 +309,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """A text; optionally a second text with the `score` of the pair, and documents with the relevance of each."""
+    """A text. It may have a second text, with the `score` of the pair, and documents, each with its relevance."""
 
     text: Word
     text_pair: Word | None = None
@@ -356,7 +356,7 @@ class Embeddings(TaskEvaluator):
 def text_vector(
     outputs: Mapping[str, Any], feed: Feed, name: str = "the model"
 ) -> tuple[Floats, Floats | None]:
-    """Return the vector of a text and None; if the graph gives only vectors of tokens, return their mean and the vectors.
+    """Return a text's vector, and None. If the graph gives only token vectors, return their mean, and the token vectors.
 
     Raises ConversionError, about the graph `name`, if neither output exists.
     """
@@ -381,7 +381,7 @@ class Completion(msgspec.Struct, frozen=True):
 class Completions(TaskEvaluator):
     """The evaluator of completions.
 
-    A prediction is the negative log-likelihood of the completion in nats, the number of its tokens, the size of the vocabulary.
+    A prediction is three numbers: the completion's negative log-likelihood in nats, its token count, the vocabulary's size.
     """
 
     tasks = ("text-generation",)
@@ -410,7 +410,7 @@ class Completions(TaskEvaluator):
             raise InputError("its completion has no token to score")
         values = {**row.inputs, "position_ids": np.arange(len(row.tokens))[None]}
         taken: Feed = self.subject.part.feeds[0] if self.subject.part.feeds else {"input_ids": None}
-        # no token is earlier than these
+        # the past is empty: no token comes before these
         feed = {name: values[name] if name in values else past[:1, :, :0] for name, past in taken.items()}
         tokens = feed["input_ids"][0, scored]
 
@@ -438,9 +438,9 @@ class LabelledRow(msgspec.Struct, frozen=True, eq=False):
 class LabelledRows(TaskEvaluator):
     """The evaluator of the rows of a `.npz` file: an array for each input, and maybe `labels` (classes of the first output).
 
-    With labels, a prediction is (rank of the right class, from 0; number of classes); of equal values, the last
-    ranks first, as in scikit-learn. Without labels, a prediction is float64 `[outputs, values]`: a vector for each
-    floating-point output, padded with zeros.
+    With labels, a prediction is two numbers: the rank of the right class, from 0, and the number of classes. Of classes
+    with equal values, the last ranks first, as in scikit-learn. Without labels, a prediction is float64
+    `[outputs, values]`: a vector for each floating-point output, padded with zeros.
     """
 
     tasks: ClassVar[tuple[str, ...]] = (
@@ -512,10 +512,10 @@ class LabelledRows(TaskEvaluator):
 
 
 class LabelledPixels(LabelledRows):
-    """The evaluator of the images of a `.npz` file, maybe with `labels`: maps of the class of each pixel (255: not counted).
+    """The evaluator of the images of a `.npz` file. Its array `labels`, if any, has each pixel's class (255: not counted).
 
-    With labels, a prediction is int64 `[labels, 2]`: the number of pixels with a label in both maps, and in either map. The
-    map of the suite is scaled to the size of the model's map by the nearest pixel.
+    With labels, a prediction is int64 `[labels, 2]`: for each label, the number of pixels that have it in both maps, and in
+    either map. The suite's map is first scaled to the size of the model's map by the nearest pixel.
     """
 
     tasks = ("image-segmentation",)
@@ -570,7 +570,7 @@ def _integer(value: Any, name: str, path: Path) -> int | None:
 
 VOCABULARY = "vocab.json"
 WORD = "|"
-"""The token between words, if a tokenizer names none."""
+"""The token between words in a vocabulary for CTC."""
 
 
 class TextPair(msgspec.Struct, frozen=True):
@@ -693,7 +693,7 @@ class SoundClasses(Sounds, TextClasses):
 def transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, Any], name: str) -> str:
     """Decode the best path of CTC: repeated tokens count once, and the blank (the padding token) is dropped.
 
-    Raises InputError, about the graph `name`, if `words`, the numbers of tokens, is empty.
+    `words` has the number of each token. Raises InputError, about the graph `name`, if it is empty or malformed.
     """
     if not words or any(not isinstance(number, int) for number in words.values()):
         reason = "gives a value for each frame, and its version has no vocab.json of one language"

@@ -1,7 +1,7 @@
 """Measure latencies on this CPU. Graphs are timed in turn, so that a busy moment slows all of them.
 
-`measure` and `measure_chains` time graphs on random inputs of stated sizes. `compare` times a file beside its parent, on
-inputs of the suite that judges the file, or (from `compare_files`) on random inputs.
+`measure` times single graphs on random inputs, and `measure_chains` times chains of graphs on one given row. `compare`
+times a file beside its parent on given inputs, such as those of a suite; `compare_files` does so on random inputs.
 """
 
 import time
@@ -38,13 +38,13 @@ DYNAMIC_AXIS_LENGTH = 32
 TOKENS = (32, 128)
 """The numbers of tokens of a short and of a long random input."""
 PAIRS = Benchmark(runs=30, batches=(1,))
-"""The most pairs of runs for each input: a run of the file, and a run of its parent."""
+"""The settings to time a file beside its parent, on inputs of one row; each of the `runs` is a pair, one run of each file."""
 WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
-"""The number of first pairs that do not count; the least number of counted pairs; seconds after which no pair begins."""
+"""The number of first pairs that do not count; the least number that count; the seconds after which no more pairs begin."""
 EDGE = 10
-"""The tenth of a suite's inputs that is smaller than the short input, and the tenth that is larger than the long input."""
+"""One input in `EDGE` of a suite is smaller than the short input, and one in `EDGE` is larger than the long input."""
 FAST_ENOUGH = 1.1
-"""The largest ratio of a file's latency to its parent's at which the file does not count as slower."""
+"""A file counts as slower than its parent if the ratio of the file's latency to the parent's is above this."""
 
 
 class Ratio(NamedTuple):
@@ -56,7 +56,7 @@ class Ratio(NamedTuple):
 
     @property
     def is_noisy(self) -> bool:
-        """True if the interval reaches from below 1 to above `FAST_ENOUGH`: the machine was too busy for an answer."""
+        """True if the interval reaches from below 1 to above `FAST_ENOUGH`, so that the machine was too busy to tell."""
         return self.low < 1 < FAST_ENOUGH < self.high
 
     @property
@@ -66,9 +66,9 @@ class Ratio(NamedTuple):
 
 @dataclass(frozen=True)
 class Latency:
-    """The milliseconds of a batch through the graphs at `paths`, one after the other, to four significant digits.
+    """The time, in milliseconds to four significant digits, that a batch takes through the graphs at `paths` in turn.
 
-    `input` is the input of a suite that was run, such as `short (23 tokens)`; `ratio` compares with the file `parent`.
+    `input` names the input of a suite that was run, such as `short (23 tokens)`; `ratio` compares with the file `parent`.
     """
 
     paths: tuple[str, ...]
@@ -103,7 +103,7 @@ class LatencyTable:
     candidates: Mapping[str, Sequence[Latency]] = field(default_factory=dict)
 
     def document(self, manifest: Manifest) -> BenchmarkDocument:
-        """Make the benchmark document of a version. The latency of several graphs is recorded under the first graph."""
+        """Make the benchmark document of a version. The latency of a chain of graphs is recorded under the first graph."""
         digests = {artifact.path: str(artifact.digest) for artifact in manifest.artifacts}
         artifacts = []
         for path, latencies in groupby(self.latencies, lambda latency: latency.paths[0]):
@@ -131,7 +131,7 @@ class LatencyTable:
         )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the latencies in JSON form. `ratio` is a multiple of the parent's latency, `interval` its 95 % interval."""
+        """Return the latencies in JSON form. `ratio` is a multiple of the parent's latency, `interval` the ratio's interval."""
         machine, rows = {"threads": self.benchmark.threads, "cpu": cpu_model()}, []
         for item in self.latencies:
             row = {"graphs": list(item.paths), "p50_ms": item.median, "p95_ms": item.p95, "runs": item.runs}
@@ -145,7 +145,7 @@ class LatencyTable:
 def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
     """Time every artifact of a draft by itself, at each batch size that the artifact takes.
 
-    Raises ConversionError, about the file, if an artifact does not run on inputs drawn for it.
+    Raises ConversionError, about the file, if an artifact does not run on random inputs.
     """
     files = {item.path: draft.root / item.path for item in draft.artifacts}
     sessions, runs = _load(files, benchmark), []
@@ -162,7 +162,7 @@ def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
 def measure_chains(
     root: Path, chains: Sequence[Sequence[str]], feed: Feed, benchmark: Benchmark
 ) -> LatencyTable:
-    """Time one row through each chain of graphs below `root`. The first takes `feed`, each later graph the previous outputs.
+    """Time one row through each chain of graphs below `root`. The first graph takes `feed`, the others take its outputs.
 
     Raises ConversionError, about the files, if a chain does not run.
     """
@@ -182,7 +182,7 @@ def _draw(
     sizes: Sequence[Mapping[str, int]],
     lengths: Sequence[int],
 ) -> dict[str, tuple[Feed, ...]]:
-    """Draw inputs of these sizes for each file; see `samples.draw`."""
+    """Return random inputs of these sizes for each file; see `samples.draw`."""
     bounds: dict[str, int] = {}
     for file in (file for file in files.values() if file.suffix == ".onnx"):
         for name, rows in samples.index_bounds(load_onnx(file)).items():
@@ -196,7 +196,7 @@ def _draw(
 def _time(
     runs: Sequence[tuple[tuple[str, ...], int, Feed]], sessions: Mapping[str, Any], benchmark: Benchmark
 ) -> LatencyTable:
-    """Warm up, then time the batches in turn. `runs` has for each batch the graphs' paths, the number of rows, the inputs."""
+    """Warm up, then time the batches in turn. Each of `runs` is a batch: its graphs' paths, its number of rows, its inputs."""
 
     def through(paths: tuple[str, ...], feed: Feed) -> None:
         first, *others = (sessions[path] for path in paths)
@@ -223,8 +223,8 @@ def _milliseconds(
 ) -> Floats:
     """Time calls in turn, so that a busy moment slows all of them; return milliseconds, float64 `[turns, calls]`.
 
-    Every second turn runs backwards. The turns to warm up do not count. After `least` turns, no turn begins later than
-    `seconds`.
+    Every second turn calls in reverse order. The first `warm_up` turns are left out. After these, `least` to `most` turns are
+    timed; once `least` are, no turn begins later than `seconds` after the start.
     """
     turns, end = list[list[float]](), time.monotonic() + seconds
     while len(turns) < warm_up + most and (len(turns) < warm_up + least or time.monotonic() <= end):
@@ -244,9 +244,9 @@ def _figures(*values: float) -> list[float]:
 def compare_files(
     files: Mapping[str, Path], pairs: Sequence[tuple[str, str]], max_tokens: int | None
 ) -> LatencyTable:
-    """Time each file beside its parent on random inputs of `TOKENS` tokens, or of the most tokens that the model takes.
+    """Time each file beside its parent on random inputs of `TOKENS` tokens, or of `max_tokens` if these are fewer.
 
-    `pairs` has the path of each file and of its parent. ConversionError, with the file, if a file does not load or run.
+    Each of `pairs` is the path of a file and the path of its parent. Raises ConversionError if a file does not load or run.
     """
     sessions = _load(files, PAIRS)
     lengths = sorted({min(tokens, max_tokens or tokens) for tokens in TOKENS})
@@ -260,7 +260,7 @@ def compare_files(
 
 
 def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
-    """Choose a short and a long input, by names such as `short (23 tokens)`; one input if both have the same size."""
+    """Return a short and a long input by name, such as `short (23 tokens)`; only one if both have the same size."""
 
     def size(feed: Feed) -> int:
         return max(int(array.size) for array in feed.values())

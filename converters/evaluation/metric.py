@@ -4,7 +4,7 @@ A metric reads predictions, and must not run a model.
 
 Confidence intervals are made by the bootstrap: groups of items are drawn with replacement. Items of one group are not
 independent, so whole groups are drawn (cluster bootstrap; Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
-ch. 8). The generator is NumPy's legacy one, whose stream is frozen.
+ch. 8). NumPy's legacy generator draws them, because its numbers never change in a new version.
 """
 
 import csv
@@ -76,7 +76,7 @@ class ScoreTable:
         return int(self.groups[-1]) + 1 if len(self) else 0
 
     def encode(self) -> bytes:
-        """Return the table as CSV (RFC 4180, line feeds) of numbers: `group`, `parent:<column>`..., `candidate:<column>`....
+        """Return the table as CSV (RFC 4180, line feeds): columns `group`, `parent:<column>`..., `candidate:<column>`....
 
         Each number has enough digits to be read back exactly.
         """
@@ -112,7 +112,7 @@ class ScoreTable:
 
 
 def draws(groups: Integers, count: int) -> Iterator[Integers]:
-    """Yield the row indices of each resample: `count` of the `count` groups, with replacement. `groups` is sorted."""
+    """Yield the rows of each resample, which draws `count` of the `count` groups with replacement. `groups` is sorted."""
     if not count:
         return
     generator = np.random.RandomState(SEED)
@@ -127,7 +127,7 @@ def draws(groups: Integers, count: int) -> Iterator[Integers]:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """Return the interval of the central 95 % of the values, without NaN; None if no value is left or a value is infinite."""
+    """Return the central 95 % interval of the values other than NaN; None if there are none, or if one is infinite."""
     values = values[~np.isnan(values)]
     if not len(values) or np.isinf(values).any():
         return None
@@ -173,7 +173,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The record of one metric (`Metric`) on one artifact, its parts, and the item scores behind the figures."""
+    """The judgement of a metric on an artifact: the record, the record's parts, and the item scores behind the figures."""
 
     metric: Any
     record: MetricRecord
@@ -182,10 +182,10 @@ class Judgement:
 
 
 def judge_loss(loss: float, interval: Interval | None, limit: float, settings: Mapping[str, Any]) -> State:
-    """Judge a loss by the rule of the interval: refuse it only if the whole interval is at the limit or above.
+    """Judge a loss: certify it if it is below the limit, and refuse it if its whole interval is at the limit or above.
 
-    Certify a loss below the limit; with the setting `margin`, only if the whole interval is below the limit. Any other
-    loss is unknown: a larger suite decides.
+    With the setting `margin`, certify it only if the whole interval is below the limit. Any other loss is unknown: only a
+    larger suite can decide.
     """
     if loss < limit:
         is_wide = interval is None or interval[1] >= limit
@@ -194,11 +194,11 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
 
 
 def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """Return the reason for an unknown verdict if gold labels match no label of the model.
+    """Return the reason why a verdict is unknown: some gold labels match no label of the model.
 
     Args:
-        labels: for each of these gold labels, the number of spans.
-        names: the model's labels, read from the tags.
+        labels: the number of spans of each such gold label.
+        names: the model's labels, read from its tags.
     """
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
@@ -224,7 +224,7 @@ LIBRARIES = ("jiwer", "sacrebleu", "scikit-learn", "scipy")
 
 @contextmanager
 def blamed(metric: Any) -> Iterator[None]:
-    """A context that runs code of a metric, and raises EvaluationError for its errors.
+    """A context for code of a metric: an error in this code is raised again as an EvaluationError.
 
     The message has the line of the error but not the error's text, which may quote the suite.
     """
@@ -247,17 +247,17 @@ class Metric:
     A metric turns the prediction for an item into a row of numbers (`row`), and any rows into a value (`value`). So the
     same code computes the value of resampled rows and of published rows.
 
-    `id` and `version` name the computation: a change of a figure for equal rows needs a new version. `rule` names the rule for
-    a loss. `tasks` are tasks with predictions for the metric. `direction` says if higher or lower values are better. `limit` is
-    the loss's default limit. `names` are the columns of a row. With fewer than `min_groups` independent items, or a parent of
-    less skill than `min_skill`, the metric certifies and refuses nothing. An evaluation may set another limit, and `settings`
-    of the rule.
+    `id` and `version` name the computation; code that gives another figure for equal rows needs a new version. `rule` names
+    the rule that judges a loss, `limit` is the default limit of the loss; an evaluation may set another limit, and `settings`
+    of the rule. `tasks` are the tasks whose predictions the metric reads. `direction` says if higher or lower values are
+    better. `names` are the columns of a row. If the suite has fewer than `min_groups` independent items, or the parent has
+    less skill than `min_skill`, the metric certifies and refuses nothing.
     """
 
     id: ClassVar[str]
     names: ClassVar[tuple[str, ...]] = ("score",)
     gold: ClassVar[str | None] = None
-    """The attribute of an item with the right answer; None if the metric needs no right answer."""
+    """The attribute of an item that has the right answer; None if the metric needs no right answer."""
     version: ClassVar[int] = 1
     rule: ClassVar[str] = "loss/interval"
     tasks: ClassVar[frozenset[str]]
@@ -266,7 +266,7 @@ class Metric:
     min_groups: ClassVar[int] = 200
     min_skill: ClassVar[float] = 0.2
     on_request: ClassVar[frozenset[str]] = frozenset()
-    """The tasks in which the metric judges only if a request names it."""
+    """The tasks for which the metric is used only if a request names it."""
     uses: ClassVar[str] = "numpy"
     """The module of a library that computes the scores or the value."""
 
@@ -286,7 +286,7 @@ class Metric:
         return self.names
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """Score one item: a number for each column; by default, the numbers of the prediction.
+        """Return the scores of one item, a number for each column; by default, the numbers of the prediction.
 
         Args:
             item: an item of the suite, of the task's class.
@@ -312,7 +312,7 @@ class Metric:
         return self.gold is None or all(getattr(item, self.gold) is not None for item in items)
 
     def check(self) -> None:
-        """Raise InputError for a limit or a setting that the rule does not accept; `loss/interval` has no settings."""
+        """Raise InputError for a limit or a setting that the rule does not accept; the rule `loss/interval` has no settings."""
         if self.settings:
             raise InputError(f"the metric {self.id} has no setting {next(iter(self.settings))[:80]!r}")
 
@@ -321,7 +321,7 @@ class Metric:
         return iter(())
 
     def obstacles(self, items: Sequence[Any], groups: int) -> Iterator[str]:
-        """Yield a message for each property of the suite that excludes a certification for any model."""
+        """Yield a message for each property of the suite because of which no model can be certified."""
         if groups < self.min_groups:
             yield (
                 f"the suite has {groups} independent items, {self.id} needs {self.min_groups}: nothing can be certified"
@@ -397,8 +397,8 @@ class Metric:
         Args:
             loss, interval: the loss of the whole artifact, and its interval.
             doubts: doubts about the whole artifact, besides the doubts about parts.
-            proof: the reasons why an artifact is certified.
-            notes: further reasons, for any verdict.
+            proof: the reasons to give if the artifact is certified.
+            notes: further reasons to give with any verdict.
         """
         limit = self.limit
         lost = [f"{part.losing}, the limit is below {limit:g}" for part in parts if part.state == "refused"]

@@ -1,6 +1,6 @@
 """All metrics by name: built-in metrics, and metrics of other packages (entry points of the group `onnxreg.metrics`).
 
-The values equal the results of scikit-learn, SciPy and seqeval to the bit, because certificates may be compared with them.
+Values equal the results of scikit-learn, SciPy and seqeval to the bit, so that these libraries can check a certificate.
 """
 
 import re
@@ -43,11 +43,11 @@ ROWS = frozenset({"image-classification", "onnx"})
 PIXELS = frozenset({"image-segmentation"})
 HEARD, MADE = frozenset({"automatic-speech-recognition"}), frozenset({"text2text-generation"})
 TOP = 10
-"""The number of documents that nDCG counts."""
+"""The number of first documents that nDCG counts."""
 
 
 def above_chance(value: float, base: float) -> float:
-    """Return a value scaled so that `base`, the value of a guess, becomes 0, and 1 remains 1."""
+    """Scale a value so that `base`, the value of a guess, becomes 0, and a perfect value, 1, remains 1."""
     return (value - base) / (1.0 - base) if base < 1.0 else 0.0
 
 
@@ -65,14 +65,14 @@ class Accuracy(Metric):
         return float(np.mean(rows[:, 0] == rows[:, 1]))
 
     def skill(self, rows: Floats) -> float:
-        """Compare the value with a model that always predicts the most frequent class: 0 if equal, 1 for a perfect model."""
+        """Return the skill: 0 if the value is that of always predicting the most frequent class, 1 if it is perfect."""
         classes, counts = np.unique(rows[:, 0], return_counts=True)
         guess = np.column_stack([rows[:, 0], np.full(len(rows), classes[counts.argmax()])])
         return above_chance(self.value(rows), self.value(guess))
 
 
 class MacroF1(Accuracy):
-    """The mean F1 of the classes in labels or predictions (as `sklearn.metrics.f1_score`, average macro)."""
+    """The mean F1 of all classes that occur in labels or predictions (as `sklearn.metrics.f1_score`, average macro)."""
 
     id = "macro_f1"
     limit = 0.01
@@ -111,7 +111,7 @@ class Top5(Top1):
 
 
 class MeanOverlap(Metric):
-    """The mean of the labels' intersections over unions, each over all pixels together; labels in neither map are left out."""
+    """The mean over labels of intersection over union, from the pixels of all images; labels in no map do not count."""
 
     id = "mean_iou"
     tasks, gold = PIXELS, "label"
@@ -126,7 +126,7 @@ class MeanOverlap(Metric):
 
 
 class Spearman(Metric):
-    """The rank correlation of a pair's cosine with the pair's score (as `scipy.stats.spearmanr`)."""
+    """The rank correlation, over pairs of texts, of a pair's cosine with its right score (as `scipy.stats.spearmanr`)."""
 
     id = "spearman"
     tasks = VECTORS
@@ -144,7 +144,7 @@ class Spearman(Metric):
 
 
 class NormalizedGain(Metric):
-    """The mean nDCG of the first ten documents in the order of cosines (`sklearn.metrics.ndcg_score`)."""
+    """The mean nDCG of the ten documents with the largest cosines (`sklearn.metrics.ndcg_score`)."""
 
     id = "ndcg_10"
     tasks = VECTORS
@@ -175,13 +175,13 @@ class MeanCosine(Metric):
 
 
 class OutputCosine(MeanCosine):
-    """The mean over rows of the lowest cosine between an output and the parent's output; for rows without labels."""
+    """The mean over rows of the lowest cosine between an output and the parent's same output; for rows without labels."""
 
     id = "output_cosine"
     tasks = frozenset(LabelledRows.tasks) | PIXELS
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """Return the lowest cosine of an output: 0 if shapes differ or only one vector is zero, 1 if both are zero."""
+        """Return the lowest cosine of any output: 0 if shapes differ or only one vector is zero, 1 if both are zero."""
         if prediction.shape != reference.shape:
             return [0.0]
         both_zero = ~prediction.any(axis=1) & ~reference.any(axis=1)
@@ -193,7 +193,7 @@ class OutputCosine(MeanCosine):
 
 
 class ExactMatch(Metric):
-    """The share of questions with a right answer; case, punctuation and articles are ignored."""
+    """The share of predictions that equal a right answer; case, punctuation and articles are ignored."""
 
     id = "exact_match"
     tasks = frozenset({"question-answering"}) | HEARD | MADE
@@ -210,7 +210,7 @@ class ExactMatch(Metric):
 
 
 class AnswerF1(ExactMatch):
-    """The mean F1 of the words in an answer."""
+    """The mean F1 of the words of a prediction against those of the right answer that fits best."""
 
     id = "answer_f1"
     tasks, on_request = frozenset({"question-answering"}), frozenset()
@@ -232,7 +232,7 @@ def answer_words(text: str) -> list[str]:
 
 
 class WordErrorRate(Metric):
-    """The wrong, missing and added words as a share of the right words; case and punctuation are ignored (`jiwer.wer`).
+    """The number of wrong, missing and added words, as a share of the right words, without case and punctuation (`jiwer.wer`).
 
     The skill is 1 for no errors, and 0 for a model that writes nothing.
     """
@@ -295,16 +295,16 @@ class Perplexity(Metric):
 
 MAX_RECALL_LOSS = 0.005
 MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
-"""The least number of gold spans: with fewer (of equal length), a single lost span is a loss that reaches the limit."""
+"""The least number of gold spans of a label without a warning: with fewer of equal length, losing one exceeds the limit."""
 PER_LABEL = ("gold", "hits", "predicted", "spans")
-"""The counts of a label in a text: gold characters, gold characters found, predicted characters, gold spans."""
+"""The names of a label's counts in a text: gold characters, gold characters found, predicted characters, gold spans."""
 
 
 class MinimumEvidence(msgspec.Struct, frozen=True):
-    """The least evidence for a label; a label with less evidence proves nothing.
+    """The least evidence with which a label is judged; a label with less proves nothing.
 
-    `min_gold_chars` is at least 1. `min_parent_recall` is the least informedness (recall above chance) that the parent must reach:
-    more than 0, at most 1.
+    `min_gold_chars` (1 or more) is the least number of gold characters. `min_parent_recall` (above 0, at most 1) is the least
+    informedness, or recall above chance, that the parent must have.
     """
 
     min_gold_chars: Annotated[int, msgspec.Meta(ge=1)] = 200
@@ -320,9 +320,9 @@ class CharacterRecall(Metric):
     """The share of a label's gold characters that a prediction of the same label covers; each label is a part.
 
     The value over all labels is the share of all gold characters; the loss is the largest loss of a label, at least 0. A
-    label is not judged if it has too little gold, or if the parent itself hardly finds it: its recall minus its false alarms,
-    the share of characters outside the gold that it gives the label. This is Youden's J, or informedness: 0 for a model that
-    guesses in any way. The samples of a part are gold spans.
+    label is not judged if it has too little gold, or if the parent's informedness (Youden's J) for it is too low.
+    Informedness is recall minus the share of all other characters that wrongly get the label; guessing has 0. The samples of
+    a part are gold spans.
     """
 
     id = "character_recall"
@@ -421,7 +421,7 @@ class CharacterRecall(Metric):
         return self.judgement(table, settings, parts, largest, interval, doubts, proof, notes)
 
     def resampled(self, table: ScoreTable) -> Floats:
-        """Resample the sums of the groups, because recall needs only sums. The groups are sorted by their sums first."""
+        """Return each label's loss in each resample, float64 `[resamples, labels]`. Groups are summed and sorted first."""
         names, parents, candidates = _by_label(table)
         labels, result = len(names), np.full((RESAMPLES, len(names)), np.nan)
         if not labels or not table.group_count:
@@ -436,7 +436,7 @@ class CharacterRecall(Metric):
         return result
 
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
-        """Return a check of the candidate's recall of each label, and of the largest loss; `samples` counts gold spans."""
+        """Return a check for the candidate's recall of each label, and one for the largest loss; `samples` are gold spans."""
         common = {"metric": self.id, "dataset": dataset}
         checks = [
             {
@@ -473,9 +473,9 @@ def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
 
 
 class SpanF1(Metric):
-    """Strict F1 of spans over all labels: text, label and both ends agree (`seqeval`, mode strict, IOB2).
+    """The strict F1 of spans over all labels: a hit has the right label and both ends (`seqeval`, mode strict, IOB2).
 
-    Of overlapping gold spans only one counts: the first to begin; of spans with one start, the longest.
+    Of overlapping gold spans, only the first to begin counts; if several begin together, only the longest.
     """
 
     id = "span_f1"

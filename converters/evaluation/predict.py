@@ -1,8 +1,8 @@
 """Run a model over the items of a suite, on all cores.
 
-A file takes one item at a time, as on a device: scales of activations may be computed over a whole batch. A module of
-PyTorch, whose runs cost more, takes texts of equal shape together, since its rows of texts are independent. Each run
-computes on one thread, and runs are parallel, so sums are added in the same order on any number of cores.
+A file takes one item at a time, as on a device, because it may compute a scale of activations over a whole batch. A PyTorch
+module takes texts of equal shape together, because its runs cost more and its rows of texts are independent. Each run uses
+one thread, and only runs are parallel, so sums are added in the same order on any number of cores.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ MAX_ROWS, MAX_VALUES = 16, 200_000
 def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[Any]:
     """Return the prediction for each reading. With `shares_runs`, readings of equal shapes share runs.
 
-    Raises ConversionError if the model fails on the inputs, or gives other outputs than the task's.
+    Raises ConversionError if the model fails on the inputs, or gives other outputs than the task needs.
     """
 
     def together(numbers: Sequence[int]) -> list[Any]:
@@ -60,7 +60,7 @@ def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[An
 
 
 def _batches(readings: Sequence[Reading], rows: int) -> Iterator[list[int]]:
-    """Yield groups of indices of readings of equal shape; the groups and their order depend only on the contents."""
+    """Yield the indices of readings that run together: at most `rows` of equal shape. Only their contents decide the order."""
     if rows == 1:
         yield from ([number] for number in range(len(readings)))
         return
@@ -81,8 +81,8 @@ def _batches(readings: Sequence[Reading], rows: int) -> Iterator[list[int]]:
 class Runner:
     """A loaded model that takes up to `rows` rows at once.
 
-    For a graph, `gives` has the number of axes of each output, 0 if unknown; `has_past` is True if the graph takes keys and
-    values; `length` is the number of tokens in a row, None if not fixed.
+    For a graph, `gives` has the number of axes of each output, 0 if unknown; `has_past` is True if the graph takes the keys
+    and values of earlier tokens; `length` is the number of tokens in a row, None if it is not fixed.
     """
 
     run: Run
@@ -104,7 +104,7 @@ class Runner:
 def parent_runner(
     start: Any, trust_remote_code: bool = False, per_token: Collection[str] = ()
 ) -> Iterator["Runner"]:
-    """A context with a runner of the source: of a `conversion.TorchModel`, of a graph's path, or of a decoder's directory.
+    """A context with a runner of the source; `start` is a `conversion.TorchModel`, a graph's path, or a decoder's directory.
 
     For a graph of fixed shapes, padding is removed from the outputs named in `per_token`.
 
@@ -124,8 +124,8 @@ def parent_runner(
 def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 0) -> "Runner":
     """Return the runner of an ONNX or ORT-format file on the CPU.
 
-    For a graph of fixed shapes, inputs are padded, and outputs named in `per_token` lose the padding. `padding` is
-    the `pad_token_id` in the checkpoint's config, since a decoder that classifies reads the last token other than padding.
+    For a graph of fixed shapes, inputs are padded, and outputs named in `per_token` lose the padding. `padding` is the
+    checkpoint's `pad_token_id`: a decoder that classifies looks for the last token that is not padding.
 
     Raises ConversionError if ONNX Runtime cannot load the file.
     """
@@ -164,7 +164,7 @@ def generator(graphs: Mapping[str, Path], directory: Path) -> "Runner":
     """Return the runner of an encoder-decoder's graphs; the outputs of a row are the tokens that follow the prompt.
 
     Args:
-        graphs: the files by member.
+        graphs: the file of each member, such as `encoder`.
         directory: the directory with the checkpoint's config and settings.
     """
     model = Generator(graphs)

@@ -1,8 +1,8 @@
-"""Evaluation suites: a suite is a file of items for a task, with an item in each line or element.
+"""Evaluation suites. A suite is a file with items for a task, one in each line or in each element of a list.
 
 The items of a token classifier are fixtures: texts with gold spans, in OpenMed's format. Gold labels are matched with the
-model's labels as OpenMed compares canonical names: FIRSTNAME and `first_name` are FIRST_NAME, NAME and `patient` are PERSON.
-`openmed_labels.json` has the canonical names with their other spellings, without separators, as facts about OpenMed
+model's labels by OpenMed's canonical names: FIRSTNAME and `first_name` both mean FIRST_NAME; NAME and `patient` mean PERSON.
+`openmed_labels.json` lists the canonical names and their other spellings, these without separators, as facts about OpenMed
 (openmed/core/labels.py, Apache-2.0).
 """
 
@@ -33,7 +33,7 @@ ARCHIVE = b"PK\x03\x04"
 ID_KEYS = ("id", "fixture_id")
 SPANS_KEYS = ("gold_spans", "entities")
 LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity")
-"""The keys that a label may have; if several have a value, the first key counts, as in OpenMed."""
+"""The keys under which a span may give its label; if several have a value, the first key counts, as in OpenMed."""
 Word = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -53,7 +53,7 @@ class Fixture(msgspec.Struct, frozen=True):
 
 
 def read_fixture(row: dict[str, Any], position: str) -> Fixture:
-    """Read `{text, gold_spans: [{start, end, label, text?}]}`; the list is empty for a text without gold spans.
+    """Read a fixture from `{text, gold_spans: [{start, end, label, text?}]}`; `gold_spans` may be empty.
 
     Raises InputError for a missing text, offsets outside the text, a span's text that contradicts the offsets, and two
     overlapping spans of one label.
@@ -81,10 +81,10 @@ def read_fixture(row: dict[str, Any], position: str) -> Fixture:
 class Suite:
     """The items of a file, and the digest of the file's bytes.
 
-    `groups` has a number for each item: items of a group are not independent, such as texts of a document. If no item
-    names a group, each item is a group. `synthetic` is True if an item says that it was made up, False if every item says
-    that it was not, else None. `positions` has the file and the line or number of each item. `identities` has a value for
-    each item; the values of two items with the same model input are equal (`TaskEvaluator.identity`).
+    `groups` has the number of each item's group. Items of one group depend on each other, such as texts of one document. If
+    no item names a group, each item is a group. `synthetic` is True if an item says that it was made up, False if every item
+    says that it was not, else None. `positions` has the file and the line or number of each item. `identities` has a value
+    for each item, equal for items with the same model input (`TaskEvaluator.identity`).
     """
 
     digest: Digest
@@ -95,10 +95,10 @@ class Suite:
     identities: tuple[Hashable, ...] = ()
 
     def half(self, name: str, seed: int) -> "Suite":
-        """Return a half of the groups (without groups, of the items). `name` is `choose` or `confirm`.
+        """Return a random half of the groups, with all their items. `name` says which half: `choose` or `confirm`.
 
-        NumPy's legacy generator draws the groups, because its stream is frozen. The digest of a half covers the digest of
-        the suite, the name and the seed.
+        NumPy's legacy generator draws the groups, because its numbers never change in a new version. The digest of a half
+        covers the digest of the suite, the name and the seed.
         """
         order = np.random.RandomState(seed).permutation(max(self.groups, default=-1) + 1).tolist()
         middle = (len(order) + 1) // 2
@@ -113,8 +113,8 @@ class Suite:
 def load(evaluator: Any, path: Path) -> Suite:
     """Read a suite for `evaluator`, a `TaskEvaluator` class.
 
-    Every item may have an `id`, unique in the suite, a `group` (text or integer), and `metadata: {source}`, the
-    origin of the item: `synthetic` or another word.
+    Every item may have an `id`, unique in the suite; a `group` (text or integer); and `metadata: {source}`, a word for
+    the origin of the item, such as `synthetic`.
 
     Raises NotFoundError for a missing file; InputError for malformed contents, and if only some items have a group. The
     message has the position of an item but never quotes it.
@@ -162,7 +162,7 @@ def check_unique(
     name: str,
     hint: str = "leave one out: an item that counts twice makes an interval too narrow",
 ) -> None:
-    """Raise InputError for a value that occurs at two positions. `name` describes the values."""
+    """Raise InputError for a value that occurs at two positions. `name` says in the message what the values are."""
     earliest: dict[Hashable, str] = {}
     for position, value in values.items():
         if earliest.setdefault(value, position) is not position:
@@ -171,7 +171,7 @@ def check_unique(
 
 
 def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the position and the value of each item: of a list, of an object's `items` or `fixtures`, or of each `.jsonl` line."""
+    """Yield each item's position and value, from a list, an object's list `items` or `fixtures`, or the lines of a `.jsonl`."""
     suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
     if data.startswith(ARCHIVE):
         raise InputError(f"{suite} holds arrays, and this task is judged on texts")
@@ -212,9 +212,9 @@ def match_labels(
 ) -> tuple[list[Fixture], dict[str, Any]]:
     """Replace gold labels by the model's labels; return the new items, and the replacements as JSON for the certificate.
 
-    Labels that the user maps are replaced, labels that the user excludes are dropped. Any other label that the model lacks
-    is replaced if exactly one label of the model has the same name, apart from case, separators and the other spellings in
-    `label_names`; else the label is kept.
+    The user's label map replaces or drops the labels that it names. Any other label that the model lacks is replaced if
+    exactly one label of the model has the same name. Case and separators do not matter; with `label_names`, the spelling in
+    OpenMed's list does not matter either. All other labels are kept.
 
     Raises InputError if the user maps to a label that the model lacks, or excludes a label that the model has.
     """
@@ -252,7 +252,7 @@ def match_labels(
 
 
 def relabel(items: Sequence[Fixture], names: Mapping[str, str | None]) -> list[Fixture]:
-    """Replace labels of spans by a map. Spans with a label of None are dropped; overlapping spans of one label become one."""
+    """Replace the labels of spans. Spans whose new label is None are dropped; overlapping spans of one label become one."""
     relabelled = []
     for item in items:
         renamed = [

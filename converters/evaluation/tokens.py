@@ -1,4 +1,4 @@
-"""Texts become tokens by the library `tokenizers`, and tags of tokens become labels of characters.
+"""Turn texts into tokens with the library `tokenizers`, and turn the tags of tokens into labels of characters.
 
 Evaluations and `reg run` use this module.
 """
@@ -18,17 +18,17 @@ from onnxreg.converters.evaluation.metric import Integers
 from onnxreg.schema.core.errors import InputError, missing_extra
 
 STRIDE = 128
-"""The number of tokens that two windows of a second text share, if the model's length allows it."""
+"""The number of tokens by which neighbouring windows of a second text overlap; fewer if the model's input is short."""
 
 
 @dataclass(frozen=True)
 class TokenRow:
     """The tokens of a text, or of a pair of texts.
 
-    `inputs` are int64 `[1, tokens]`; `offsets` are int64 `[tokens, 2]`, code points in the token's text; `sequences` has 0
-    or 1 for the token's text, -1 for a special token. `positions` are the indices of tokens whose predictions
-    count: no special tokens, and in an overlap of two windows only the half that is nearer to the middle of the window. So
-    all windows of a text together count each token once, in order.
+    `inputs` are int64 `[1, tokens]`; `offsets` are int64 `[tokens, 2]`, each token's range of code points in its text;
+    `sequences` has 0 for a token of the first text, 1 for the second, -1 for a special token. `positions` are the indices of
+    tokens whose predictions count. Special tokens do not count. Where two windows overlap, each counts the half that is
+    nearer to its middle, so all windows of a text together count each token once, in order.
     """
 
     inputs: dict[str, Integers]
@@ -40,7 +40,7 @@ class TokenRow:
 
 
 class TextTokenizer:
-    """A tokenizer that makes rows of a limited number of tokens."""
+    """A tokenizer that turns texts into rows of at most `max_length` tokens."""
 
     def __init__(self, tokenizer: Any, max_length: int, side: str = "right") -> None:
         """Args:
@@ -53,7 +53,7 @@ class TextTokenizer:
 
     @classmethod
     def read(cls, path: Path, max_length: int) -> "TextTokenizer":
-        """Read a tokenizer file. InputError if the library cannot read the file; HostError for a missing extra."""
+        """Read a tokenizer file. Raises InputError if the library cannot read it, HostError if the library is missing."""
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
@@ -64,21 +64,21 @@ class TextTokenizer:
             raise InputError(f"{path.name} is not a tokenizer of the tokenizers library") from error
 
     def row(self, text: str, pair: str | None = None) -> TokenRow:
-        """Return a row; a text that is too long is cut at `side`. InputError if special tokens leave no room for a text."""
+        """Return the row of a text or a pair, cut at `side` if it is too long. InputError if special tokens fill the row."""
         self._room(pair is not None)
         self._tokenizer.enable_truncation(self.max_length, direction=self._side)
         return _row(self._tokenizer.encode(text, pair))
 
     def whole(self, text: str) -> TokenRow:
-        """Return a row of all tokens of a text, without a limit."""
+        """Return one row of all tokens of a text, however many."""
         self._tokenizer.no_truncation()
         return _row(self._tokenizer.encode(text))
 
     def windows(self, text: str, pair: str | None = None) -> Iterator[TokenRow]:
-        """Yield rows that together have every token of a text; two rows overlap by a quarter of their room.
+        """Yield rows that together have every token of a text; neighbours overlap by a quarter of the tokens that fit.
 
-        With a second text, all rows have the whole first text, and together every token of the second; two rows overlap by
-        `STRIDE` tokens if the model's length allows it. Raises InputError if the text leaves no more room than the overlap.
+        With a second text, each row has the whole first text and a part of the second; neighbours overlap by `STRIDE` tokens,
+        or by a quarter of `max_length` if that is less. Raises InputError if the first text leaves no room beyond the overlap.
         """
         room = self._room(pair is not None)
         overlap, strategy = room // 4, "longest_first"
@@ -100,7 +100,7 @@ class TextTokenizer:
             )
 
     def text(self, ids: list[int]) -> str:
-        """Return the text of tokens, without special tokens."""
+        """Return the text of these token ids, without special tokens."""
         return str(self._tokenizer.decode(ids))
 
     def _room(self, is_pair: bool) -> int:
@@ -113,7 +113,7 @@ class TextTokenizer:
 
 
 def _row(encoding: Any, before: int = 0, after: int = 0) -> TokenRow:
-    """Return a row. The first `before` and the last `after` tokens do not count, because other windows predict them."""
+    """Return the row of an encoding. Its first `before` and last `after` tokens do not count: other windows predict them."""
     rows = {
         "input_ids": encoding.ids,
         "attention_mask": encoding.attention_mask,
@@ -144,10 +144,10 @@ _PATTERNS = tuple(
 
 @dataclass(frozen=True)
 class TagScheme:
-    """The scheme by which a model's tags spell labels: BIO, BIOES, BILOU, BMES or IO, in any case of letters.
+    """The scheme by which a model's tags spell labels: BIO, BIOES, BILOU, BMES or IO, in upper or lower case.
 
-    `names` are the labels without marks, in the order of first use. The other fields have an element for each tag: the index
-    of the label (`NOTHING` for the outside tag), True if the tag always begins an entity, True if the tag always ends it.
+    `names` are the labels without marks, in the order of first use. For each tag, `label` has the index of its label (or
+    `NOTHING` for `O`), `begins` is True if the tag always begins an entity, and `ends` is True if it always ends one.
     """
 
     names: tuple[str, ...]
@@ -158,10 +158,10 @@ class TagScheme:
 
 @cache
 def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
-    """Read the scheme from a model's tags, in the order of the logits.
+    """Return the scheme of a model's tags, which are in the order of the logits.
 
-    Tags have marks if some label has a tag with the mark B and a tag with another mark, or if every tag but `O` begins with
-    the mark B or I. A tag's mark is read if its label has a tag with B; if every tag has a mark, B and I are always read.
+    A model uses marks, such as the B in `B-NAME`, if some label has B and another mark, or if every tag but `O` begins with B
+    or I. In such a model, a tag's mark is read if its label has a tag with B. B and I are always read if every tag has a mark.
     So `E-MAIL` is a whole label in a model without `B-MAIL`, and `HEPATITIS_B` in a model without `HEPATITIS_I`.
     """
     inside = [tag for tag in tags if tag not in ("O", "o")]
@@ -191,16 +191,16 @@ def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
 def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) -> Integers:
     """Label every character of a text.
 
-    Neighbouring tokens of the same label form one entity with the characters between the tokens, unless the scheme says
-    that the left token ends an entity or the right token begins an entity.
+    Neighbouring tokens of the same label form one entity, with the characters between them. They do not if the scheme says
+    that the left token ends an entity, or that the right token begins one.
 
     Args:
-        tags: (tokens,), for each token in reading order an index into the model's tags.
+        tags: (tokens,), the index of each token's tag among the model's tags, in reading order.
         offsets: (tokens, 2), the half-open range of code points of each token; an empty range is skipped.
         length: the number of code points in the text.
 
     Returns:
-        (length,), for each character an index into `scheme.names`, or `NOTHING`.
+        (length,), the index of each character's label in `scheme.names`, or `NOTHING`.
     """
     labels = np.full(length, NOTHING, dtype=np.int64)
     current, reach = NOTHING, 0
@@ -215,7 +215,7 @@ def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) ->
 
 
 def runs(labels: Integers) -> Iterator[tuple[int, int, int]]:
-    """Yield each run of characters with the same label, in order: start, end (exclusive), label."""
+    """Yield each run of characters with the same label, in order, as start, end (exclusive) and label."""
     edges = np.flatnonzero(np.diff(labels, prepend=NOTHING, append=NOTHING)).tolist()
     for start, end in pairwise(edges):
         if labels[start] != NOTHING:

@@ -1,4 +1,4 @@
-"""The backbone: an image classifier as one graph, whose outputs are the logits and an embedding.
+"""The backbone of a model family: an image classifier as one graph that returns the logits and an embedding.
 
 The classifier is a checkpoint of transformers, or a torch module made by a factory, with weights from a file.
 """
@@ -24,7 +24,7 @@ CLASS_ID = re.compile(r"[^\W_][\w. ,'()&+-]{0,63}")
 
 @dataclass(frozen=True)
 class LoadedBackbone:
-    """A trained classifier. `subject` takes `input`; its outputs, logits and embedding, have the names in the document.
+    """A trained classifier. `subject` takes `input` and returns logits and embedding, under their names in the document.
 
     `classes` are in the order of the logits, `shape` is channels, height and width, `width` is the size of the embedding.
     `model_type` is the name of the architecture in transformers; None if a factory made the module.

@@ -29,9 +29,9 @@ DISTANCE, VERDICT = "distance", "in_distribution"
 AXES_ARE_AN_INPUT = 18
 """The first opset in which ReduceL2 takes the axes as an input."""
 MAX_DEPENDENT_SHARE = 0.01
-"""The largest share of dimensions that may depend on the others. One always may, as after a layer norm."""
+"""The largest share of dimensions that may depend on the others. One always may: a layer norm makes one dependent."""
 ROUNDING_UNITS = 4
-"""The units in the last place by which equal values may differ because of rounding."""
+"""The number of units in the last place by which equal values may differ because of rounding."""
 BATCH_ROWS = 64
 Z = 1.959963984540054
 """The 97.5 % quantile of the normal distribution, for intervals of 95 %."""
@@ -73,7 +73,7 @@ class Embedder:
         self.embed = cache(self._embed)
 
     def _embed(self, path: str, images: bool = False) -> Rows:
-        """Return the embeddings of a file's rows: its array `embedding`, else computed from its array `input`.
+        """Return the embeddings of a file's rows: the array `embedding` or, if the file has none, the result for `input`.
 
         Raises NotFoundError for a missing file, InputError for a file with neither array, with another shape than the
         backbone's, or with NaN or infinity.
@@ -98,7 +98,7 @@ class Embedder:
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
-    """Convert floats `[n, *shape]`, n > 0, to float32. InputError, about `label`, for other arrays, NaN and infinity."""
+    """Convert floats `[n, *shape]`, n > 0, to float32. Raises InputError, about `label`, for other arrays, NaN and infinity."""
     import numpy as np
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):
@@ -117,7 +117,7 @@ class Covariance:
     """The covariance of rows `[n, d]`, in float64: `mean` is `[d]`, `whitening` is `[d, d]`.
 
     `|(x - mean) whitening|` is the Mahalanobis distance. `rank` counts the directions along which the rows vary before
-    shrinking. `shrinkage` is the share of the identity. `condition` is the largest eigenvalue over the smallest, after
+    shrinking. `shrinkage` is the share of the identity. `condition` is the largest eigenvalue divided by the smallest, after
     shrinking and with each dimension scaled to variance 1.
     """
 
@@ -138,7 +138,7 @@ def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance
     """Compute the covariance of finite rows `[n, d]`, shrunk by Ledoit and Wolf's amount if none is stated.
 
     Raises InputError if a dimension is constant, if more than `MAX_DEPENDENT_SHARE` of the dimensions depend on the others
-    (with a stated shrinkage of 0: if any does), or if the shrunk covariance is singular in float64.
+    (if `shrinkage` is 0: if any does), or if the shrunk covariance is singular in float64.
     """
     import numpy as np
 
@@ -189,7 +189,7 @@ def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance
 class Detector:
     """A fitted detector in float64: a row is in distribution if its distance is at most `threshold`.
 
-    `covariance` was fitted on `rows`. `threshold` is the `percentile` of held-out distances.
+    `covariance` was fitted on `rows`. `percentile` says which percentile of the `held_out` distances is the threshold.
     """
 
     covariance: Covariance
@@ -199,7 +199,7 @@ class Detector:
     held_out: Rows
 
     def record(self, rejected: int) -> dict[str, Any]:
-        """Return facts about the fit for the manifest, in JSON form. `rejected` held-out rows are above the threshold."""
+        """Return the fit's facts for the manifest, in JSON form. `rejected` is how many held-out rows exceed the threshold."""
         count = len(self.held_out.embeddings)
         return {
             "rows": len(self.rows.embeddings),
@@ -219,7 +219,7 @@ class Detector:
 
 
 def wilson(hits: int, rows: int) -> tuple[float, float]:
-    """Compute the 95 % interval of a share (Wilson, J. Am. Stat. Assoc. 22, 1927)."""
+    """Compute the 95 % confidence interval of the share `hits / rows` (Wilson, J. Am. Stat. Assoc. 22, 1927)."""
     share, spread = hits / rows, Z * Z / rows
     middle = (share + spread / 2) / (1 + spread)
     half = Z * sqrt(share * (1 - share) / rows + spread / rows / 4) / (1 + spread)
@@ -230,7 +230,7 @@ def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None =
     """Fit a detector on embeddings `[n, d]`, with the threshold from held-out embeddings `[m, d]`.
 
     Args:
-        percentile: the percentile of the held-out distances that is the threshold; above 50 and below 100.
+        percentile: which percentile of the held-out distances is the threshold; above 50 and below 100.
         shrinkage: the share of the identity, 0 to 1; by default Ledoit and Wolf's amount.
 
     Raises InputError if either side has too few distinct rows, or NaN or infinity, or if a held-out row is also a fitted row;
@@ -288,7 +288,7 @@ def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
 
 
 def rejection(session: Any, rows: Rows, name: str, metric: str, least: float | None = None) -> dict[str, Any]:
-    """Measure the share of rows that a detector's graph rejects; return a check, which passes if it is at least `least`.
+    """Measure the share of rows that a detector's graph rejects; return a check. Its lower limit for the share is `least`.
 
     Args:
         session: a session of the written file, so that the check is about the file itself.

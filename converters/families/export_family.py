@@ -116,7 +116,7 @@ def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile
 
 
 def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CONSENT) -> FamilyPlan:
-    """Hash the checkpoints and rows of a family; no model runs.
+    """Plan a family: find and hash its checkpoints and its files of rows. No model runs.
 
     Raises NotFoundError or InputError for files that cannot be read. Raises InputError if a factory's arguments, which are
     published, contain a path of this machine.
@@ -166,7 +166,7 @@ DETECTOR: Literal["ood"] = "ood"
 PLAIN = "float32"
 SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
 COMPARED_IMAGES, COMPARED_EMBEDDINGS = 32, 64
-"""The numbers of rows on which precisions are compared: of images (backbone), of embeddings (heads, detector)."""
+"""The most images on which precisions of the backbone are compared, and the most embeddings for heads and detector."""
 MAX_NAMED_LIMITS = 5
 """The most failed limits that one error lists."""
 BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
@@ -174,7 +174,7 @@ BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
 
 @dataclass(frozen=True)
 class MemberFile:
-    """The graph of a member in one precision, at `path` in the workspace; `parent` is the path of the float32 graph.
+    """The graph of a member in one precision, at `path` in the workspace. `parent` is the path of its float32 graph.
 
     `checks` are in the JSON form of the manifest; `step` is the record of the pass that made the graph.
     """
@@ -191,7 +191,7 @@ class MemberFile:
 def export_family(
     plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
 ) -> tuple[Draft, list[LatencyTable]]:
-    """Make a family that meets its limits. Time one row through each precision, and each judged file beside float32.
+    """Make a family and check its limits. Time one image through each precision, and each judged file beside its parent.
 
     Raises GateError if a limit is not met, and the errors of `make_family`. After an error the workspace is not valid.
     """
@@ -216,7 +216,7 @@ def export_family(
 
 
 def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: LatencyTable) -> None:
-    """Raise GateError, with the members, if a limit is not met."""
+    """Raise GateError, which names the members, if a limit is not met."""
     failed = [
         f"{file.member} ({file.precision}): {check['name']}: {check['metric']} is {check['value']:g}, "
         f"the limit {check['limit']:g}"
@@ -336,7 +336,7 @@ def make_family(
 
 
 def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
-    """Return the first held-out images, float32, to compare precisions of the backbone."""
+    """Return the first images of the evaluation file, as float32, on which precisions of the backbone are compared."""
     path = plan.directory / str(plan.document.evaluation)
     arrays = golden.read_rows(path)
     if INPUT not in arrays:
@@ -347,7 +347,7 @@ def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
 def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tuple[str, str]]]:
     """Return the path of each precision of each member, float32 first.
 
-    Raises InputError, about the members, if two files would have the same path, or a file the path of a folder.
+    Raises InputError, about the members, if two files, or a file and a folder, would have the same path.
     """
     stems: dict[str, tuple[str, Sequence[str]]] = {
         BACKBONE: (document.backbone.file, document.variants.backbone)
@@ -446,7 +446,7 @@ def _draft(
     preprocessing: Preprocessing | None,
     workspace: Path,
 ) -> Draft:
-    """Make the draft: the artifacts (by facts read back from the files), members, edges, routing, and the recipe."""
+    """Make the draft: members, edges, routing, the recipe, and the artifacts with facts that are read from the files."""
     document = plan.document
     artifacts = []
     for file in files:
@@ -518,10 +518,10 @@ def _draft(
 def _evaluation(
     document: FamilyFile, member: str, plan: EvaluationPlan, files: Sequence[MemberFile], workspace: Path
 ) -> SourceEvaluation:
-    """Plan the evaluation of a member's reduced precisions on a suite of images (of embeddings, for a head).
+    """Plan the evaluation of a member's reduced precisions on a suite: of images or, for a head, of embeddings.
 
     A head gets the embeddings of the float32 backbone, so that the verdict is about the head's file alone. Raises InputError
-    if the suite does not fit the member, or the member has only float32; ConversionError if a graph does not run.
+    if the suite does not fit the member, or if the only precision is float32; ConversionError if a graph does not run.
     """
     variants = [file for file in files if file.member == member]
     paths = tuple(file.path for file in variants if file.precision != PLAIN)

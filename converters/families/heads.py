@@ -15,7 +15,7 @@ from onnxreg.schema.inputs.family_file import HeadsSpec
 
 SUFFIX = ".safetensors"
 MAX_NAME = 64
-"""The most characters of a class id in a member's name."""
+"""The most characters that a class id may have in a member's name; a longer id becomes a digest."""
 HEAD_FORMAT_HINT = "save the head as safetensors, with its classes as a JSON list in the metadata"
 BATCH = "batch"
 
@@ -51,7 +51,7 @@ class Head:
 def plain(class_id: str) -> str:
     """Convert a class id for names of members and for paths: `corn (maize)` to `corn-maize`, `maïs` to `mais`.
 
-    A class id without any usable character becomes a digest.
+    A class id that is too long, or has no usable character, becomes a digest.
     """
     letters = unicodedata.normalize("NFKD", class_id).encode("ascii", "ignore").decode()
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", letters).strip("-._")
@@ -64,7 +64,7 @@ def member_of(class_id: str) -> str:
 
 
 def head_files(spec: HeadsSpec, directory: Path) -> list[Path]:
-    """List the files in the folder of heads, sorted, without hidden files. NotFoundError if the folder is missing."""
+    """List the files in the folder of heads, sorted, without hidden files. Raises NotFoundError if the folder is missing."""
     folder = directory / spec.folder
     if not folder.is_dir():
         raise NotFoundError(f"there is no folder of heads at {spec.folder}")
@@ -110,7 +110,7 @@ def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width
 
 
 def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> Head:
-    """Read a head: layers with `weight` and `bias`, and the classes in the metadata. `name` is the head's in messages.
+    """Read a head: layers with `weight` and `bias`, and the classes in the metadata. Messages call the head `name`.
 
     Args:
         classes: the document's classes, in order; the file's classes, if it records any, must be the same.
@@ -156,7 +156,7 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
 def _classes(
     recorded: Any, stated: Sequence[str] | None, name: str, columns: int, class_id: str
 ) -> tuple[str, ...]:
-    """Return a head's classes: recorded at training, else stated. Raise InputError unless each output has a class."""
+    """Return a head's classes: `recorded`, else `stated`. Raise InputError if an output has none, or if the two differ."""
     ids = stated if recorded is None else recorded
     usable = isinstance(ids, list | tuple) and all(
         isinstance(text, str) and text.isprintable() and 0 < len(text) <= 200 for text in ids

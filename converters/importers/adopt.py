@@ -1,4 +1,4 @@
-"""Adoption of existing files: surveys and checks them, places them in a workspace, and describes the version."""
+"""Adopt existing files: survey and check them, place them in a workspace, and describe the version."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -34,9 +34,9 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
     """Make a draft of existing files: of a directory, or of .onnx and .ort files with their companions.
 
     The source is not changed; `workspace` is an empty directory. A directory with a manifest was written by OpenMed or
-    `--output`; any other directory is a repository. Single files keep only their names; `options` are the options of `survey_files`.
+    `--output`; any other directory is a repository. If the source is a list of files, `options` go to `survey_files`.
 
-    Raises NotFoundError if the directory is missing; for InputError see `survey_files`, `survey_written`, `survey_openmed` and
+    Raises NotFoundError if the directory is missing. For InputError see `survey_files`, `survey_written`, `survey_openmed` and
     `survey_repository`.
     """
     intake = Intake(workspace, check_name(name))
@@ -60,7 +60,7 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
 def _adopt(survey: Survey, intake: Intake) -> Adopted:
     """Place the files of a survey in the workspace, as links where possible, and describe the version from the files.
 
-    Text that names a machine is removed, and the recipe lists the places.
+    Paths of a machine are removed from texts, and the recipe lists the changed fields.
 
     Raises InputError for a file that contradicts its format, a pickle, a name that a manifest cannot hold, and labels that
     contradict each other or the graph. If the survey keeps a document, a file that had to be changed is an error too.
@@ -115,7 +115,7 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
 
 
 def _check_format(model: Model, facts: GraphFacts, hint: str) -> None:
-    """Raise InputError if a file contradicts the name of its format."""
+    """Raise InputError if a file contradicts the name of its format, or if an Android file breaks its tensor contract."""
     actual = facts.format
     format = model.format or actual
     wrong_container = (actual == "ort") != format.startswith("ort")
@@ -196,7 +196,7 @@ def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
 
 
 def _parse_labels(value: Any, origin: str) -> list[str]:
-    """Return the labels in the order of their classes from an `id2label` object with the keys "0", "1", ..."""
+    """Return the labels in an `id2label` object (keys "0", "1", ...), in the order of the classes. Messages name `origin`."""
     ok = isinstance(value, dict) and all(isinstance(label, str) for label in value.values())
     if ok and set(value) == {str(index) for index in range(len(value))} and value:
         return [value[str(index)] for index in range(len(value))]

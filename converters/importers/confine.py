@@ -1,7 +1,7 @@
-"""Adopting model files, or a repository of the Hub, in a separate process, whose memory and time are limited.
+"""Adopt model files, or a repository of the Hub, in a separate process with limited memory and time.
 
-Native code parses graphs; it does not react to Ctrl-C, and its time is unlimited. The process runs this module with the
-number of a socket, receives one request, and answers with JSON. Nothing that it sends is unpickled.
+Native code parses graphs: it does not react to Ctrl-C, and may never end. The process runs this module with the number of
+a socket as argument, receives one request, and answers with JSON. Nothing that it sends is unpickled.
 
 {"reading": NAME, "size": BYTES}   before a model file is read; BYTES is the size of all files so far
 {"adopted": ...}                   the draft and the differences, or
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
-"""The limits of the child process: memory and time are a base, plus an amount for each byte of the files."""
+"""The child may take `BASE_SECONDS` and one second per `BYTES_PER_SECOND` bytes of the files. Memory is limited likewise."""
 POLL_SECONDS = 0.05
 MESSAGE_BYTES = 2**28
 READER_HINT = "look at who made the file; a model of this size needs less"
@@ -54,7 +54,7 @@ PATTERNS = (
 class Child:
     """A process that reads files for one request. It starts at once, and is always killed at the end of the context.
 
-    Ctrl-C reaches only the parent, which then kills the child, because the child has its own session. Output of libraries
+    The child has a session of its own, so Ctrl-C reaches only the parent, which then kills the child. Output of libraries
     goes to stderr.
     """
 
@@ -82,8 +82,8 @@ class Child:
     def adopt(self, **request: Any) -> "Adopted":
         """Run `adopt.adopt` in the child.
 
-        Raises the errors of `adopt.adopt`; InputError if a file takes too much memory or time; HostError if unreadable;
-        RuntimeError, with the child's traceback, for an unexpected error.
+        Raises the errors of `adopt.adopt`; InputError if a file takes too much memory or time; HostError if a file cannot be
+        read; RuntimeError, with the child's traceback, for an unexpected error.
         """
         with suppress(ConnectionError):
             self._channel.send(request)
@@ -129,17 +129,17 @@ class Child:
             time.sleep(POLL_SECONDS)
 
     def _about(self, message: str) -> str:
-        """Put the name of the file that the child was reading before a message, unless the message has the name."""
+        """Begin a message with the name of the file that the child was reading, unless the message has the name."""
         return message if not self._reading or self._reading in message else f"{self._reading}: {message}"
 
 
 def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = False) -> "Adopted":
     """Make a draft of a directory, or of a repository on the Hub, in a separate process; for errors see `Child.adopt`.
 
-    External data with unusual names is downloaded when a graph turns out to name the files.
+    External data with unusual names is downloaded once the graph that names the files has been read.
 
     Args:
-        source: a directory, or a URL as `fetch_repository` takes it.
+        source: a directory, or the URL of a repository, as in `fetch_repository`.
         workspace: an empty directory, as for `adopt.adopt`.
     """
     from onnxreg.converters.onnx.onnx_graph import MissingDataError
@@ -165,7 +165,7 @@ def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = Fa
 
 
 def fetch_repository(url: str, progress: bool = False, further: Collection[str] = ()) -> Location:
-    """Download a repository, or its newer files; for errors see also `hub.fetch`.
+    """Download those model files of a repository that are not here yet. Raises the errors of `hub.fetch`, too.
 
     Args:
         url: `hf://ORG/NAME[@REVISION]`.

@@ -1,4 +1,4 @@
-"""Place existing files in a workspace: names are checked, pickles refused, and paths of a machine removed."""
+"""Place existing files in a workspace: check their names, refuse pickles, and remove the paths of a machine."""
 
 import ast
 import pickletools
@@ -33,7 +33,7 @@ _SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})
 
 
 def refuse_unfit(path: Path) -> None:
-    """Raise InputError for a file that runs code when loaded (by suffix or bytes), or that `check_content` refuses."""
+    """Raise InputError for a file that `check_content` refuses or that, by its suffix or bytes, runs code when loaded."""
     with path.open("rb") as file:
         check_content(file.read(HEAD_BYTES), path.name)
     if path.suffix.lower() in _PICKLES or (path.suffix.lower() not in _SAFE and _is_pickle(path)):
@@ -59,7 +59,7 @@ def _is_pickle(path: Path) -> bool:
 
 
 def _has_objects(file: IO[bytes]) -> bool:
-    """True for an .npy file of Python objects, or without a readable type. `file` is read from its beginning."""
+    """True for an .npy file whose elements are Python objects or whose type is unreadable. `file` is at its beginning."""
     from numpy.lib import format as npy
 
     magic = file.read(8)
@@ -90,7 +90,7 @@ def _is_pickle_stream(file: BinaryIO) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """A field of a document, such as `artifacts.2.metadata.operators`: its claim, and the files' value (None: absent)."""
+    """A difference in a field, such as `artifacts.2.metadata.operators`: a document's claim, and the files' value or None."""
 
     path: str
     claimed: Any
@@ -103,7 +103,7 @@ Adopted = tuple[Draft, list[Difference]]
 
 @dataclass(frozen=True)
 class Found:
-    """A file for a version, with its role and its path there. `drop` lists top-level JSON keys to leave out."""
+    """A file for a version, with its role and its path in the version. `drop` lists top-level JSON keys to leave out."""
 
     role: str
     file: Path
@@ -113,7 +113,7 @@ class Found:
 
 @dataclass
 class Intake:
-    """Fills a workspace with files. `scrubbed` lists the changed fields as `FILE:FIELD`; see `Draft` for the others."""
+    """Fills a workspace with files. `scrubbed` lists changed fields as `FILE:FIELD`; for other attributes see `Draft`."""
 
     workspace: Path
     name: str
@@ -124,7 +124,7 @@ class Intake:
     _taken: dict[str, Path] = field(default_factory=dict)
     _distinct: DistinctPaths = field(default_factory=lambda: DistinctPaths([FILENAME]))
     resolved: Callable[[Path], Path] = field(default_factory=lambda: cache(Path.resolve))
-    """Resolves links in a path; results are cached."""
+    """A function that resolves the links in a path. Its results are cached."""
 
     def take(self, file: Found) -> DraftFile:
         """Place a file at its path in the workspace.
@@ -172,7 +172,7 @@ class Intake:
         return taken
 
     def look(self, source: Path) -> FileState:
-        """Return the state that a file had at the first call. Call this before the file is read."""
+        """Return a file's state at the first call for this file. Call this before the file is read."""
         real = self.resolved(source)
         if real not in self._states:
             self._states[real] = FileState.of(source.stat())

@@ -1,8 +1,8 @@
-"""Surveys of directories that OpenMed's converter wrote (format version 1): the files are trusted, the claims are not.
+"""Survey directories that OpenMed's converter wrote (format version 1). The files are trusted, the claims are not.
 
 Contracts, operators, opsets, precisions and labels are read from the files again, and compared with the manifest. A
-claimed certification becomes `unknown`, because the claim names no bytes; a claimed refusal stays a refusal. The
-artifact keeps all claims under `claimed`.
+claimed certification becomes `unknown`, because the claim does not say for which bytes; a claimed refusal stays a refusal.
+The artifact keeps all claims under `claimed`.
 """
 
 import json
@@ -37,7 +37,7 @@ NO_EVIDENCE = (
 EXPORT_AGAIN = "export the model again; single files go in without this promise: reg add FILE... --name NAME"
 ONE_EXPORT = "the directory mixes files of two exports; export again into an empty directory"
 DEFAULT_RECALL_LOSS_LIMIT = 0.005
-"""The loss of recall from which on OpenMed refuses a model, unless its documents state a limit."""
+"""The loss of recall at which OpenMed refuses a model whose documents state no limit."""
 _MODELS = (*GRAPHS, ".xml")
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 # fmt: off
@@ -92,7 +92,7 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
         model_facts = facts.get(main.path)
         is_promised = is_android and claim.format in _ANDROID
         stated = claim.metadata.to_json() if claim.metadata else {}
-        # the manifest's top-level keys describe the INT8 artifact: OpenMed evaluates no other
+        # the manifest's top-level keys describe the INT8 artifact, since OpenMed evaluates only this artifact
         verdicts = (manifest.to_json() if claim.format == "onnx-int8" else {}) | stated
         claimed = {key: verdicts[key] for key in _VERDICT if verdicts.get(key) is not None}
         metadata = _without(stated, _UNCARRIED)
@@ -155,7 +155,7 @@ def _without(claims: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]
 
 
 def _found(root: Path, path: str, role: str, label: str | None = None) -> Found:
-    """Return a file in the manifest. Raises InputError if it is missing or outside the directory."""
+    """Return a file that the manifest names. Raises InputError if it is missing or outside the directory."""
     label = label or role
     _check_inside(path, label)
     file = named_file(root, path, label)
@@ -170,7 +170,7 @@ def _check_inside(path: str, label: str) -> None:
 
 
 def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
-    """Yield the files of a claimed artifact, the main file first; for a directory, the main model and then all other files."""
+    """Yield the files of a claimed artifact, the main file first. If the artifact is a directory, all its files follow."""
     label = f"{claim.format[:64]} artifact"
     folder = claim.path.rstrip("/")
     _check_inside(folder, label)
@@ -226,8 +226,8 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> 
     """Raise InputError if two model files cannot come from one export; return the paths that could not be compared.
 
     Each model must have the inputs and outputs of `base` (name, type and static axes), and weights within the tolerances of
-    `compare_weights`. If no weight of a file has a counterpart in `base`, a float ONNX file is refused, but an .ort file
-    cannot be compared: the optimizer may rename weights. If all weights of `base` are quantized, no weight is compared.
+    `compare_weights`. If no weight of a file has a counterpart in `base`, an ONNX file is refused, but an .ort file is
+    returned: its optimizer may rename weights. If all weights of `base` are quantized, no weight is compared.
     """
     expected = models[base]
     for path, facts in models.items():
@@ -252,7 +252,7 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> 
 
 
 def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
-    """True if two specs are equal, except for axes that are dynamic in one spec, since the ORT converter may fix axes."""
+    """True if two specs are equal, apart from axes that are dynamic in one of them: the ORT converter may fix axes."""
     axes = zip(a.shape, b.shape, strict=False)
     same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
     have_ranks = len(a.shape) == len(b.shape) or not (a.shape and b.shape)
@@ -260,7 +260,7 @@ def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
 
 
 def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any], root: Path) -> Verdict:
-    """Make a verdict from claims, which have no evidence: they can refuse an artifact, but not certify it.
+    """Make a verdict from claims. They have no evidence, so they can refuse an artifact, but not certify it.
 
     One refusal is enough: in the artifact's entry or, for `onnx-int8`, in the manifest, report or config.json.
     """

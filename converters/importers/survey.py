@@ -3,7 +3,7 @@
 Sources are model files of any origin with the companions beside them (`survey_files`), directories that `--output` wrote
 (`survey_written`), and published repositories (`survey_repository`): Transformers.js and onnx-community
 (`onnx/model_quantized.onnx`), Optimum (`model.onnx`), sentence-transformers (`onnx/`, `modules.json`) and plain snapshots.
-Files keep their paths. The facts of a graph are read from its file; its parent among the files is found by the weights.
+Files keep their paths. The facts of a graph are read from its file. Its parent among the files is found by their weights.
 """
 
 import filecmp
@@ -32,7 +32,7 @@ from onnxreg.schema.manifest.vocabulary import FILENAME
 FLOAT_TOLERANCE = 1e-6
 """The relative change of a float32 weight that constant folding may cause."""
 HALF_TOLERANCE, HALF_TINY, HALF_MAX = 2.0**-10, 1e-7, 65504.0
-"""The tolerances of float16: two roundings (relative), the smallest difference (absolute), and the largest value."""
+"""The relative tolerance of float16 (two roundings), its absolute tolerance, and its largest value."""
 BLOCK_ELEMENTS = 2**20
 """The number of elements that are compared at a time."""
 MAX_QUANTIZATION_STEPS = 1.001
@@ -45,8 +45,8 @@ GRAPHS = (".onnx", ".ort")
 class Model:
     """One model: its main file, the facts (None: the format cannot be read), and files that no other model uses.
 
-    `format` and `precision` are the stated names (None: as in the file), `member` is the model's stage in a pipeline,
-    `parent` the path of the parent model. `is_android`: check the tensor contract of the android profile, in any format.
+    `format` and `precision` are the stated names (None: as in the file), `member` is the model's stage in a pipeline, and
+    `parent` is the path of the parent model. `is_android`: check the android profile's tensor contract, in any format.
     `claims` are a document's entry about the model, to compare with the file; `fields` are further keys from this entry.
     """
 
@@ -69,7 +69,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Survey:
-    """The models of a source, and everything else for the version.
+    """The models of a source, and everything else that a version of them needs.
 
     `profile`, `step`, `params` and `result` are for the recipe. `fields` are a document's statements about the version,
     without paths of a machine; `scrubbed` lists the places of such paths. `claims` are the document, to compare with the
@@ -122,7 +122,7 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
 def compare(
     claimed: Mapping[str, Any], actual: Mapping[str, Any], at: str, keys: Iterable[str]
 ) -> list[Difference]:
-    """Return a difference for each key whose claim differs from the actual value. Null claims nothing; lists are sets."""
+    """Return a difference for each key whose claim is neither null nor the actual value. The order of names is ignored."""
 
     def comparable(value: Any) -> Any:
         is_names = isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -164,7 +164,7 @@ def survey_files(
     """Survey .onnx and .ort files with the companions among `files`; all facts are read from the files.
 
     External data is found through the model, and need not be listed. An operator config (`STEM.*.config`) belongs to the
-    .ort file with this stem, or to the only .ort file; golden vectors to the model whose name precedes `.golden.json`.
+    .ort file with this stem, or to the only .ort file. Golden vectors (`MODEL.golden.json`) belong to the file MODEL.
 
     Args:
         files: the files to register; any order.
@@ -225,7 +225,7 @@ def survey_files(
 
 
 def _refuse_unfit(models: list[Path], companions: list[Path], members: Mapping[Path, str]) -> None:
-    """Raise NotFoundError for a missing file, InputError for a directory, or a file that has no place in the version."""
+    """Raise NotFoundError for a missing file, InputError for a directory or for a file that has no place in the version."""
     for file in (*models, *companions):
         if not file.exists():
             raise NotFoundError(f"there is no file {file}", "check the path")
@@ -281,7 +281,7 @@ def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
 
     Each file must have the digest that the manifest states (`Draft.manifest` compares them), and each graph is checked
     as by `reg add`. Files that are not in the manifest are left out and reported. A manifest that another tool rewrote with
-    other spaces is accepted. If the manifest's file `exports/model.onnx` is missing, `model.onnx` is taken, because
+    other white space is accepted. If the manifest's file `exports/model.onnx` is missing, `model.onnx` is taken, because
     `reg export --output` into `exports/` of a run directory omits this folder.
 
     Raises InputError for a manifest with another name, an edited manifest that contradicts itself, a missing file, and
@@ -334,7 +334,7 @@ def survey_repository(directory: Path, intake: Intake) -> Survey:
     Of files with equal bytes, only the first is taken. Weights of other frameworks, and other files, are left out; the
     recipe lists them. Graphs with different stems (`encoder_model`, `decoder_model_merged`) become stages of a pipeline.
 
-    Raises InputError as `survey_files`, for a link that leads out of the repository, and without models.
+    Raises InputError as `survey_files` does, for a link that leads out of the repository, and if there are no models.
     """
     paths = _paths(directory)
     names = list(_distinct(directory, [path for path in paths if path.endswith(GRAPHS)]))
@@ -380,7 +380,7 @@ def _is_hidden(path: str | PurePath) -> bool:
 
 
 def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
-    """Yield the model files without later copies of the same bytes."""
+    """Yield the paths of the models; of files with equal bytes, yield only the first."""
     by_size: dict[int, list[str]] = {}
     for path in models:
         same_size = by_size.setdefault((directory / path).stat().st_size, [])
@@ -390,7 +390,7 @@ def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
 
 
 def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
-    """Yield the models, each with its parent: the float32 graph with the same stem and, up to a conversion, weights."""
+    """Yield the models, each with its parent: the float32 graph of the same stage from which its weights were converted."""
 
     def is_derived(model: Model, parent: Model) -> bool:
         try:
@@ -420,11 +420,11 @@ def _stated(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: str, parent_path: str) -> int:
-    """Count the weights of `child` with a counterpart in `parent`. All pairs must be equal, up to a conversion's changes.
+    """Count the weights of `child`, with two or more axes, that were converted from a counterpart in `parent`.
 
     Counterparts have the same name (a quantized weight is `<name>_quantized` with a scale and a zero point) and the
     same shape. Both arguments map names to arrays or tensors, which are read one after the other. Raises InputError, with
-    the tensor's name, if a pair differs by more than the tolerances of this module.
+    the tensor's name, if a pair differs by more than a conversion may change (see the constants of this module).
     """
     import numpy as np
 
@@ -453,7 +453,7 @@ def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: s
 
 
 def _floats_agree(reference: Any, value: Any) -> bool:
-    """True if two flat arrays differ by at most the tolerance of the narrower type; they are read in blocks."""
+    """True if two flat arrays differ by at most the tolerance of the narrower type. They are compared block by block."""
     import numpy as np
 
     half = "float16" in (reference.dtype.name, value.dtype.name)
@@ -469,7 +469,7 @@ def _floats_agree(reference: Any, value: Any) -> bool:
 
 
 def _quantized_agree(reference: Any, value: Any, scale: Any, zero_point: Any) -> bool:
-    """True if each dequantized element is near its parent. `scale` has one value, or a value for each index of an axis."""
+    """True if each dequantized element is near its `reference`. `scale` has one value, or one for each index of an axis."""
     import numpy as np
 
     if zero_point.size not in (1, scale.size):

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 LABEL_OUTPUT = "logits"
-"""The output of a classifier. Its static last axis counts the labels, and gets the name `labels` in a contract."""
+"""The output of a classifier. If its last axis is static, the axis counts the labels, and is `labels` in a contract."""
 _KINDS = {"SequenceType": "sequence", "OptionalType": "optional", "SparseTensorType": "sparse_tensor"}
-"""The names of types in a contract, for types of onnx_ir that are not tensors."""
+"""The name that a contract gives to each type of onnx_ir besides tensors."""
 WEIGHTS_ONLY = "int8-weights"
 """The precision of a graph that multiplies 8-bit weights with floating-point activations."""
 MINOR_SHARE = 0.01
@@ -70,22 +70,22 @@ _SCALES = {
 }
 """The positions of operands that are scales or zero points, by operator: they may have any rank, but are never weights."""
 _INT8_ACTIVATIONS = 4
-"""The attribute `accuracy_level` with which the runtime may round activations to int8."""
+"""The value of the attribute `accuracy_level` with which the runtime may round activations to int8."""
 _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
 """The operators whose uint8 weights hold several elements of `bits` bits each (4 unless stated)."""
 Values = ChainMap[Any, str]
 """The digest of each value. A value of an inner graph hides a value of the graphs around it."""
 REFERENCE = "0"
-"""The type that is digested for an attribute which refers to an attribute of the enclosing function."""
+"""The type, in a digest, of an attribute that refers to an attribute of the enclosing function."""
 
 
 @dataclass(frozen=True)
 class GraphFacts:
     """The facts of a model file, read from the file itself.
 
-    `operators` are sorted, with opsets and element types; `operator_names` are in the order of their first nodes, `Op` for
-    ai.onnx, else `domain:Op`. Both include subgraphs and local functions. `external_data` are paths relative to the file's
-    folder, `ort_format` is None for ONNX. See `schema/query/runtimes.py` for `contrib`, `count_weights` for `precision`.
+    `operators` are sorted, with opsets and element types; `operator_names` (`Op` for ai.onnx, else `domain:Op`) are in the
+    order of first use. Both include subgraphs and local functions. `external_data` has paths relative to the file's folder.
+    `ort_format` is None for ONNX. `schema/query/runtimes.py` explains `contrib`, and `count_weights` explains `precision`.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -103,7 +103,7 @@ class GraphFacts:
 
     @property
     def opset(self) -> int | None:
-        """The version of the default domain; None if the graph does not import it."""
+        """The opset of the default domain; None if the graph does not import it."""
         return self.opset_imports.get(DEFAULT_DOMAIN)
 
     @property
@@ -115,7 +115,7 @@ class GraphFacts:
         )
 
     def fields(self, requested: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the facts as JSON for `DraftArtifact.fields`. `requested`: the requested settings of a quantization."""
+        """Return the facts as JSON for `DraftArtifact.fields`. `requested` has the settings of a quantization, if any."""
         metadata = {
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
@@ -216,7 +216,7 @@ def spec_of(value: "ir.Value") -> TensorSpec:
 
 
 def element_of(value: "ir.Value | None") -> Element | None:
-    """Return the element type of a tensor; None if it is unknown, or if the optional operand is absent."""
+    """Return the element type of a tensor; None if it is unknown, or if `value` is None (an absent operand)."""
     kind = value.type if value is not None else None
     # `dtype` of a sequence is its elements'
     return ELEMENTS.get(int(kind.dtype)) if kind is not None and type(kind).__name__ == "TensorType" else None
@@ -225,7 +225,7 @@ def element_of(value: "ir.Value | None") -> Element | None:
 def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
     """Return each operator (domain, since-version, name) once, sorted, with the element types at each position.
 
-    All operands of a variadic parameter are at its first position. Inputs or outputs without known types are left out.
+    All operands of a variadic parameter count as its first position. Inputs or outputs without known types are left out.
     """
     sides_of: dict[tuple[str, int, str], dict[str, dict[int, set[str]]]] = {}
     for node in nodes:
@@ -253,7 +253,7 @@ def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
 
 
 def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str, ...]:
-    """Return what the nodes need and a release of ONNX Runtime may lack, sorted: contrib operators and features of them."""
+    """Return, sorted, what the nodes need and a release may lack: contrib operators, and features of contrib operators."""
     uses = []
     for node in nodes:
         elements = map(element_of, (*node.inputs, *node.outputs))
@@ -267,7 +267,7 @@ def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str,
 
 
 def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[WeightCount, str]:
-    """Count the constant weights of a graph, and name its precision.
+    """Count the constant weights of a graph, and name its precision. `large` names the inputs that replace large weights.
 
     A weight is a stored tensor of rank 2 or more that an operator reads, of a floating-point type or of at most 8 bits.
     Scales and zero points do not count; a shared weight counts once. If weights are quantized, the precision is `int8`,
@@ -325,7 +325,7 @@ def _stored_dims(value: "ir.Value", large: Collection[str]) -> tuple[int, ...]:
 
 
 def weight_type(precision: str) -> str:
-    """Return the element type of weights of this precision: `int8` for `int8-weights`."""
+    """Return the element type of weights of a precision: `int8` for `int8-weights`, else the precision itself."""
     return "int8" if precision == WEIGHTS_ONLY else precision
 
 
@@ -381,7 +381,7 @@ def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[
 
 
 def _inner(graph: "ir.Graph | ir.Function", outer: Values, depth: int) -> str:
-    """Return the digest of a subgraph or function body, including its own tensors. `outer` has values of outer graphs."""
+    """Return the digest of a subgraph or function body, including its own tensors. `outer`: the digests of outer values."""
     inputs = free_inputs(graph)
     values = outer.new_child(
         {value: _hash(["input", str(depth), str(at)]) for at, value in enumerate(inputs)}

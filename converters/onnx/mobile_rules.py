@@ -48,11 +48,11 @@ MOBILE_SAFE_OPS = frozenset({
     "Transpose", "Unsqueeze", "Where",
 })
 # fmt: on
-"""The operators of the default domain that are safe on mobile devices: 45."""
+"""The 45 operators of the default domain that are safe on mobile devices."""
 
 
 def android_warnings(operator_names: Sequence[str]) -> dict[str, list[str]]:
-    """Return keys of the metadata: the operators outside the safe set, in their order, and OpenMed's sentence about each."""
+    """Return `unsupported_ops`, the operators outside the safe set in their order, and `warnings`, OpenMed's text on each."""
     unsupported = [name for name in operator_names if name not in MOBILE_SAFE_OPS]
     rule = "is not in the Android ONNX Runtime Mobile NNAPI/XNNPACK safe set"
     return {"unsupported_ops": unsupported, "warnings": [f"{name} {rule}" for name in unsupported]}

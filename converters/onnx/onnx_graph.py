@@ -1,6 +1,6 @@
-"""Read ONNX files within limits, run ONNX's checker, and read the files beside them that have tensors (external data).
+"""Read ONNX files within limits, run ONNX's checker, and read external data: tensors that are in files beside a model.
 
-The size of a graph is limited; in it, a call of a local function counts as the function's body. A listener gets the path of
+The size of a graph is limited; a call of a local function counts as the function's body. A listener gets the path of
 every file before the file is read, so that the file which crashed the process is known.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_NODES = 250_000
 """The most nodes of a graph with its subgraphs, after inlining of local functions."""
 MAX_SUBGRAPHS = 10_000
-"""The most graphs of `If`, `Loop` and `Scan` in a file: a name is searched for in all outer graphs."""
+"""The most graphs of `If`, `Loop` and `Scan` in a file, since every name is searched for in all outer graphs."""
 MAX_INLINED_BYTES = 512 * 2**20
 """The most bytes that inlining may copy."""
 MAX_CALL_DEPTH = 200
@@ -36,14 +36,14 @@ MAX_DIGITS = 18
 DEFAULT_DOMAIN = "ai.onnx"
 CONTRIB_DOMAIN = "com.microsoft"
 RUNTIME_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
-"""The operators that ONNX Runtime has in `ai.onnx`, but ONNX has only from a later opset on, or never."""
+"""The operators that ONNX Runtime adds to `ai.onnx`. In ONNX, they begin at a later opset, or do not exist."""
 Key = tuple[str, str, str]
 _HINT = "export the model again, with fewer nested functions and subgraphs"
 _listener: ContextVar[Callable[[Path], None] | None] = ContextVar("listener", default=None)
 
 
 class InvalidGraphError(InputError):
-    """The graph of a file that can be parsed is not valid."""
+    """A file can be parsed, but its graph is not valid."""
 
 
 class MissingDataError(InputError):
@@ -106,7 +106,7 @@ def opening(path: Path) -> None:
 
 
 def check_expansion(model: Any, path: Path) -> None:
-    """Raise InputError for a model (`onnx.ModelProto`) that must not be inlined.
+    """Raise InputError for a model (`onnx.ModelProto`) whose local functions cannot safely be inlined.
 
     Functions must have distinct names and must not call themselves; the inlined model must be within this module's limits.
     Time and memory of this check are linear in the size of the model, not of the inlined model.
@@ -148,7 +148,7 @@ def check_expansion(model: Any, path: Path) -> None:
 
 
 def _measure(body: Any, functions: Collection[Key | None]) -> tuple[int, int, Counter[Key | None]]:
-    """Count the nodes and subgraphs of a graph or function, and its calls of each function; stop if a limit is exceeded."""
+    """Count the nodes and subgraphs of a graph or function, and its calls of each function; stop once a limit is exceeded."""
     count, graphs, calls = 0, -1, Counter[Key | None]()
     for graph in within(body):
         graphs += 1
@@ -218,9 +218,9 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
 
 
 def check_model(model: Any, path: Path) -> None:
-    """Raise InputError if ONNX's checker refuses a loaded file (`load_onnx`) or its external data; `model` is not changed.
+    """Raise InputError if ONNX's checker refuses a loaded file (`load_onnx`), or if its external data is not valid.
 
-    The checker gets zeros in place of external data, because it refuses hard links, such as the files of a registry.
+    `model` is not changed. The checker gets zeros for external data: it refuses hard links, such as a registry's files.
     """
     import onnx
 
@@ -240,7 +240,7 @@ def check_model(model: Any, path: Path) -> None:
 def check_light(light: Any) -> None:
     """Run ONNX's checker on a model without large weights; the model is changed.
 
-    Operators that ONNX Runtime adds to `ai.onnx` are checked as operators of its own domain: by inputs and outputs alone.
+    Of operators that ONNX Runtime adds to `ai.onnx`, only inputs and outputs are checked, as for ONNX Runtime's own domain.
     """
     import onnx
 
@@ -253,7 +253,7 @@ def check_light(light: Any) -> None:
 
 
 def read_graph(model: Any, path: Path) -> "ir.Model":
-    """Convert a loaded file (`load_onnx`). External data is mapped, and each node gets its opset as `version`.
+    """Convert a loaded file (`load_onnx`) to onnx_ir. External data is mapped, and each node gets its opset as `version`.
 
     Raises InputError for a graph that is not valid or has sparse tensors, and for invalid external data.
     """
@@ -348,7 +348,7 @@ def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
 
 
 def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
-    """Yield the nodes of a graph or function and its subgraphs, in order; also of functions that are not inlined."""
+    """Yield the nodes of a graph or function, in order, with subgraphs. For a call, yield the nodes of the called function."""
     for node in body.all_nodes():
         function = functions.get(node.op_identifier())
         if function is None:

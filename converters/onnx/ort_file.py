@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 MAX_NODES = 1_000_000
 MAX_DEPTH = 32
 MIN_ELEMENT_BYTES = 4
-"""The least bytes of an element in the vectors that `_Reader.all` counts."""
+"""The least size in bytes of an element of the vectors that `_Reader.all` counts."""
 BINDINGS = "ort_flatbuffers_py"
 _MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""The errors of the bindings for bytes that are not a flatbuffer: the bindings check no offset."""
+"""The errors that the bindings raise for bytes that are not a flatbuffer: the bindings check no offset."""
 
 
 def read_ort(path: Path) -> "ir.Model":
@@ -154,7 +154,7 @@ class _Reader:
         ]
 
     def _value(self, name: str, info: Any) -> "ir.Value":
-        """Make a value with the type and shape of a `fbs.TypeInfo`; without both for a sequence or map."""
+        """Make a value with the type and shape of a `fbs.TypeInfo`. A sequence or map gets neither type nor shape."""
         import onnx_ir as ir
         from ort_flatbuffers_py.fbs.TensorTypeAndShape import TensorTypeAndShape
 

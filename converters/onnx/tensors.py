@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Element(NamedTuple):
-    """An element type: numpy's or ml_dtypes' name, ONNX Runtime's name `cpp`, and the size in `bits` (0: variable)."""
+    """An element type: its name in numpy or ml_dtypes, its C++ name in ONNX Runtime, and its size (0 bits: variable)."""
 
     name: str
     cpp: str
@@ -59,9 +59,9 @@ ELEMENTS = {
 FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
 QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < element.bits <= 8) - {"bool"}
 MAX_SMALL_ELEMENTS = 1024
-"""Initializers of up to this many elements are used with their values in inference, larger ones with their types only."""
+"""The most elements of a small initializer. Inference uses the values of small ones, but only the types of larger ones."""
 BLOCK_BYTES = 2**20
-"""Bytes to read from a file at once; the pages of a mapped file would stay in memory."""
+"""The bytes to read from a file at once for a digest. The pages of a mapped file would stay in memory."""
 _NUMPY = frozenset(
     {f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)} | {"float16", "float32", "float64"}
 )
@@ -125,7 +125,7 @@ def digest_of(tensor: "ir.TensorProtocol") -> Digest:
 
 
 def tensor_of(data: Any, dtype: "ir.DataType", shape: "ir.Shape", name: str | None) -> Any:
-    """Make a tensor over bytes (a numpy array of uint8), which are not copied."""
+    """Make a tensor that uses bytes (a numpy array of uint8) without a copy."""
     import onnx_ir as ir
 
     if dtype.bitwidth < 8:
@@ -146,7 +146,7 @@ def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
 
 
 def without_weights(model: Any) -> Any:
-    """Copy a model (`onnx.ModelProto`), with graph inputs of the same types in place of large initializers.
+    """Copy a model (`onnx.ModelProto`), but replace each large initializer by a graph input of the same type.
 
     No large weight is copied, so the copy takes milliseconds at any model size.
     """
@@ -166,7 +166,7 @@ def without_weights(model: Any) -> Any:
 
 
 def copy_but(source: Any, target: Any, left_out: str) -> None:
-    """Copy the fields that are set in a protobuf, except the field `left_out`."""
+    """Copy the fields that are set in a protobuf to another, except the field `left_out`."""
     for field, value in source.ListFields():
         if field.name == left_out:
             continue
@@ -177,9 +177,9 @@ def copy_but(source: Any, target: Any, left_out: str) -> None:
 
 
 def replace_but_weights(model: Any, light: Any, names: Collection[str] | None = None) -> None:
-    """Change `model` to `light`, a tool's result for the model without the initializers `names`, which stay as they are.
+    """Replace all of `model` by `light`, except the initializers `names`: they stay, and are neither moved nor copied.
 
-    By default these are the large initializers, as after `without_weights(model)`. No such weight is moved or copied.
+    By default, `names` are the large initializers, and `light` is a tool's result for `without_weights(model)`.
     """
     public, weights = {value.name for value in model.graph.input}, model.graph.initializer
     names = (

@@ -25,7 +25,7 @@ from onnxreg.schema.manifest.manifest import Step
 In = TypeVar("In")
 Out = TypeVar("Out")
 Takes = Literal["module", "graph", "file", "original", "checkpoint", "outputs"]
-"""The kinds of inputs of passes: a `TorchModel`, an `onnx.ModelProto`, the path of a graph, a checkpoint, or outputs."""
+"""The kind of a pass's input: a `TorchModel`, an `onnx.ModelProto`, a graph file, an original file, a `Decoder`, `Outputs`."""
 Facts = Mapping[str, Any]
 
 
@@ -36,7 +36,7 @@ class PassParams(BaseModel):
 
     @classmethod
     def read(cls, values: Mapping[str, Any], label: str) -> Self:
-        """Make parameters of a JSON object. Raises InputError, about `label`, with the first invalid value."""
+        """Make parameters from a JSON object. Raises InputError, about `label`, for the first invalid value."""
         try:
             return cls.model_validate_json(json.dumps(values, default=repr))
         except ValidationError as error:
@@ -46,7 +46,7 @@ class PassParams(BaseModel):
 class Pass(ABC, Generic[In, Out]):
     """One transformation with typed parameters.
 
-    `id` and `version` identify the output: if a pass is changed so that its output changes, it needs a new version.
+    A change of the code that changes the output needs a new `version`: records name the code by `id` and `version`.
     """
 
     id: ClassVar[str]
@@ -55,9 +55,9 @@ class Pass(ABC, Generic[In, Out]):
 
     takes: ClassVar[Takes] = "graph"
     second: ClassVar[str | None] = None
-    """The parameter with the name of another step, whose graph the pass takes too: a GraphPass gets it as `beside`."""
+    """The name of the parameter that refers to a second step. A GraphPass gets the graph of that step as `beside`."""
     tools: ClassVar[tuple[str, ...]] = ()
-    """The packages that affect the pass's output, besides the packages of every recipe (`toolchain.TOOLS`)."""
+    """The packages that affect the pass's output and are not in `toolchain.TOOLS`, which every recipe records."""
 
     def __init__(self, **params: Any) -> None:
         self.params: Any = self.read(params)
@@ -66,7 +66,7 @@ class Pass(ABC, Generic[In, Out]):
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> PassParams:
-        """Check the parameters. Raises InputError with the first invalid parameter."""
+        """Check the parameters and return them. Raises InputError for the first invalid parameter."""
         return cls.Params.read(params, f"a parameter of pass {cls.id}")
 
     def requires(self, subject: In) -> None:
@@ -74,15 +74,15 @@ class Pass(ABC, Generic[In, Out]):
         return
 
     def observe(self, subject: In) -> Facts:
-        """Return the facts of the input that `ensures` needs. Called before `apply`, which may change the input."""
+        """Return facts about the input, for `ensures`. `run` calls this before `apply`, which may change the input."""
         return {}
 
     @abstractmethod
     def apply(self, subject: In) -> Out:
-        """Transform the input, which may be changed in place."""
+        """Transform the input and return the result. The input may be changed in place."""
 
     def ensures(self, before: Facts, after: Out) -> dict[str, Any]:
-        """Return facts for the record, read from the output. ConversionError if the output does not fit the parameters."""
+        """Return facts about the output, for the record. Raises ConversionError if the output does not fit the parameters."""
         return {}
 
 
@@ -98,7 +98,7 @@ class Original(Pass[Path, Path]):
 
 @dataclass(frozen=True)
 class Outputs:
-    """A graph with its inputs and outputs by case (numpy arrays by name)."""
+    """The path of a graph, with the inputs and outputs of each case: numpy arrays by name."""
 
     graph: Path
     inputs: Mapping[str, golden.Tensors]
@@ -147,25 +147,25 @@ class GoldenVectors(Pass[Outputs, Path]):
 class GraphPass(Pass[Any, Any]):
     """A pass from a valid graph (`onnx.ModelProto`) to a graph (the same or a new one) with the same outputs and opset.
 
-    A subclass extends `observe` and `ensures` with its own facts. The engine runs the graph and compares it with its
-    parent.
+    A subclass extends `observe` and `ensures` with its own facts. The engine runs the graphs before and after the
+    pass, and compares their outputs.
     """
 
     keeps_opset: ClassVar[bool] = True
     tolerance: ClassVar[float | None] = None
-    """The largest distance from the parent, as a share of an output's largest value; None if the pass rounds numbers."""
+    """The largest allowed distance of outputs before and after the pass, as a share of the largest value; None: no limit."""
 
     def __init__(self, data: Sequence[Feed] | None = None, beside: Any = None, **params: Any) -> None:
-        """Args:
-        data: inputs of the graph, for passes that measure: for each run, the arrays by name.
-        beside: the second graph (`onnx.ModelProto`), from the step that the parameter `second` names.
+        """Make a pass with `params`. Passes that measure get `data`: sample inputs of the graph, arrays by name for each run.
+
+        `beside` is the second graph (`onnx.ModelProto`); see `second`.
         """
         super().__init__(**params)
         self.data, self.beside = data, beside
 
     def requires(self, subject: Any) -> None:
-        """Raise InputError, with the pass, if `subject` is not a valid graph, a weight's size does not fit its shape, or the
-        data do not fit the graph.
+        """Raise InputError, which names the pass, if `subject` is not a valid graph, if the size of a weight does not fit its
+        shape, or if the data do not fit the graph.
         """
         import onnx
 
@@ -252,7 +252,7 @@ class QuantizationPass(GraphPass):
         return models.factors(view, self.products, self.excluded)
 
     def note_stacks(self, view: Any) -> None:
-        """Record the names of weights that are stacks of matrices: no kernel takes scales for their channels."""
+        """With `per_channel`, record the names of stacks of matrices: each gets one scale, since no kernel takes more."""
         matrices = models.factors(view, self.products & {"MatMul"}, self.excluded)
         names = sorted(value.name for value in matrices if models.rank_of(value) > 2)
         if names and self.params.per_channel:
@@ -260,7 +260,7 @@ class QuantizationPass(GraphPass):
 
 
 def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:
-    """Run a pass with all checks of its contract; return the output, and the step of the recipe that records the run.
+    """Run a pass with all checks of its contract. Return the output, and the recipe step that records the run.
 
     Args:
         step: name of the step, unique in its recipe.
@@ -275,7 +275,7 @@ def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None)
 
 
 def record(step: str, pass_: Pass[In, Out], source: str | None, **outcome: Any) -> Step:
-    """Make the record of a pass: its `result` or, if the step is optional, the missing dependency (`skipped`)."""
+    """Make the step that records a pass. `outcome`: its `result` or, as `skipped`, what an optional step lacks to run."""
     params = pass_.params.model_dump(mode="json")
     value = {"name": step, "pass": pass_.id, "version": pass_.version, "params": params, **outcome}
     return Step.from_json(value if source is None else {**value, "input": source})

@@ -1,4 +1,4 @@
-"""`OnnxConversion`: exports a torch module to ONNX with either exporter of PyTorch. Graphs have no paths of the machine."""
+"""`OnnxConversion`: exports a torch module to ONNX with either exporter of PyTorch. Graphs contain no path of this machine."""
 
 import inspect
 import os
@@ -20,15 +20,15 @@ from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 OLDEST, NEWEST, MAX_DYNAMO_OPSET = 7, 23, 26
-"""The lowest and highest opset of the TorchScript exporter; the highest opset of dynamo that ONNX Runtime 1.31 loads."""
+"""The lowest and the highest opset of the TorchScript exporter, and the highest of dynamo that ONNX Runtime 1.31 loads."""
 TOLERANCE = 1e-3
-"""The largest distance from the module that `auto` accepts, as a share of an output's largest value."""
+"""The largest distance of a graph's output from the module's that `auto` accepts, as a share of the largest value."""
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 CHANGE = 1e-5
-"""The least distance of two runs on the same input that does not count as rounding, as a share of the largest value."""
+"""The largest distance of two runs on the same input that counts as rounding, as a share of the largest value."""
 
 EXPORTERS = {False: "torchscript", True: "dynamo"}
-"""The names of the exporters by `is_dynamo`; True: the exporter of `torch.export`."""
+"""The name of each exporter, by `is_dynamo`: True for the exporter that uses `torch.export`."""
 
 _lock = threading.RLock()
 
@@ -37,9 +37,9 @@ _lock = threading.RLock()
 class TorchModel:
     """A torch module with example tensors for its keyword arguments, in the order of the graph's inputs.
 
-    `outputs` are the names of the outputs: attributes or keys of the module's result, or new names for the result (a
-    tensor) or its first members (a tuple), in order. `axes` has the dynamic axes of each input and output, by its name; by
-    default `AXES`.
+    `outputs` names the graph's outputs: attributes or keys of the module's result. If the result is a tensor or a tuple,
+    the names are new, and go to the tensor or to the first members of the tuple. `axes` maps the name of each input and
+    output to its dynamic axes; None means `AXES` for all.
     """
 
     module: Any
@@ -52,7 +52,7 @@ class TorchModel:
 
 
 def traceable(subject: TorchModel) -> Any:
-    """Wrap the module: exporters keep the form of a module that takes positional tensors and returns a tensor or tuple."""
+    """Wrap the module so that it takes positional tensors and returns a tensor or a tuple: exporters keep this form."""
     import torch
 
     names, module = list(subject.inputs), subject.module
@@ -87,7 +87,7 @@ def _outputs_of(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
 def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
     """A context with a function that runs the module on numpy arrays by input name, in evaluation mode, on one thread.
 
-    Arrays are converted to the types of the examples; floats are returned as float32. The end restores mode and threads.
+    Arrays get the types of the examples, floats are returned as float32, and mode and threads are restored at the end.
     """
     import torch
 
@@ -110,10 +110,10 @@ def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[s
 
 
 def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Run the module on numpy arrays by input name, and return its outputs (`runner`).
+    """Run the module with `runner` on each feed (numpy arrays by input name), and return its outputs.
 
-    The largest of several inputs is run first and last, to detect a module that is changed by a run: after a short input, a
-    BigBird computes another attention for all inputs.
+    Of several feeds, the largest is run first and last, to find a module that a run changes: after a short input, BigBird
+    uses another attention for all inputs.
 
     Raises ConversionError if the module does not run on the inputs, or changes.
     """
@@ -171,7 +171,7 @@ class ModuleExport(Pass[TorchModel, Any]):
         return {"opset": opset, "nodes": len(after.graph.node)}
 
     def finish(self, exported: Any, subject: TorchModel) -> None:
-        """Drop the build from the producer's version, and write the sizes of fixed axes, from a run on the examples."""
+        """Drop the build from the producer's version, and write the sizes of fixed axes, which a run on the examples shows."""
         exported.producer_version = exported.producer_version.partition("+")[0]
         unknown = [
             (value.name, index, dim)
@@ -301,7 +301,7 @@ class OnnxConversion(ModuleExport):
 
 
 def _refuse_directories(exported: Any) -> None:
-    """Raise ConversionError if a graph, besides its weights, contains the name of a directory of this machine."""
+    """Raise ConversionError if a graph contains the path of a directory of this machine. Weights are not searched."""
     import torch
 
     text = without_weights(exported).SerializeToString()
@@ -327,11 +327,11 @@ def first_size(value: Any) -> Any:
 
 @contextmanager
 def traced_builtins(module: Any) -> Iterator[None]:
-    """A context in which a module's code (but not PyTorch's) has `SortedSet` for `set`, and `first_size` for `len`.
+    """A context in which `set` is `SortedSet` and `len` is `first_size` in the code of a torch module (but not in PyTorch's).
 
     A trace numbers values in the order of calls, and models such as ModernBERT call a part once for each element of
-    `set(config.layer_types)`: with Python's `set`, names in the graph depend on `PYTHONHASHSEED`. Set literals do not
-    change. RT-DETR takes its batch size from `len(tensor)`, which a trace would make a fixed number.
+    `set(config.layer_types)`: with Python's `set`, names in the graph depend on `PYTHONHASHSEED`. Set literals stay as
+    they are. RT-DETR takes its batch size from `len(tensor)`, which a trace would make a fixed number.
     """
     names = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
     own = {name for name in names if name.partition(".")[0] not in ("builtins", "torch", "onnxreg")}

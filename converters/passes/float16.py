@@ -23,7 +23,7 @@ FLOAT, FLOAT16 = 1, 10
 LARGEST, SMALLEST = 65504.0, 5.96e-08
 """The bounds of float16: the largest finite value, and the smallest value above 0."""
 SENTINEL = 1e30
-"""The least size of a value that means infinity, as in attention masks: a converter may clip it to its own bound."""
+"""The magnitude from which on a value means infinity, as in attention masks, so that clipping it loses nothing."""
 INTEGERS = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"})
 OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")
 """The operators that Olive keeps in float32 by default: the first candidates of a search."""
@@ -74,9 +74,9 @@ class OnnxFloatToFloat16(HalfPass):
     infinity. If the include list names such a node, the pass fails.
 
     `op_block_list` and `node_block_list` name operators and nodes that stay float32; the default is ONNX Runtime's own
-    list. `op_include_list` names the only operators to convert; it excludes the block lists. With `keep_io_types`
-    inputs and outputs stay float32. A weight of a magnitude above `max_finite_val` gets this magnitude, and a weight
-    nearer to 0 than `min_positive_val` gets that magnitude; signs and zeros do not change.
+    list. `op_include_list` names the only operators to convert; it cannot be given with a block list. With
+    `keep_io_types` inputs and outputs stay float32. Magnitudes of weights above `max_finite_val` become
+    `max_finite_val`, and magnitudes below `min_positive_val` become `min_positive_val`; signs and zeros do not change.
     """
 
     id = "OnnxFloatToFloat16"
@@ -203,7 +203,7 @@ class OrtMixedPrecision(HalfPass):
 
 
 def minimize(all_names: Sequence[str], holds: Callable[[list[str]], bool]) -> list[str]:
-    """Return a smallest set of names for which `holds` is true: no name can be left out. It must be true for all names."""
+    """Return a minimal list of names for which `holds` is true: none can be left out. It must be true for `all_names`."""
     names, parts = list(all_names), 2
     if names and holds([]):
         return []
@@ -231,8 +231,8 @@ def to_float16(
 ) -> Any:
     """Convert a model (`onnx.ModelProto`) without local functions to float16, in place.
 
-    Float32 stay: `operators` (None: ONNX Runtime's own list), the nodes with names in `nodes` and, with `keep_io_types`,
-    inputs and outputs. The magnitudes of weights other than 0 are limited to the range from `smallest` to `largest`.
+    These stay float32: `operators` (None: ONNX Runtime's own list), the nodes with names in `nodes`, and inputs and outputs
+    with `keep_io_types`. The magnitudes of weights other than 0 are limited to the range from `smallest` to `largest`.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -262,7 +262,7 @@ def to_float16(
 
 
 def crashing_transposes(model: Any) -> Iterator[str]:
-    """Yield the names of Transpose nodes before a MatMul by a stored matrix. Nodes without a name get a name, in place.
+    """Yield the names of Transpose nodes whose result a MatMul multiplies by a stored matrix. Unnamed nodes get names.
 
     ONNX Runtime (1.31, x86-64) crashes when it loads such a graph with both nodes in float16.
     """
@@ -331,7 +331,7 @@ def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
 
 
 def kinds_of(subject: Any) -> Mapping[str, list[str]]:
-    """Return the names of the nodes, also in subgraphs, by operator, in the order of the graph."""
+    """Return the names of all nodes by operator, in the order of the graph. Nodes of subgraphs are included."""
     names: dict[str, list[str]] = {}
     for body in within(subject.graph):
         for node in body.node:

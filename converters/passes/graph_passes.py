@@ -227,7 +227,7 @@ class DynamicToFixedShape(GraphPass):
         return subject
 
     def _sizes(self, subject: Any) -> dict[str, int]:
-        """Return the size of each axis by name. Raises InputError if the graph lacks the axis or contradicts the size."""
+        """Return the requested size of each named axis. Raises InputError if the graph lacks an axis or fixes another size."""
         values = {value.name: _dims(value) for value in graph_inputs(subject.graph)}
         if self.params.dim_param is not None:
             axes = {axis for dims in values.values() for axis in dims if isinstance(axis, str) and axis}
@@ -254,7 +254,7 @@ class DynamicToFixedShape(GraphPass):
 
 
 def _dims(value: Any) -> list[int | str]:
-    """Return sizes of fixed axes, and names of dynamic axes ("" if an axis has no name)."""
+    """Return the axes of a value in order: the size of a fixed axis, the name of a dynamic axis ("" without a name)."""
     dims = value.type.tensor_type.shape.dim
     return [dim.dim_value if models.has_size(dim) else dim.dim_param for dim in dims]
 
@@ -265,7 +265,7 @@ class OrtTransformersOptimization(GraphPass):
     `model_type` selects the fusions (`bert`, `gpt2`, `vit`, ...); `num_heads` and `hidden_size` are read from
     the graph if 0. `opt_level` is the level of ONNX Runtime's optimization before the fusions: 0 none, 1
     basic, 2 extended, 99 all; with `only_onnxruntime` the fusions are left out. `fused` in the result counts
-    the fusions by kind, and `fusions` all of them; no fusion is not an error.
+    the fusions by kind, and `fusions` all of them; a graph without fusions is not an error.
     """
 
     id = "OrtTransformersOptimization"

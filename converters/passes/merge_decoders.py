@@ -1,4 +1,4 @@
-"""`MergeDecoders`: one graph with an If from the two graphs of a decoder, as Transformers.js and Optimum load it."""
+"""`MergeDecoders`: merges the two graphs of a decoder into one graph with an If, which Transformers.js and Optimum load."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,8 +16,8 @@ PAST, PRESENT = "past_key_values.", "present."
 class MergeDecoders(GraphPass):
     """Merge a decoder with the decoder of the step `with_past` into one graph, which the input `use_cache_branch` switches.
 
-    Equal weights are stored once. If the second graph lacks an output `present...`, its input `past_key_values...` becomes
-    this output. The merged graph is measured on the part `part` of the source.
+    Equal weights are stored once. If the second graph lacks an output `present...`, its input `past_key_values...` is
+    passed on as that output. `part` names the part of the source on which the merged graph is measured.
     """
 
     id = "MergeDecoders"
@@ -128,7 +128,7 @@ def _make_unsigned(body: Any) -> None:
 
 
 def _branch(body: Any, prefix: str, inputs: Any, results: Iterable[str]) -> Any:
-    """Make the graph of a branch with the outputs `results`. It reads the inputs of the outer graph."""
+    """Turn a graph into a branch of the If: its outputs become `results`, and it reads `inputs` of the outer graph."""
     import onnx_ir as ir
 
     own_outputs: dict[str, Any] = {value.name: value for value in body.outputs}

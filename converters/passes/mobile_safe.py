@@ -1,7 +1,7 @@
-"""`MobileSafeRewrite`: the same function in the operators that ONNX Runtime's mobile builds contain.
+"""`MobileSafeRewrite`: rewrites a graph with operators that ONNX Runtime's mobile builds contain.
 
 A rewrite function gets a tape (`onnx_ir.tape.Tape`), a node and its inputs; the last operator on the tape replaces the node.
-It returns False if the equivalence cannot be shown (for example, if the element type or rank is unknown); then the node stays.
+A rewrite that might not be equal (for example, because the element type or rank is unknown) returns False; the node stays.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 """The TensorProto element types without NaN: signed and unsigned integers of 8 to 64 bits."""
 SELECTABLE = frozenset({1, 2, 3, 6, 7, 10, 11, 12})
-"""The TensorProto element types for which ONNX Runtime has Where on the CPU. For uint64, it has only Max and Min."""
+"""The TensorProto element types of ONNX Runtime's Where on the CPU. uint64 has Max and Min there, but not Where."""
 
 
 class MobileSafeRewrite(Pass[Any, Any]):
@@ -66,7 +66,7 @@ def _outputs(subject: Any) -> list[bytes]:
 def _rewrite(node: "ir.Node", body: "ir.Graph") -> None:
     """Replace a node of a graph or function, if a rewrite exists. New names begin with the name of the node's output.
 
-    A node with an attribute that refers to an attribute of its function stays, because that has no value here.
+    A node with an attribute that refers to an attribute of its function stays, because no value is known here.
     """
     import onnx_ir as ir
 
@@ -83,7 +83,7 @@ def _rewrite(node: "ir.Node", body: "ir.Graph") -> None:
 
 
 def const(tape: "ir.tape.Tape", values: int | Sequence[int]) -> "ir.Value":
-    """Append an int64 constant, a scalar or a vector."""
+    """Append an int64 constant (a scalar or a vector) to the tape, and return its value."""
     import numpy as np
     import onnx_ir as ir
 
@@ -104,7 +104,7 @@ def less_or_equal(tape: "ir.tape.Tape", a: "ir.Value", b: "ir.Value") -> None:
 
 
 def extreme(tape: "ir.tape.Tape", inputs: Sequence["ir.Value"], is_maximum: bool) -> bool:
-    """Rewrite Max or Min to a chain over the inputs from left to right; a NaN on either side wins, as in ONNX Runtime."""
+    """Rewrite Max or Min to a chain of choices between two inputs, from left to right. NaN wins, as in ONNX Runtime."""
     result, *others = inputs
     if not {value.dtype for value in inputs} & SELECTABLE:
         return False
@@ -119,7 +119,7 @@ def extreme(tape: "ir.tape.Tape", inputs: Sequence["ir.Value"], is_maximum: bool
 
 
 def flatten(tape: "ir.tape.Tape", node: "ir.Node", x: "ir.Value") -> bool:
-    """Rewrite Flatten(x, k) to Reshape(x, [d0 * ... * d(k-1), -1]), with the leading product from the shape of x."""
+    """Rewrite Flatten(x, k) to Reshape(x, [d0 * ... * d(k-1), -1]); nodes compute the product from the shape of x."""
     axis = node.attributes.get_int("axis", 1)
     if axis < 0:
         return False
@@ -137,7 +137,7 @@ def flatten(tape: "ir.tape.Tape", node: "ir.Node", x: "ir.Value") -> bool:
 def cumulative_sum(tape: "ir.tape.Tape", node: "ir.Node", x: "ir.Value", axis: "ir.Value") -> bool:
     """Rewrite CumSum over the last axis to x @ T with T[i, j] = 1 where i <= j.
 
-    For int32 and int64 only, whose sums are exact; an infinity or NaN of a float would spread through the whole product.
+    Only int32 and int64 are rewritten: their sums are exact, but an infinite float or NaN would spread to the whole product.
     """
     import onnx_ir as ir
 
@@ -169,4 +169,4 @@ REWRITES: dict[str, Callable[..., Any]] = {
     "Max": lambda tape, _, *inputs: extreme(tape, inputs, True),
     "Min": lambda tape, _, *inputs: extreme(tape, inputs, False),
 }
-"""The rewrite of each operator. Rewrites use that only NaN differs from itself, and that comparisons with NaN are false."""
+"""The rewrite of each operator. Some rely on two facts: only NaN differs from itself, and comparisons with NaN are false."""

@@ -35,11 +35,11 @@ LIBRARY_BYTES, PARAMETER_BYTES = 5 * 10**8, 8
 Measured: 0.84 GB with 0.041 billion parameters, 3.0 GB with 0.317 billion, 10.5 GB with 1.236 billion.
 """
 _LOCAL = ("is_local", "local_files_only")
-"""The keys in a tokenizer's files by which it was loaded from a directory, which are removed."""
+"""The keys to remove from a tokenizer's files: they say that it was loaded from a directory."""
 
 
 class Decoder(NamedTuple):
-    """The input of the pass: a checkpoint directory of a causal language model; the output directory, which must be new."""
+    """The input of the pass: the checkpoint directory of a causal language model, and an output directory that is new."""
 
     checkpoint: Path
     target: Path
@@ -85,7 +85,7 @@ class ModelBuilder(Pass[Decoder, Generator]):
         int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
 
     def requires(self, subject: Decoder) -> None:
-        """Raise HostError if the extra is missing or memory is too small, InputError if the source is not a checkpoint."""
+        """Raise HostError if the extra `genai` or enough memory is missing, InputError if the source is not a checkpoint."""
         if find_spec("onnxruntime_genai") is None:
             raise missing_extra("onnxruntime-genai", "genai", "building a decoder")
         if not (subject.checkpoint / "config.json").is_file():
@@ -147,7 +147,7 @@ class ModelBuilder(Pass[Decoder, Generator]):
             )
 
     def _blocks(self, path: Path) -> dict[str, int]:
-        """Return `block_size` and `accuracy_level` of quantized weights. ConversionError if others were requested."""
+        """Return the `block_size` and `accuracy_level` of a graph. Raises ConversionError if others were requested."""
         import onnx_ir as ir
 
         nodes = list(ir.from_proto(load_onnx(path)).graph.all_nodes())
@@ -169,9 +169,9 @@ class ModelBuilder(Pass[Decoder, Generator]):
 
 
 def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
-    """Restore the checkpoint's tokenizer.json and the name of its class, which transformers 5 may have changed.
+    """Restore the checkpoint's tokenizer.json and the name of the tokenizer's class: transformers 5 may have changed both.
 
-    The builder loads and saves the tokenizer, and transformers builds many tokenizer classes anew from the vocabulary.
+    The builder loads and saves the tokenizer, and transformers then rebuilds tokenizers of many classes from the vocabulary.
     """
     if not (checkpoint / TOKENIZER).is_file():
         return
@@ -192,7 +192,7 @@ def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
 
 
 def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[str, Any]:
-    """Compare the graph's logits with the checkpoint's on a few tokens, drawn with a seed; return the distances."""
+    """Compare the graph's logits with the checkpoint's on a few random tokens (with a seed); return the comparison's record."""
     import numpy as np
 
     path = directory / GRAPH
@@ -212,7 +212,7 @@ def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[
 
 
 def settings_of(path: Path) -> tuple[int, int]:
-    """Return the size of the vocabulary and the head size: how many numbers a head's key or value has.
+    """Return the size of the vocabulary, and the head size: the length of the key (or value) of a token in a head.
 
     Both are in onnxruntime-genai's settings beside the graph. Raises ConversionError if the settings are missing.
     """
@@ -226,11 +226,11 @@ def settings_of(path: Path) -> tuple[int, int]:
 def step_inputs(
     tokens: Any, inputs: Iterable[Any], head_size: int = 0, state: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Make the inputs of a decoder for the next `tokens`, int64 `[rows, tokens]`.
+    """Make the inputs of a decoder for the next `tokens`, an int64 array `[rows, tokens]`.
 
     Args:
         inputs: inputs of the session, with names and shapes.
-        head_size: how many numbers a head's key or value has, if the graph does not state it.
+        head_size: the head size (see `settings_of`), used if the graph does not state it.
         state: further inputs by name, such as the keys and values of earlier tokens; without them, the past is empty.
     """
     import numpy as np
@@ -253,7 +253,7 @@ def step_inputs(
 
 
 def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """Make inputs of random tokens without a past. `path`: the graph, beside its settings; `inputs`: the graph's inputs."""
+    """Make random tokens of two lengths, with an empty past, as values of `inputs` (of the graph at `path`)."""
     import numpy as np
 
     generator, (words, head_size) = np.random.default_rng(0), settings_of(path)
@@ -264,7 +264,7 @@ def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...
 def torch_run(
     checkpoint: Path, trust_remote_code: bool = False
 ) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """Load a causal language model in float32; return a function from `input_ids`, int64 `[1, tokens]`, to `logits`.
+    """Load a causal language model in float32; return a function that maps `input_ids` (int64 `[1, tokens]`) to `logits`.
 
     Raises ConversionError if the checkpoint does not load as a causal language model.
     """

@@ -1,7 +1,7 @@
 """ONNX models for passes: load and save models of any size, and the small edits that several passes share.
 
 In memory, a model is one `onnx.ModelProto` with every weight inside. On disk, it is one file if protobuf can hold the
-weights; else a file, with the weights in `FILE.data` beside it, in order and aligned. Equal models give equal bytes.
+weights; if not, the weights are in `FILE.data` beside it, in order and aligned. Equal models give equal bytes.
 """
 
 import re
@@ -44,7 +44,7 @@ FIRST_IR_WITH_CONSTANTS = 4
 FLOATS = frozenset({1, 10})
 """The TensorProto element types of weights that can be quantized: float and float16."""
 SOURCE_KEYS = re.compile(r"namespace|pkg\..*")
-"""The keys of metadata about an exporter's source: PyTorch writes classes, lines of code, and paths of files."""
+"""The keys of metadata about source code: PyTorch's exporter writes classes, lines of code, and paths of files there."""
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
 
@@ -113,7 +113,7 @@ def _move_out(model: Any, data: Path) -> Any:
 
 
 def weight_bytes(model: Any) -> int:
-    """Return the bytes of all stored tensors of a model, including subgraphs and attributes."""
+    """Return the size in bytes of all tensors that a model stores, including its subgraphs and attributes."""
     return sum(map(tensor_bytes, tensors(model)))
 
 
@@ -128,14 +128,14 @@ def session(model: Any, label: str = "the model") -> Any:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A context with a temporary directory for tools that need files, in the workspace of `scratch_in`, if set."""
+    """A context with a temporary directory for tools that need files; inside `scratch_in`, it is in the workspace."""
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=_scratch.get()) as directory:
         yield Path(directory)
 
 
 @contextmanager
 def scratch_in(workspace: Path) -> Iterator[None]:
-    """A context in which scratch directories are in `workspace`, on its disk."""
+    """A context in which `scratch` makes its directories in `workspace`, and so on the same disk."""
     token = _scratch.set(workspace)
     try:
         yield
@@ -144,7 +144,7 @@ def scratch_in(workspace: Path) -> Iterator[None]:
 
 
 def scrub_metadata(model: Any, *directories: Path) -> list[str]:
-    """Remove an exporter's metadata about its source, and shorten absolute paths in other metadata and doc strings, in place.
+    """Remove metadata about source code, and shorten absolute paths in other metadata and doc strings (`scrub`), in place.
 
     Return the keys of the changed metadata, and `doc_string` for each changed doc string.
     """
@@ -187,8 +187,8 @@ def _described(model: Any) -> Iterator[Any]:
 def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
     """A context in which a library prints nothing, and its errors become a ConversionError that begins with `failure`.
 
-    The message ends with the first cause, because exporters wrap it in other explanations. HostError, about `label`, if the
-    library needs a package that is not installed.
+    The message ends with the first cause, because exporters wrap it in other explanations. If the library needs a package
+    that is not installed, the error becomes a HostError about `label`.
     """
     try:
         with quiet(), silent_runtime():
@@ -201,12 +201,12 @@ def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
 
 
 def is_standard(node: Any) -> bool:
-    """True if a node is in the default domain."""
+    """True if the operator of a node is in the default domain."""
     return node.domain in ("", "ai.onnx")
 
 
 def count_operators(model: Any) -> dict[str, int]:
-    """Count the nodes of each operator, also in subgraphs and functions. Keys are `Op`, in other domains `domain:Op`."""
+    """Count the nodes of each operator, also in subgraphs and functions. A key is `Op` or, in other domains, `domain:Op`."""
     names = (
         node.op_type if is_standard(node) else f"{node.domain}:{node.op_type}"
         for container in containers(model)
@@ -227,7 +227,7 @@ def refuse_unknown(kind: str, names: Collection[str] | None, present: Collection
 
 
 def default_opset(model: Any) -> int | None:
-    """Return the opset of the default domain that a model imports."""
+    """Return the opset of the default domain that a model imports; None if it imports none."""
     return next((entry.version for entry in model.opset_import if is_standard(entry)), None)
 
 
@@ -296,7 +296,7 @@ def name_nodes(model: Any) -> None:
 
 @contextmanager
 def edited(model: Any) -> Iterator[Any]:
-    """A context with the graph as an `onnx_ir.Model`; at the end, its nodes are sorted, and it is written to `model`.
+    """A context with an `onnx_ir.Model` to edit in place of `model`; at the end, its sorted nodes are written to `model`.
 
     No weight of the main graph is copied. Types of intermediate values are dropped. Weights keep their order, and new
     weights follow; imported operator sets do not change.
@@ -321,7 +321,7 @@ def edited(model: Any) -> Iterator[Any]:
 
 
 def factors(view: Any, operators: Collection[str], excluded: Collection[str] = ()) -> list[Any]:
-    """Return the floating-point initializers (`onnx_ir.Value`) of rank 2 or more that are factors of `operators`, each once.
+    """Return the floating-point initializers (`onnx_ir.Value`) of rank 2 or more that nodes of `operators` multiply, each once.
 
     Nodes with names in `excluded` are skipped. Initializers that are read through Transpose or Identity, or in subgraphs,
     are included; local functions are not searched.
@@ -340,13 +340,13 @@ def factors(view: Any, operators: Collection[str], excluded: Collection[str] = (
 
 
 def rank_of(value: Any, elements: Collection[int] = FLOATS) -> int:
-    """Return the rank of a stored tensor with one of these element types; -1 for other values, and for None."""
+    """Return the rank of a stored tensor with an element type in `elements`; -1 for other values, and for None."""
     tensor = value.const_value if value is not None and value.is_initializer() else None
     return len(tensor.shape) if tensor is not None and tensor.dtype in elements else -1
 
 
 def store(body: Any, name: str, array: Any) -> Any:
-    """Store an array in a graph, in place of the tensor of this name, if any."""
+    """Store an array in a graph as `name`, and return its value. A stored tensor with this name is replaced."""
     import numpy as np
     import onnx_ir as ir
 
@@ -414,10 +414,10 @@ def fold_transposes(view: Any) -> None:
 
 
 def unfold_gemms(view: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
-    """Replace each Gemm with a stored matrix by MatMul and Add, in place, if it has no factors besides 1.
+    """Replace Gemm by MatMul and Add, in place, where the matrix is stored and the factors alpha and beta are 1.
 
-    Nodes with names in `excluded` stay; with `only_shared`, also each Gemm whose matrix no other node reads. A transposed
-    matrix is transposed in place; if other nodes read it, as a new tensor.
+    Nodes with names in `excluded` stay. With `only_shared`, a Gemm also stays if no other node reads its matrix. A matrix
+    that Gemm transposes is stored transposed: in its old place or, if other nodes read it, as a new tensor.
     """
     gemms = [node for node in view.graph.all_nodes() if node.op_type == "Gemm" and not node.domain]
     readers = {node.inputs[1]: len(node.inputs[1].uses()) for node in gemms if node.inputs[1]}

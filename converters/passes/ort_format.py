@@ -1,4 +1,4 @@
-"""`OrtFormat`: an ONNX file in ORT format, with the operators that a minimal build needs.
+"""`OrtFormat`: converts an ONNX file to ORT format, and lists the operators that a minimal build needs.
 
 An ORT-format file begins with a head and ends with the model. A table in the head gives a minimal build the argument types
 that select a kernel. ONNX Runtime writes the table's entries in the order of a hash table with a random seed, so two
@@ -23,7 +23,7 @@ from onnxreg.converters.runtime.sessions import quiet, session_options
 from onnxreg.schema.core.errors import ConversionError, HostError
 
 ALIGNMENT_BYTES = 16
-"""The alignment of the model's end, which is at least the alignment of every vector in the model."""
+"""The alignment of the model's end. No vector in the model needs a larger alignment."""
 
 
 class OrtFiles(NamedTuple):
@@ -52,7 +52,7 @@ class OrtFormat(Pass[Path, OrtFiles]):
         enable_type_reduction: bool = True
 
     def requires(self, subject: Path) -> None:
-        """Raise HostError if ONNX Runtime's conversion tools are missing; its message is the dependency alone."""
+        """Raise HostError if ONNX Runtime's conversion tools are missing; the message only names the dependency."""
         for module in ("flatbuffers", "onnxruntime", "onnxruntime.tools.ort_format_model"):
             if find_spec(module) is None:
                 raise HostError(f"missing dependency: {module.partition('.')[0]}")
@@ -103,7 +103,7 @@ class OrtFormat(Pass[Path, OrtFiles]):
 
 
 def operator_config(path: Path, with_types: bool) -> str:
-    """Return ONNX Runtime's operator config of an ORT-format file, without the comments, which have the file's name."""
+    """Return ONNX Runtime's operator config of an ORT-format file, without the comments, which contain the file's name."""
     with quiet():
         from onnxruntime.tools.ort_format_model import create_config_from_models
     with models.scratch() as folder, warnings.catch_warnings():
@@ -114,7 +114,7 @@ def operator_config(path: Path, with_types: bool) -> str:
 
 
 Table = tuple[tuple[str, tuple[tuple[str, tuple[tuple[int, int], ...]], ...]], ...]
-"""For each operator, the arguments of each type parameter, as pairs: 0 (an input) or 1 (an output), and the position."""
+"""The arguments of each type parameter of each operator, as pairs: 0 (an input) or 1 (an output), and the position."""
 
 
 def canonicalize(source: Path, target: Path) -> bool:
@@ -131,7 +131,7 @@ def canonicalize(source: Path, target: Path) -> bool:
 
 
 def _read_head(path: Path) -> tuple[str, Table, int, int]:
-    """Return ONNX Runtime's version, the sorted `Table`, and two offsets: the model's flatbuffer table and first byte."""
+    """Return ONNX Runtime's version, the sorted `Table`, and the offsets of the model's flatbuffer table and first byte."""
     from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -158,10 +158,10 @@ def _all(table: Any, name: str) -> Sequence[Any]:
 
 
 def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -> bytes:
-    """Make the bytes before a model, which has `tail_size` bytes, and its flatbuffer table at `model_offset`.
+    """Make the bytes before a model of `tail_size` bytes, whose flatbuffer table begins at its byte `model_offset`.
 
-    Offsets in a flatbuffer are relative, so the head is built on a short substitute for the model. The sizes of both are
-    congruent modulo the alignment, so the references to the model and every alignment are right.
+    Offsets in a flatbuffer are relative, so the head is built before a short substitute for the model. Modulo the alignment,
+    the substitute is as long as the model, so the references to the model and every alignment are right.
     """
     import flatbuffers
     from ort_flatbuffers_py.fbs import (

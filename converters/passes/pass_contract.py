@@ -1,4 +1,4 @@
-"""The contract suite of graph passes, for passes of onnxreg and of other packages.
+"""The tests that every graph pass must pass, for the passes of onnxreg and of other packages.
 
     class TestMyPass(PassContract):
         def make(self):
@@ -7,7 +7,7 @@
         def subject(self):
             return onnx.parser.parse_model(...)
 
-pytest collects the tests, which need no other package to run.
+pytest collects the tests. They need no package besides pytest and onnxreg.
 """
 
 import os
@@ -91,10 +91,10 @@ def run_and_compare(
     subject: Any,
     feeds: Sequence[Feed] | None = None,
 ) -> tuple[Any, Step]:
-    """Run a pass with `base.run`, and compare the graph before and after; the step gets the result as `parity`.
+    """Run a pass with `base.run`, and compare the graph before and after. The step records the comparison as `parity`.
 
     Raises ConversionError if one of the graphs does not run, or if their outputs differ: see `samples.compare`.
-    `feeds` are the inputs of both graphs; by default, inputs that fit the new graph are drawn with a seed.
+    `feeds` are the inputs of both graphs; by default, random inputs (with a seed) that fit the new graph.
     """
     pass_.requires(subject)
     bounds, tolerance = samples.index_bounds(subject), samples.tolerance_of(pass_, subject)

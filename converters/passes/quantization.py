@@ -1,4 +1,4 @@
-"""Passes that quantize to 8 bits or fewer: dynamically, by blocks of weights, embedding tables, and with calibration data.
+"""Passes for 8 bits or fewer: dynamic and static quantization, and quantization of weights in blocks or of embedding tables.
 
 Dynamic quantization gives the same graph and names as `onnxruntime.quantization.quantize_dynamic`, in one walk over the
 graph. ONNX Runtime copies all weights four times and codes each channel in Python, which takes 30 times as long. Weights are
@@ -21,22 +21,22 @@ from onnxreg.converters.passes.base import GraphPass, PassParams, QuantizationPa
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, INTEGERS = 1, frozenset({6, 7})
-"""The TensorProto element types float32, and int32 and int64."""
+"""The TensorProto element type float32, and the element types int32 and int64."""
 LIMIT, REDUCED_LIMIT = 127, 64
 """The largest code of 8 bits: by default, and with `reduce_range`."""
 MIN_ROW_COSINE = 0.99
 """The lowest cosine of a coded row with the original row; below it, the row is wrong, not only rounded."""
 DRAWN_ROWS, MAX_SHIFT = 16, 12
-"""The batch size of random inputs for finding the largest activations; the largest exponent of a scale (power of two)."""
+"""The batch size of random inputs that show the largest activations, and the largest exponent of a scale (power of two)."""
 NORMALIZATIONS = frozenset(
     f"{kind}Normalization" for kind in ("Layer", "SimplifiedLayer", "RMS", "SkipLayer", "SkipSimplifiedLayer")
 )
-"""The normalizations that are one operator. Other normalizations end with a Mul and an Add of stored vectors."""
+"""The normalizations that are a single operator. Other normalizations end with a Mul and an Add of stored vectors."""
 SHARES = tuple(number / 64 for number in range(64, 7, -1))
 """The ranges that calibration by squared error compares, as shares of an activation's whole range."""
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 MASK_SIZE = 1e3
-"""The least size of a constant that counts as a mask if it reaches an operator of `MASKED`: its exact size is irrelevant."""
+"""The least magnitude of a constant that counts as a mask if it reaches an operator of `MASKED`, whatever its exact value."""
 MASKED = frozenset(
     {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin"}
 )
@@ -170,7 +170,7 @@ def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any,
 def _multiply_codes(
     node: Any, left: Any, left_scale: Any, left_zero: Any, right: Any, right_zero: Any, right_scale: Any
 ) -> None:
-    """Replace a MatMul or Conv by the integer product, a product with both scales, and the sum with a Conv's bias."""
+    """Replace a MatMul or Conv by the product of the codes, times both scales, plus the bias (of a Conv)."""
     import numpy as np
 
     output, name = node.outputs[0].name, f"{node.name}_quant" if node.name else ""
@@ -285,9 +285,9 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
 class WeightQuantization(QuantizationPass):
     """Store each constant matrix of MatMul and Gemm as int8 codes: each block of a column's weights has one scale.
 
-    Cast, Mul and Reshape turn codes and scales into the matrix, and ONNX Runtime computes that once, when it loads the graph:
-    the file is small, every runtime that loads the graph's opset loads the file, and it takes the time and the memory of
-    the graph in full precision. A column whose length `block_size` does not divide is one block. Activations and all other
+    Cast, Mul and Reshape turn codes and scales into the matrix, and ONNX Runtime computes that once, when it loads the graph.
+    So the file is small, every runtime that loads the graph's opset loads the file, and a run takes the time and the memory
+    of full precision. A column is a single block if `block_size` does not divide its length. Activations and all other
     weights do not change.
     """
 
@@ -371,9 +371,9 @@ def find_tables(view: Any) -> list[Any]:
 
 
 def quantize_tables(view: Any) -> dict[str, Any]:
-    """Quantize the tables of a graph with named nodes. Raises ConversionError if there are no tables, or if a row is wrong.
+    """Quantize the embedding tables of a graph with named nodes. Raises ConversionError if there are none, or a row is wrong.
 
-    Returns `tables`, `tables_quantized`, and `min_row_cosine`, the lowest cosine of a row with its original.
+    Returns the counts `tables` and `tables_quantized`, and `min_row_cosine`, the lowest cosine of a row with its original.
     """
     import numpy as np
 
@@ -497,9 +497,9 @@ class OnnxStaticQuantization(QuantizationPass):
 
 
 def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool) -> Any:
-    """Return a range for each activation: the share (`SHARES`) whose 256 codes have the least squared error on the data.
+    """Return a range for each activation: the share of its range (`SHARES`) whose 256 codes have the least squared error.
 
-    Errors are estimated from a histogram (`onnxruntime.quantization.calibrate.TensorsData`); each range contains 0.
+    Errors are estimated from a histogram of the data. Ranges are returned as `TensorsData` of ONNX Runtime, and contain 0.
     """
     import numpy as np
     from onnxruntime.quantization import CalibrationMethod, create_calibrator
@@ -528,7 +528,7 @@ def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool
 def float_nodes(view: Any) -> list[str]:
     """Return the names of the nodes whose values 8 bits cannot hold.
 
-    Such a node applies a mask (a Softmax or a similar operator), carries a mask to such a node, or computes an index.
+    They are the nodes that apply a mask (Softmax and similar operators), carry a mask there, or compute an index.
     """
     masks = {value for value in view.graph.initializers.values() if _is_mask(value.const_value)}
     for node in view.graph:
@@ -604,7 +604,7 @@ class SmoothQuant(GraphPass):
         return subject
 
     def _products(self, view: Any) -> dict[Any, list[Any]]:
-        """Return the float32 matrices by which each normalized activation is multiplied, if no other node reads them."""
+        """Return, for each normalized activation, the float32 matrices that multiply it and that no other node reads."""
 
         normalized, stretched, products = set[Any](), set[Any](), dict[Any, list[Any]]()
         for node in view.graph:
@@ -628,7 +628,7 @@ class SmoothQuant(GraphPass):
         return products
 
     def _peaks(self, subject: Any, names: list[str]) -> dict[str, Any]:
-        """Return the largest magnitude in each channel of the values with these names."""
+        """Return, for each value in `names`, the largest magnitude in each channel over all inputs."""
         import numpy as np
 
         feeds = self.data or samples.draw(subject, sizes=({"batch": DRAWN_ROWS},) * 2)

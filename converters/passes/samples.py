@@ -1,7 +1,7 @@
 """Inputs for measuring a graph (drawn with a seed so that they fit it, or read from files), and comparisons of outputs.
 
 ONNX's checker accepts graphs that ONNX Runtime refuses, and converters write graphs that run but compute something else. So
-the outputs of a pass's result are compared with the outputs of its input.
+the outputs of the graph after a pass are compared with the outputs of the graph before it.
 """
 
 import math
@@ -23,15 +23,15 @@ Feed = Mapping[str, Any]
 """The inputs of one run: numpy arrays by name."""
 
 SIZES = ({"batch": 1}, {"batch": 2})
-"""The sizes of dynamic axes by name, for each random run. Other dynamic axes have the sizes `LENGTHS`."""
+"""The sizes of named dynamic axes, for each random run. All other dynamic axes of a run have the run's size in `LENGTHS`."""
 LENGTHS = (8, 12)
 SEED = 0
 MIN_COSINE = 0.5
 """The lowest cosine of an output with the parent's output; below it, the graph is wrong, not only rounded."""
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
-"""The lowest cosine of an output's variation with its parent's variation; the relative distance that is always accepted."""
+"""The lowest cosine of an output's variation with its parent's; up to the relative distance `ROUNDED`, all is accepted."""
 ROUNDINGS = 8
-"""The allowed error in steps of a 16-bit type, because two kernels may round at different places."""
+"""The allowed error in steps of a 16-bit type: more than one, because two kernels may round at different places."""
 EIGHT_BITS = {2, 3}
 """The numbers of uint8 and int8 in `onnx.TensorProto.DataType`."""
 STEPS = {10: 2.0**-10, 16: 2.0**-7}
@@ -44,7 +44,7 @@ def draw(
     sizes: Sequence[Mapping[str, int]] = SIZES,
     lengths: Sequence[int] = LENGTHS,
 ) -> tuple[Feed, ...]:
-    """Draw inputs for two runs with a seed; if batch and length are dynamic, the second run has other sizes.
+    """Make random inputs for two runs, with a fixed seed; if batch and length are dynamic, the second run has other sizes.
 
     Floats are normally distributed, indices are within their stored tables, other integers are 1 (a mask
     without padding) and booleans true. A decoder with onnxruntime-genai's names gets an empty past, with the head
@@ -80,7 +80,7 @@ def draw(
 
 
 def index_bounds(model: Any) -> dict[str, int]:
-    """Return the number of rows of the smallest stored table in which each integer input is an index, by input name."""
+    """Return, for each integer input that indexes stored tables, the number of rows of the smallest of these tables."""
     rows = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if len(tensor.dims) >= 2}
     origin = {value.name: value.name for value in graph_inputs(model.graph)}
     bounds: dict[str, int] = {}
@@ -137,7 +137,7 @@ def check(feeds: Sequence[Feed], model: Any, label: str) -> None:
 
 
 def digest(feeds: Sequence[Feed]) -> Digest:
-    """Return the digest of names, types, shapes and values of all arrays."""
+    """Return one digest of the names, types, shapes and values of all arrays."""
     arrays = [(name, array) for feed in feeds for name, array in sorted(feed.items())]
     parts = (f"{name} {array.dtype} {array.shape}\n".encode() + array.tobytes() for name, array in arrays)
     return Digest.of(b"".join(parts))
@@ -167,7 +167,7 @@ def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str,
 def inner_values(
     graph: Any, names: Sequence[str], feeds: Sequence[Feed], label: str
 ) -> Iterator[tuple[str, Any]]:
-    """Yield name and array of values inside a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
+    """Yield the name and the array of each value in `names`, inside a graph (`onnx.ModelProto`), for each feed in turn."""
     import onnx
 
     own = deepcopy([*graph.graph.output])
@@ -182,11 +182,11 @@ def inner_values(
 
 @dataclass(frozen=True)
 class Distance:
-    """The distance of an output from the parent's over all runs. `positions` counts positions: vectors along the last axis.
+    """The distance of an output from the parent's over all runs. A position is a vector along the last axis.
 
-    `max_abs_diff` is in the output's units, `largest` is the parent's largest value, `cosine` is of all values together.
-    `min_cosine` is the lowest cosine of a position, `argmax_agreement` the share of positions whose largest value has the same
-    index on both sides. An array of rank 1 or 0 is one position; an empty array has none.
+    `max_abs_diff` is in the output's units, `largest` is the parent's largest magnitude, `cosine` takes all values as one
+    vector. `min_cosine` is the lowest cosine of a position, `argmax_agreement` is the share of positions whose largest value
+    has the same index on both sides. `positions`: an array of rank 1 or 0 has one, an empty array has none.
     """
 
     max_abs_diff: float
@@ -204,11 +204,11 @@ def compare(
     tolerance: float | None = None,
     is_bounded: bool = True,
 ) -> dict[str, Distance]:
-    """Compare outputs over all runs; return the distance of each output of numbers.
+    """Compare outputs over all runs; return the distance of each numeric output.
 
     Raises ConversionError, about `label`, for a missing output, another shape, NaN on either side, a cosine below
-    `MIN_COSINE`, an output that follows the input no better than chance (`_refuse_chance`), or a difference above
-    `tolerance`, a share of the largest value (at least 1).
+    `MIN_COSINE`, an output that follows the input no better than chance (`_refuse_chance`), or too large a difference.
+    `tolerance` is the allowed difference as a share of an output's largest value, or of 1 if the value is smaller.
 
     Args:
         is_bounded: False if the user allowed a lower cosine; then both checks on cosines are left out.
@@ -262,7 +262,7 @@ def parity(feeds: Sequence[Feed], distances: Mapping[str, Distance]) -> dict[str
 def relative_distance(
     expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str, floor: float = 0.0
 ) -> float:
-    """Return an output's largest difference, divided by its largest value or, if larger, `floor`. Raises as `compare` does."""
+    """Return the largest difference of any output as a share of its largest value, or of `floor` if larger; see `compare`."""
     distances = compare(expected, got, label, is_bounded=False).values()
     return max((one.max_abs_diff / (max(floor, one.largest) or 1.0) for one in distances), default=0.0)
 
@@ -302,10 +302,10 @@ def _refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> N
 
 
 def tolerance_of(work: Any, subject: Any) -> float | None:
-    """Return the largest allowed distance of a pass's result from `subject`, as a share of an output's largest value.
+    """Return how far the result of a pass (`work`) may be from `subject`, as a share of an output's largest value.
 
-    This is the pass's own `tolerance`, or more if weights have 16 bits. It is None for a pass without tolerance, and for a
-    merge of graphs with 8-bit weights: ONNX Runtime 1.31 has no exact kernel for a shared weight on some processors.
+    This is the `tolerance` of the pass, or more if weights have 16 bits. None (no limit) is returned for a pass without it,
+    and for a merge of graphs with 8-bit weights: on some processors, ONNX Runtime 1.31 has no exact kernel for shared ones.
     """
     stated: float | None = getattr(work, "tolerance", None)
     if stated is None:
@@ -339,7 +339,7 @@ def _values(
 
 
 def cosines(left: Any, right: Any, otherwise: float = math.nan) -> Any:
-    """Return the cosine of each pair of rows; `otherwise` if a row is zero."""
+    """Return the cosine of each pair of rows; `otherwise` for a pair with a row of zeros."""
     import numpy as np
 
     left, right = left.astype(np.float64), right.astype(np.float64)
@@ -361,5 +361,5 @@ def _unlike(finding: str, value: float, least: float) -> ConversionError:
 
 
 def _is_number(array: Any) -> bool:
-    """True for numeric arrays; False for texts, and for the sequences and maps that some graphs return."""
+    """True for numeric arrays; False for arrays of texts, and for the sequences and maps that some graphs return."""
     return bool(getattr(array, "dtype", None) is not None and array.dtype.kind in "biufc")

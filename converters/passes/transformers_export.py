@@ -1,7 +1,7 @@
 """`TransformersExport`: the only module that calls the exporters of transformers (`transformers.exporters`).
 
 The exporters are experimental: tests/converters/passes/test_transformers_export.py tests the used part of their interface,
-and pyproject.toml limits the version. This module sets names, sizes, the order of sets and metadata.
+and pyproject.toml limits the version. This module itself sets names and sizes, fixes the order of sets, and drops metadata.
 """
 
 import io
@@ -18,7 +18,7 @@ from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 OLDEST, NEWEST, DEFAULT = 18, 23, 18
-"""The opsets that the exporter writes and ONNX Runtime 1.31 loads, and the default."""
+"""The lowest and the highest opset that the exporter writes and ONNX Runtime 1.31 loads, and the default."""
 OTHER_WAYS = "export it with Optimum, then reg import the directory; or another task of the checkpoint"
 FEWEST = 2
 """The least size of a dynamic axis in the examples: `torch.export` makes an axis of size 1 fixed."""
@@ -48,10 +48,10 @@ class TransformersExport(ModuleExport):
                     raise InputError(message, f"a dynamic axis needs {FEWEST} or more")
 
     def apply(self, subject: TorchModel) -> Any:
-        """Return the graph that the exporter of transformers makes (`onnx.ModelProto`), under the names of the subject.
+        """Return the graph that the exporter of transformers makes (`onnx.ModelProto`), with the names of the subject.
 
-        Raises HostError if onnxscript is not installed, ConversionError, with the exporter's own words, if it refuses the module
-        or makes a dynamic axis fixed.
+        Raises HostError if onnxscript is not installed. Raises ConversionError, with the exporter's own words, if the exporter
+        refuses the module or makes a dynamic axis fixed.
         """
         require("onnxscript", "onnx_ir")
         import onnx

@@ -1,1 +1,1 @@
-"""Recipes that come with onnxreg, and recipes of other packages (entry points): `profile_catalog`."""
+"""Profiles: named recipes of onnxreg, and of other packages (by entry points). Start with `profile_catalog.py`."""

@@ -1,4 +1,4 @@
-"""Profiles by name: of onnxreg and of other packages.
+"""Find a profile (a named recipe) of onnxreg or of another package by its name.
 
 Other packages register profiles as entry points of the group `onnxreg.profiles`. The profile `android` turns a trained
 token classifier into the files that mobile kits load: docs/android.md.

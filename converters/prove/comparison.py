@@ -1,4 +1,4 @@
-"""Compare a constant of the child with its counterpart in the parent: equal, encoded, or rounded to float16."""
+"""Compare each constant of the child with its counterpart in the parent: it is equal, quantized, or rounded to 16 bits."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,7 +19,7 @@ HALF_RULES: dict[str, tuple[float, float]] = {
     "float16 1e-07..65504": (1e-07, 65504.0),
     "float16 1e-07..10000": (1e-07, 1e4),
 }
-"""The smallest and largest magnitude that each rule keeps; other numbers, but zero and infinity, become the nearer bound."""
+"""The smallest and largest magnitude that each rule keeps. Others, except 0 and infinity, become the nearer of the two."""
 MAX_CHARACTERS = 1000
 """The most characters of a reason or name in a report, since a hostile file may have long names."""
 HALF_STEP = 0.5
@@ -28,14 +28,14 @@ ARITHMETIC = 2.0**-22
 HALF_SCALE = 2.0**-10
 """The relative error of a code if the scale is stored as float16: quantizers compute the codes before rounding the scale."""
 MAX_FAR_SHARE = 0.1
-"""The largest share of a tensor's weights that may differ by more than a step or a unit. If more do, the proof fails."""
+"""The largest share of a tensor's weights that may differ by more than a step of the scale or a unit in the last place."""
 INFINITE = 1e30
 """The magnitude from which on a finite number means infinity, as in attention masks, so that clipping it loses nothing."""
 CHUNK_ELEMENTS = 2**17
 """The number of weights to compare at a time: they fit into the processor's cache."""
 WIDE = ("float32", "float64")
 FLOAT32_ROUNDING, FLOAT16_ROUNDING = 2.0**-20, 2.0**-10
-"""The relative error of a scale that is computed in float32 from the extreme weights, and stored in 32 or 16 bits."""
+"""The relative errors of a scale that is computed in float32 from the extreme weights, and stored in 32 or 16 bits."""
 SMALLEST_SCALE = 2.0**-126
 """The smallest normal float32; quantizers replace a smaller scale by 1."""
 _LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (4, 8, 16, 32)}
@@ -143,9 +143,9 @@ def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
 def _compare_rows(
     comparison: Comparison, parent: StoredValue, child: StoredValue, measure: Measure, group: int = 1
 ) -> None:
-    """Compare the child's codes, or values of fewer bits, with the parent's values, some groups of `group` rows at a time.
+    """Compare the child's codes or rounded values with the parent's values, in pieces of whole groups of `group` rows.
 
-    `measure` gets the number of the first row, values and codes; it returns the errors in steps, and a mask of wrong codes.
+    `measure` gets a piece's first row number, values and codes; it returns the errors in steps, and a mask of wrong codes.
     """
     name, count = child.tensor.name or "", child.size
     values, codes = child.stored_form(parent.array()), read_array(child.tensor)
@@ -177,7 +177,7 @@ def _compare_rows(
 
 
 def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare codes with the parent's values. A code that is not the nearest, or a scale by no known rule, is a doubt."""
+    """Compare codes with the parent's values. A code that is not the nearest, or a scale that no rule gives, is a doubt."""
     name, block = child.tensor.name or "", child.block
     axis: Any = child.axis
     scales = read_array(child.scale)
@@ -273,7 +273,7 @@ def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int,
 def _unit_errors(
     comparison: Comparison, name: str, kind: str, start: int, wide: Any, narrow: Any
 ) -> tuple[Any, Any]:
-    """Return the errors of float16 or bfloat16 values, in units in the last place, and a mask of values not the nearest.
+    """Return the errors of 16-bit values, in units in the last place, and a mask of the values that are not the nearest.
 
     A bound of a float16 rule counts as nearest. `comparison` keeps only the rules that explain the most values.
     """

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnxreg.converters.onnx.tensors import FLOATS, dims_of, is_numeric, type_of
 
 INPUT, CONSTANT = "input", "constant"
-"""The `operator` of two formulas without an operator: an input of the graph, and a stored value."""
+"""The `operator` of the two kinds of formulas that have none: an input of the graph, and a stored value."""
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean"})
 Attributes = tuple[tuple[str, Hashable], ...]
 READ_AS = {"bfloat16": np.float32, "int4": np.int8, "uint4": np.uint8}
@@ -23,17 +23,17 @@ READ_AS = {"bfloat16": np.float32, "int4": np.int8, "uint4": np.uint8}
 
 
 class UnprovableError(Exception):
-    """A child is not proven to be its parent; the message is the reason, for people."""
+    """The child cannot be proven to be the parent, rounded; the message is the reason, for people."""
 
 
 @dataclass(frozen=True)
 class StoredValue:
-    """A constant: the values of a tensor or, with `scale`, of a tensor's codes: `(code - zero point) * scale`.
+    """A constant: the values of a tensor. With `scale`, the tensor has codes, and a value is `(code - zero point) * scale`.
 
-    Each index of `axis` has a scale (None: all codes have the same scale); with `block`, every `block` consecutive codes
-    along the axis have a scale. `views` are the steps from the tensor to the constant: a function of numpy, its arguments,
-    and its arguments for the way back. `tolerance` is the relative error of a factor that this package computed, in a
-    comparison. Two constants are equal if they read the same tensors in the same way.
+    Each index along `axis` has a scale (None: all codes have the same scale); with `block`, every `block` consecutive codes
+    along the axis share a scale. `views` are the steps from the tensor to the constant: a function of numpy, its arguments,
+    and its arguments for the way back. `tolerance` is the relative error that a comparison allows for a factor that this
+    package computed. Two constants are equal if they read the same tensors in the same way.
     """
 
     tensor: ir.TensorProtocol
@@ -94,8 +94,8 @@ class Formula:
 
     `operator` begins with its domain, except for ai.onnx; `epoch` is the first version in which it has this meaning.
     `output` is the number of the operator's output; `element` the element type ("": unknown); `node` a name for people.
-    `shape_of` is a digest of the formula without constants and values that follow from sizes of inputs. By it, the operands
-    of a commutative operator are sorted.
+    `shape_of` is a digest that leaves out constants, and values that follow from sizes of inputs. The operands of a
+    commutative operator are sorted by `shape_of`.
     """
 
     operator: str
@@ -160,7 +160,7 @@ def number(name: str, value: Any, kind: Any = np.float32, tolerance: float = 0.0
 
 
 def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> StoredValue:
-    """Make a constant of codes of 4 or 8 bits from a tensor's bytes, the low half of a byte first. Each read unpacks them.
+    """Make a constant of 4-bit or 8-bit codes from a tensor's bytes. Each read unpacks them, the low half of a byte first.
 
     Args:
         dims: the shape of the codes; further bytes of each row are not read.
@@ -176,7 +176,7 @@ def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> Sto
 
 
 def array_of(formula: Operand, most: int = 2**16) -> Any:
-    """Return the array of a small constant without quantization, or of a single code; None for any other formula."""
+    """Return the array of an unquantized constant of at most `most` values, or the value of a single code; else None."""
     value = formula.constant if formula is not None else None
     if value is None or value.size > most or not is_readable(value.tensor):
         return None
@@ -190,7 +190,7 @@ def array_of(formula: Operand, most: int = 2**16) -> Any:
 
 
 def is_number(formula: Operand, expected: float | None = None) -> bool:
-    """True if a formula is a stored number without axes; with `expected`, this number rounded to the element type."""
+    """True if a formula is a stored number without axes. With `expected`, it must be that number, rounded to its type."""
     value = formula.constant if formula is not None else None
     if value is None or value.dims or expected is None:
         return value is not None and not value.dims
@@ -211,7 +211,7 @@ def same_arrays(one: Operand, other: Operand) -> bool:
 
 
 def split(operands: Iterable[Operand], is_first: Callable[[Formula], bool]) -> tuple[Formula, Formula] | None:
-    """Return two operands in the order in which `is_first` is true for the first; None if it is true for neither."""
+    """Return two operands, swapped if needed, so that `is_first` is true for the first; None if it is true for neither."""
     one, other = (*operands, None, None)[:2]
     pairs = ((one, other), (other, one)) if one and other else ()
     return next((pair for pair in pairs if is_first(pair[0])), None)

@@ -18,7 +18,7 @@ RANDOM = names(
     "Bernoulli BiasDropout BitmaskBiasDropout BitmaskDropout Dropout Multinomial RandomNormal RandomNormalLike"
     " RandomUniform RandomUniformLike Sampling"
 )
-"""Operators, in any domain, whose results may differ from run to run, besides operators with the attribute `seed`.
+"""The operators, in any domain, whose results may differ from run to run. Others are random if they have a `seed`.
 
 The rule `dropout` removes each Dropout that only passes its input on.
 """
@@ -39,24 +39,24 @@ Tanh 6, ThresholdedRelu 10, Tile 6, TopK 11, Transpose 1, Trilu 14, Unsqueeze 1,
 SINCE: Mapping[str, int] = {
     name: int(version) for name, version in (item.split() for item in _SINCE.replace("\n", " ").split(","))
 }
-"""The first version of an operator with today's meaning: later versions only add types, optional operands, attributes."""
+"""The first version of an operator with today's meaning: later versions only add types, optional operands or attributes."""
 REDUCTIONS = tuple(name for name in SINCE if name.startswith("Reduce"))
 MOVED = dict.fromkeys((*REDUCTIONS, "Squeeze", "Unsqueeze"), "axes") | {"Split": "split"}
-"""The attribute that became the second operand in a later version of the operator."""
+"""For each operator, the attribute that a later version replaced by the second operand."""
 
 UNARY = names(
     "Abs Cast Ceil Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Neg Not Reciprocal Relu Round"
     " Sigmoid Sign Sin Softplus Sqrt Tanh"
 )
-"""The operators on each element of the first operand. Other operands are single numbers."""
+"""The operators that map each element of the first operand. Other operands are single numbers."""
 ELEMENTWISE = names(
     "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Where Xor"
 )
-"""The operators on the elements of several operands. The operands' shapes are equal or, from version 7 on, broadcast."""
+"""The operators that combine elements of several operands. Shapes are equal or, from version 7 on, broadcast."""
 
 
 def epoch(domain: str, name: str, version: int) -> int:
-    """Return the first version of an operator with the same meaning: 1 in com.microsoft, `version` for unknown operators."""
+    """Return the first version of an operator with its meaning in `version`: 1 in com.microsoft, `version` if unknown."""
     if domain == CONTRIB:
         return 1
     schema = find_schema(domain, name, version)
@@ -66,7 +66,7 @@ def epoch(domain: str, name: str, version: int) -> int:
 
 
 def depends_on_output_count(domain: str, name: str, version: int) -> bool:
-    """True if a result may depend on the number of outputs: variadic outputs, operators that train, unknown operators."""
+    """True if results may depend on the number of outputs: if outputs are variadic, or the operator trains or is unknown."""
     schema, is_training = find_schema(domain, name, version), name == "BatchNormalization" and version < 14
     return schema is None or is_training or any(map(is_variadic, schema.outputs))
 

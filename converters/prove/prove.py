@@ -1,4 +1,4 @@
-"""Prove from the bytes of two model files that one is the other, rounded. Neither model is run."""
+"""Prove from the bytes of two model files that one model is the other with rounded weights. Neither model is run."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -38,7 +38,7 @@ class Matcher:
         self.constants: list[tuple[StoredValue, StoredValue]] = []
 
     def match(self, pairs: Iterable[Pair]) -> None:
-        """Raise UnprovableError, with the node, unless the formulas of each pair (parent, child) are equal."""
+        """Raise UnprovableError, which names the node, unless the formulas of each pair (parent, child) are equal."""
         waiting, visited = [*pairs][::-1], set[Pair]()
         while waiting:
             pair = waiting.pop()
@@ -49,7 +49,7 @@ class Matcher:
                 raise UnprovableError(f"more than {MAX_PAIRS:,} pairs of values would have to be compared")
 
     def _pair(self, one: Operand, other: Operand) -> list[Pair]:
-        """Return the pairs of operands that must be equal if two formulas are. UnprovableError if they differ already."""
+        """Return the pairs of operands that must be equal if two formulas are equal. UnprovableError if other parts differ."""
         if one is other is None:
             return []
         if one is None or other is None:
@@ -94,11 +94,11 @@ def _check_heads(one: Formula, other: Formula) -> None:
 
 
 MAX_REASONS = 20
-"""The most reasons that a report lists; further reasons are counted."""
+"""The most reasons that a report lists; further reasons are only counted."""
 
 
 def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> FaithfulnessReport:
-    """Prove that the child is the parent, rounded; return the report.
+    """Try to prove that the child is the parent with rounded weights; return the report.
 
     Args:
         digests: the digests of the parent's file and of the child's, in this order.
@@ -130,7 +130,7 @@ def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> Faithful
 
 
 def _compare(parent_file: Path, child_file: Path) -> tuple[list[str], dict[str, Any]]:
-    """Compare two files; return the doubts and figures of a report. UnprovableError if the child may be another model."""
+    """Compare two files; return a report's doubts and figures. Raises UnprovableError if the child may be another model."""
     parent = read_formulas(parent_file)
     child = read_formulas(child_file, parent.rewriter.shapes)
     _check_contract(parent, child)
@@ -161,7 +161,7 @@ def _compare(parent_file: Path, child_file: Path) -> tuple[list[str], dict[str, 
 
 
 def _check_contract(parent: FormulaGraph, child: FormulaGraph) -> None:
-    """Raise UnprovableError unless inputs and outputs are the parent's, maybe with another floating-point type."""
+    """Raise UnprovableError unless the child has the parent's inputs and outputs. Floating-point types may differ."""
     for kind in ("inputs", "outputs"):
         one, other = ({spec.name: spec for spec in getattr(graph, kind)} for graph in (parent, child))
         lists = [[*names] if kind == "outputs" else sorted(names) for names in (other, one)]

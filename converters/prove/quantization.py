@@ -1,4 +1,4 @@
-"""Rewrites that erase quantization: codes become the values they encode, operators on codes become operators on values."""
+"""Rewrites that erase quantization: codes become the values they encode; operators on codes become operators on values."""
 
 from dataclasses import replace
 from math import prod
@@ -22,20 +22,20 @@ from onnxreg.converters.prove.rewrites import Rewriter, rule
 
 MICROSOFT = "com.microsoft:"
 MOVES = names("Expand Flatten Gather GatherElements MaxPool Reshape Slice Squeeze Transpose Unsqueeze")
-"""The operators that only move elements of the first operand, or choose the largest of several elements."""
+"""The operators that only move or copy elements of the first operand, or choose the largest of several elements."""
 CODES = names("int4 uint4 int8 uint8 int16 uint16 int32")
 DYNAMIC = "DynamicQuantizeLinear"
 
 
 def _plain(*parts: Operand) -> list[StoredValue]:
-    """Return the constants of the operands that are not None; [] unless all are unquantized constants without views."""
+    """Return the constants of all operands but None; [] unless each is an unquantized constant without views."""
     values = [one.constant for one in parts if one is not None]
     stored = [value for value in values if value is not None and not value.views and not value.is_coded]
     return stored if len(stored) == len(values) else []
 
 
 def coded(codes: Operand, scale: Operand, zero: Operand, axis: int, block: int = 0) -> Operand:
-    """Make a quantized constant of codes, which may have views; None unless scale and zero point are constants that fit."""
+    """Make a quantized constant from codes, scale and zero point; None if these are not constants that fit together."""
     values, parts = codes.constant if codes is not None else None, _plain(scale, zero)
     if codes is None or values is None or values.is_coded or scale is None or not parts:
         return None
@@ -66,14 +66,14 @@ def quantized_constant(_: Rewriter, formula: Formula) -> Operand:
 
 
 def _codes_and_scale(formula: Formula) -> tuple[Any, Any]:
-    """Return the factor that a product casts to float32 (before the cast), and the other factor; else None, None."""
+    """Return the factor that a product casts to float32, as it is before the cast, and the other factor; else None, None."""
     pair = split(formula.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
     return (pair[0].operands[0], pair[1]) if pair else (None, None)
 
 
 @rule("cast-codes", "Mul")
 def cast_codes(_: Rewriter, formula: Formula) -> Operand:
-    """Replace stored codes, cast and multiplied by a scale for each block of a column, by a quantized constant."""
+    """Make a quantized constant of stored codes that are cast, then multiplied by a scale for each block of a column."""
     codes, scale = _codes_and_scale(formula)
     if codes is None or codes.constant is None or len(codes.constant.dims) < 2:
         return None
@@ -82,7 +82,7 @@ def cast_codes(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("activation-range", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def activation_range(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a value that is quantized and dequantized with the same scale by the value, and record a static range."""
+    """Drop a quantization and the dequantization by the same scale that follows it, and record a static range."""
     inner, scale, zero = formula.first(3)
     if inner is None or inner.output or inner.operator.removeprefix(MICROSOFT) != "QuantizeLinear":
         return None
@@ -130,7 +130,7 @@ def dynamic_product(make: Rewriter, formula: Formula) -> Operand:
 
 
 def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: bool = False) -> Operand:
-    """Return a factor of `MatMul` or `Conv` as values, stored or quantized at run time; None if scale and zero do not fit."""
+    """Return the values that the codes of a factor encode (`name`: MatMul or Conv); None if scale or zero point do not fit."""
     if codes is None or scale is None:
         return None
     if codes.is_op(DYNAMIC):
@@ -149,7 +149,7 @@ def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: 
 
 @rule("dynamic-product", f"{MICROSOFT}MatMulIntegerToFloat", f"{MICROSOFT}DynamicQuantizeMatMul")
 def fused_dynamic_product(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a fused product, of codes or of a value to quantize and codes, by the product of the values plus the bias."""
+    """Replace a fused product, whose first factor is codes or a value to quantize, by the product of values plus the bias."""
     if formula.operator.endswith("DynamicQuantizeMatMul"):
         source, right, scale, zero, bias = formula.first(5)
     else:
@@ -165,7 +165,7 @@ def fused_dynamic_product(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("quantized-rows", "Mul")
 def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
-    """Replace rows of codes times their scales, both gathered, by gathered rows of values."""
+    """Replace gathered rows of codes, times the gathered scales of these rows, by gathered rows of values."""
     codes, scales = _codes_and_scale(formula)
     if codes is None or not (codes.is_op("Gather") and scales.is_op("Gather")):
         return None

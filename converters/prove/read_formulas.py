@@ -29,7 +29,7 @@ Scope = dict[ir.Value, Formula]
 
 @dataclass(frozen=True)
 class FormulaGraph:
-    """A file as formulas: of its outputs, with the contract, and how many nodes and tensors no output needs."""
+    """A file as formulas: the contract, the formulas of outputs, and the numbers of tensors and nodes that no output needs."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -43,7 +43,7 @@ def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
     """Read the formulas of an ONNX or ORT-format file.
 
     Args:
-        parent: for a child, the inferred shapes of its parent, whose inputs have the same shapes.
+        parent: if the file is a child, the shapes of its parent. Inputs of the child get the shapes of the parent's inputs.
 
     Raises InputError for a file that cannot be read, UnprovableError for a graph that the rules do not cover.
     """
@@ -71,7 +71,7 @@ def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
 
 
 def _input_dims(inputs: tuple[TensorSpec, ...]) -> dict[str, Dims]:
-    """Return the shapes of inputs. In ONNX, sizes of one name are equal, and an empty shape may mean an unknown shape."""
+    """Return the shapes of inputs. In ONNX, sizes with the same name are equal, and an empty shape may be an unknown one."""
     return {
         spec.name: tuple(
             dim.value
@@ -89,7 +89,7 @@ class _Reader:
         self.rewriter = Rewriter(shapes)
 
     def graph(self, graph: ir.Graph, scope: Scope, depth: int) -> list[Formula]:
-        """Make the formulas of a graph's outputs. `scope` has the values of outer graphs, `depth` counts these graphs."""
+        """Make the formulas of a graph's outputs. `scope` has the values of outer graphs, and `depth` is their number."""
         if depth > MAX_DEPTH:
             raise UnprovableError("its subgraphs are nested too deep")
         scope |= {
@@ -135,7 +135,7 @@ class _Reader:
                 scope[output] = self.rewriter.rewritten(formula)
 
     def _structure(self, key: str, value: Any, scope: Scope, depth: int) -> Iterator[Operand]:
-        """Yield what an attribute of a node contains as operands: its tensor, or the outputs of its subgraphs."""
+        """Yield operands for the contents of a node's attribute: its tensors, or the outputs of its subgraphs."""
         for number_, item in enumerate(value if isinstance(value, tuple) else [value]):
             if hasattr(item, "tofile"):
                 yield stored(item, key)

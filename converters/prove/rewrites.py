@@ -26,7 +26,7 @@ RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
 
 
 def rule(name: str, *kinds: str) -> Callable[[Rule], Rule]:
-    """Register a function as a rule for the operators `kinds`, under its name in docs/prove.md."""
+    """Register a function as a rule for the operators `kinds`. docs/prove.md explains the rule `name`."""
 
     def enter(function: Rule) -> Rule:
         for kind in kinds:
@@ -40,7 +40,7 @@ class Rewriter:
     """Makes the formulas of one graph, and rewrites each by the rules.
 
     `used` counts rewrites by rule; `ranges` has the nodes of static activation ranges. `transposed` has, for a formula and
-    axes, the result of moving a transposition before the operator (None: impossible); `waiting`: unfinished moves.
+    axes, the result of moving a transposition before the operator (None: impossible); `waiting` has unfinished moves.
     """
 
     def __init__(self, shapes: Shapes) -> None:
@@ -52,17 +52,17 @@ class Rewriter:
         self.node = ""
 
     def op(self, name: str, *operands: Operand, node: str | None = None, **attributes: Any) -> Formula:
-        """Make the first output of an ONNX operator of the newest version. `node`: by default the node being rewritten."""
+        """Make the formula of an ONNX operator's first output, in today's meaning. `node`: by default, the rewritten node."""
         epoch, node = SINCE.get(name, 1), self.node if node is None else node
         element = next(result_types(DEFAULT_DOMAIN, name, epoch, operands), "")
         return self.rewritten(Formula(name, operands, tuple(attributes.items()), 0, element, node, epoch))
 
     def plus(self, value: Formula, summand: Operand) -> Formula:
-        """Add a summand to a value; if it is None, return the value."""
+        """Add a summand to a value; if the summand is None, return the value."""
         return value if summand is None else self.op("Add", value, summand)
 
     def rewritten(self, formula: Formula) -> Formula:
-        """Return the result of the first rule that applies; if none does, the formula itself."""
+        """Return the result of the first rule that applies; if none applies, return the formula itself."""
         for name, rewrite in RULES.get(formula.operator, ()):
             outer, self.node = self.node, formula.node
             result = rewrite(self, formula)
@@ -76,7 +76,7 @@ class Rewriter:
         return formula
 
     def like(self, formula: Formula, *operands: Operand, **changes: Any) -> Formula:
-        """Make the first output of the same operator with other operands."""
+        """Make a formula with the same operator and other operands, for the operator's first output."""
         return self.rewritten(replace(formula, operands=operands, output=0, **changes))
 
 
@@ -126,7 +126,7 @@ def _turn(make: Rewriter, formula: Operand, axes: Axes) -> Formula:
 
 
 def _turned(make: Rewriter, formula: Operand, axes: Axes) -> Operand:
-    """Reorder the axes of an operand; a single number stays as it is. None if its rank differs from the result's."""
+    """Reorder the axes of an operand; a single number stays as it is. None if the rank does not fit the axes."""
     dims = make.shapes.dims(formula)
     if dims is not None and len(dims) < 2 and all(size == 1 for size in dims):
         return formula
@@ -134,7 +134,7 @@ def _turned(make: Rewriter, formula: Operand, axes: Axes) -> Operand:
 
 
 def _places(make: Rewriter, formula: Formula, axes: Axes) -> Operand:
-    """Return the operand `axes` of a Slice for the transposed value; None if the axes are not known."""
+    """Return the operand `axes` that a Slice needs if its input is transposed; None if the Slice's axes are not known."""
     value = make.shapes.value(formula.operands[3]) if len(formula.operands) > 3 else None
     if value is None or value.dtype.kind != "i":
         return None
@@ -199,7 +199,7 @@ def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] 
 
 @rule("scaled-channels", "MatMul")
 def scaled_channels(_: Rewriter, formula: Formula) -> Operand:
-    """Move the factors of the first operand's channels into the rows of a stored matrix, if all are powers of two."""
+    """Move the factors of the first operand's channels into the rows of a stored matrix, if all factors are powers of two."""
     value, matrix = formula.operands
     if not (value and matrix and matrix.constant) or len(matrix.constant.dims) != 2:
         return None
@@ -230,7 +230,7 @@ def dropout(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("cast", "Cast")
 def cast(_: Rewriter, formula: Formula) -> Operand:
-    """Drop a cast to the same type or between floating-point types. Make other casts to floating point casts to float32."""
+    """Drop a cast to the same type or between floating-point types. Turn any other cast to a float into a cast to float32."""
     source = formula.operands[0]
     if source is not None and source.element and source.element == formula.element:
         return source
@@ -243,7 +243,7 @@ def cast(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("constant-view", "Transpose", "Reshape", "Squeeze", "Unsqueeze")
 def constant_view(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a stored tensor that is transposed or reshaped by a constant with a view."""
+    """Turn the transposition or reshaping of a stored tensor into a view of the constant."""
     source = formula.operands[0].constant if formula.operands and formula.operands[0] else None
     dims = None if source is None else make.shapes.by_rule(formula)
     if source is None or dims is None:
@@ -281,7 +281,7 @@ def gemm(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("fused-matmul", "com.microsoft:FusedMatMul")
 def fused_matmul(make: Rewriter, formula: Formula) -> Operand:
-    """Replace FusedMatMul by MatMul times its factor, with Transpose of the last two axes of a transposed operand."""
+    """Replace FusedMatMul by MatMul, its factor by Mul, and each transposed operand by a Transpose of the last two axes."""
     attributes: dict[str, Any] = dict(formula.attributes)
     factor, flags = attributes.pop("alpha", 1.0), [attributes.pop(name, 0) for name in ("transA", "transB")]
     operands = formula.first(2)
@@ -390,7 +390,7 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(make: Rewriter, formula: Formula) -> Operand:
-    """Replace by x / Sqrt(mean of x * x + epsilon) * gamma + beta over the last axis, where x has mean 0 unless simplified."""
+    """Replace by x / Sqrt(mean of x * x + epsilon) * gamma + beta over the last axis; unless simplified, center x first."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None

@@ -1,4 +1,4 @@
-"""Shapes of a graph's values, and the values of its small tensors, if they follow from the sizes of inputs.
+"""The shapes of a graph's values, and the contents of small ones, as far as both follow from the sizes of inputs.
 
 The rules come from the ONNX operator specification, for runs that ONNX Runtime does not refuse: if shapes must fit, the
 rules assume that they fit. Each unknown size is a new symbol.
@@ -26,7 +26,7 @@ MAX_SPENT = 25_000
 """The most operations of all expressions of a graph together; exports of encoders need some hundreds."""
 SPENT: ContextVar[int] = ContextVar("SPENT", default=0)
 SLICE = sympy.Function("slice", integer=True, nonnegative=True)
-"""The function for the size of an axis that is sliced from a start to an end, which are not known."""
+"""The function for the size of a sliced axis if start and end of the slice are not known."""
 MAX_ELEMENTS = 2**16
 """The most elements of a computed value, such as a shape, a mask or a factor."""
 MAX_COMPUTED = 2**24
@@ -35,13 +35,13 @@ MAX_RANK = 64
 RESHAPES = ("Reshape", "Expand")
 """The operators whose result has the first operand's elements in another shape."""
 ENDLESS = 2**31 - 1
-"""The least `end` of a slice that means the end of the axis."""
+"""The least value of a slice's `end` that means the end of the axis."""
 REFUSED = (ValueError, TypeError, LookupError, ArithmeticError)
-"""The errors of rules for a graph that ONNX Runtime refuses, or a shape that does not follow from the sizes of inputs."""
+"""The errors that rules raise for a graph that ONNX Runtime refuses, or for a shape that sizes of inputs do not decide."""
 
 
 def of_input(name: str) -> Size:
-    """Make the symbol for a size of an input by name; such a size is at least 1."""
+    """Make the symbol `name` for a size of an input. Such a size is at least 1."""
     return sympy.Symbol(name, integer=True, positive=True)
 
 
@@ -55,7 +55,7 @@ def is_known(size: Size) -> bool:
 
 
 def simple(size: Any) -> Size:
-    """Simplify an expression. Raise OverflowError if it is too large, or all expressions of the graph together are."""
+    """Simplify an expression. Raise OverflowError if it, or the total of all expressions of a graph, is too large."""
     if any(abs(number) >= MAX_FACTOR for number in sympy.sympify(size).atoms(sympy.Integer)):
         raise OverflowError("a size is too large")
     if isinstance(size, int):
@@ -94,7 +94,7 @@ def floor_of_quotient(one: Size, other: Size) -> Size:
 
 
 def is_equal(one: Size, other: Size) -> bool:
-    """True if sizes are equal for all inputs, False if they are for no input; ArithmeticError if the inputs decide."""
+    """True if two sizes are equal for all inputs, False if they differ for all. Raise ArithmeticError if the inputs decide."""
     answer = sympy.sympify(simple(one - other)).is_zero
     if answer is None:
         raise ArithmeticError("this depends on the inputs")
@@ -118,7 +118,7 @@ class Shapes:
         return self._of(formula)[0] if formula is not None else None
 
     def value(self, formula: Operand) -> Any:
-        """Return a small value that follows from sizes alone, as int64 or as objects with expressions; None for others."""
+        """Return a small value that is stored, or follows from sizes alone (int64, or objects with expressions); else None."""
         if formula is None or formula.constant is not None:
             return array_of(formula, MAX_ELEMENTS)
         return self._of(formula)[1]
@@ -187,7 +187,7 @@ def broadcast(shapes: Sequence[Dims]) -> Dims:
 
 
 def _together(sizes: Sequence[Size]) -> Size:
-    """Return the size of a broadcast axis, where all sizes but 1 are equal.
+    """Return the size of a broadcast axis: all sizes other than 1 are equal.
 
     `min(512, length)` beside `length` is `length`, because each of the two is 1 only if the other is 1 too.
     """

@@ -1,4 +1,4 @@
-"""Arrays in files, and a graph that runs on them: golden vectors, and inputs that a user provides.
+"""Read arrays from files and run a graph on them: on golden vectors, or on inputs that a user provides.
 
 Golden vectors are small inputs of a graph, the graph's outputs on the machine that made it, and the allowed differences:
 
@@ -6,7 +6,7 @@ Golden vectors are small inputs of a graph, the graph's outputs on the machine t
     tensor: {"dtype", "shape", "data": [numbers, the last axis fastest], "atol"?, "rtol"?}
 
 They are a sidecar of each artifact (role `golden`), so that a phone or a CI job can test its runtime after the download. A
-value passes if it differs from the expected one by at most `atol + rtol * |expected|`. For readers: `docs/golden.md`.
+value passes if it differs from the expected one by at most `atol + rtol * |expected|`. How to read them: `docs/golden.md`.
 """
 
 import math
@@ -43,7 +43,7 @@ MAX_ELEMENTS, MAX_INPUT_BYTES = 2**24, 256 * 2**20
 INPUTS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
 
 Tensors = Mapping[str, Any]
-"""numpy arrays by their names in the graph."""
+"""The numpy arrays of a graph's inputs or outputs, by name."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class GoldenComparison:
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
-    """Cut small inputs from a sample (by `sample_feeds`) for golden cases; return the inputs by the case's name.
+    """Cut the small inputs of golden cases from a sample of `sample_feeds`; return them by the case's name.
 
     The cases are a short row, and two rows of which one is padded. With very many labels, the rows are shorter.
     """
@@ -177,7 +177,7 @@ def _tensor_json(array: Any) -> dict[str, Any]:
 
 
 def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:
-    """Compare the expected outputs of a case with a runtime's outputs. In a missing output, all values are wrong."""
+    """Compare the expected outputs of a case with a runtime's outputs. All values of a missing output count as wrong."""
     import numpy as np
 
     comparisons = []
@@ -211,7 +211,7 @@ class Runnable:
         self._inputs = {item.name: numpy_type(item.type) for item in self._session.get_inputs()}
 
     def run(self, feeds: Tensors) -> dict[str, Any]:
-        """Run the graph; return outputs by name. InputError for inputs with other names, or on which it does not run."""
+        """Run the graph; return outputs by name. Raises InputError if the names are wrong or the graph does not run."""
         self._check_names(feeds)
         try:
             return run_session(self._session, feeds)
@@ -315,7 +315,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 
 def read_rows(path: Path) -> dict[str, Any]:
-    """Read arrays as `read_arrays` does. Raises InputError unless all have the same number of rows (first axis)."""
+    """Read arrays as `read_arrays` does. Raises InputError, too, if they differ in the number of rows (the first axis)."""
     arrays = read_arrays(path)
     if not all(array.ndim for array in arrays.values()) or len({*map(len, arrays.values())}) != 1:
         raise InputError(f"{path.name}: its arrays do not have the same number of rows")

@@ -1,4 +1,4 @@
-"""ONNX Runtime, torch and other libraries with settings that make results repeatable: one thread each, and no output."""
+"""Run ONNX Runtime, torch and other libraries with repeatable results: each on one thread, and without output."""
 
 import atexit
 import logging
@@ -20,13 +20,13 @@ from onnxreg.converters.source.toolchain import instruction_set
 from onnxreg.schema.core.errors import ConversionError, missing_extra
 
 LEVELS = {"torch": logging.CRITICAL, "torch.onnx": logging.ERROR, "onnxscript": logging.ERROR}
-"""The levels, in the context `quiet`, of loggers that have their own handlers."""
+"""The log levels that the context `quiet` sets for loggers with handlers of their own."""
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
-"""The element type's name in ONNX Runtime, and its number in `onnx.TensorProto.DataType`."""
+"""The name of the element type bfloat16 in ONNX Runtime, and its number in `onnx.TensorProto.DataType`."""
 SILENT, DEFAULT_SEVERITY = 4, 2
-"""The log severities of ONNX Runtime: only fatal errors (which exceptions report, too), and its default."""
+"""Two log severities of ONNX Runtime: only fatal errors, which exceptions report too, and its default."""
 MAX_MESSAGE_CHARS = 500
-"""The most characters of a message. Of a longer message, the beginning is kept, and the end with the expected shape."""
+"""The most characters of a message. A longer message keeps its beginning, and its end, which has the expected shape."""
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE = re.compile(
     r"/\S+\.(?:cc|h):\d+ [\w:~<>*& ,]+?\((?:[^()]|\([^()]*\))*\)(?: const)? |\b\w+\.(?:cc|h):\d+ \w+ "
@@ -87,7 +87,7 @@ def silent_transformers() -> Iterator[None]:
 
 @contextmanager
 def silent_runtime() -> Iterator[None]:
-    """A context in which sessions print nothing, although a tool of ONNX Runtime opens them with its own options."""
+    """A context in which sessions print nothing, even those that a tool of ONNX Runtime opens with its own options."""
     import onnxruntime as ort
 
     ort.set_default_logger_severity(SILENT)

@@ -1,8 +1,8 @@
 """The search for the smallest artifact that passes an evaluation.
 
-A `Candidate` is a sequence of passes. A `Search` checks suites and candidates before any work; then the search makes
-candidates, times them beside the file in full precision, judges them on a suite and picks the winner. The resulting plan
-is an ordinary plan, with the winner's steps and the other suite, so a rebuild repeats only the winner's steps.
+A `Candidate` is a sequence of passes. A `Search` checks suites and candidates before any work. Then it makes candidates,
+times each beside the file in full precision, judges it on a first suite and picks the winner. It returns an ordinary plan
+with the winner's steps and a second suite, which confirms the winner; a rebuild repeats only these steps.
 """
 
 import re
@@ -41,35 +41,35 @@ DYNAMIC = "OnnxDynamicQuantization"
 SCALE_BITS = 32
 """The size in bits of the scale of a block of weights."""
 INT8_ACTIVATIONS = 4
-"""The `accuracy_level` of a MatMulNBits that may round activations to int8."""
+"""The `accuracy_level` with which the operator MatMulNBits may round activations to int8."""
 TABLES = "-embeddings"
-"""The end of the name of a candidate that quantizes embedding tables in another way than the weights of products."""
+"""The suffix of the names of candidates that also shrink embedding tables; by default, a graph without tables skips them."""
 MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
-"""The prefixes of the names of candidates with dynamic INT8 for the groups of products that tolerate it. The other groups
-are quantized as in `w8a8-128`, or stored as 8 bits in blocks of 128.
+"""The name prefixes of two kinds of mixed candidates, and a guess of their bits per weight, which only a search can find.
 
-A processor without instructions for dot products of int8 runs the second kind faster. `MIXED_BITS` for each weight is a
-guess, because only the search finds the groups.
+A mixed candidate uses dynamic INT8 for the groups of products that tolerate it. The first kind quantizes the other groups
+as `w8a8-128` does. The second stores them as 8 bits in blocks of 128, which is faster on a processor without instructions
+for dot products of int8.
 """
 MAX_GROUPS = 12
-"""The most groups of products whose distances are measured; the other, smaller groups count as the farthest."""
+"""The most groups of products that are tried alone with dynamic INT8, largest first; the others count as least tolerant."""
 ALPHA = 0.6
 """The share of the range of activations that smoothing moves into the weights."""
 MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}
-"""The most bytes of the winner, as a multiple of the smallest candidate that passes, by objective."""
+"""For each objective, the largest size of the winner, as a multiple of the size of the smallest candidate that passes."""
 PREFIX = "search-"
 """The prefix of the step names of a candidate."""
 SCRATCH = ".search"
-"""The directory of a search in the workspace."""
+"""The directory in the workspace that has a search's own files."""
 UNTRIED = "a smaller candidate passed"
 SLOW = "it is slower than the file in full precision, and another passed"
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
-"""The most near misses, or doubts about the source, in an error, and the most characters of its reasons."""
+"""The limits of an error message: the most near misses (or doubts about the source), and the most characters of reasons."""
 NOTHING_PUBLISHED = "nothing was published; docs/certification.md says what to do after a refusal"
 
 
 class WeightBytes(NamedTuple):
-    """The bytes of a graph's float32 weights in matrix products, of those in embedding tables, and of the rest of the file."""
+    """The bytes of a file by part: float32 weights of matrix products, float32 embedding tables, everything else."""
 
     products: int
     tables: int
@@ -78,14 +78,14 @@ class WeightBytes(NamedTuple):
 
 @dataclass
 class Candidate:
-    """A sequence of passes in JSON form, `{pass, params, data?}`; each pass takes the previous result.
+    """A sequence of passes to try, in JSON form, `{pass, params, data?}`; each pass takes the result of the one before.
 
     `mark` is a part of the file name. `bits` are the bits per weight in the result, for products, tables and the
     remainder; None for a candidate that the user wrote. A candidate with `is_default` False runs only if the user names it.
 
-    A search adds the file, the file's latencies, and the figures on the suite to choose on: `bytes`, `precision` and
-    `metrics`, as far as they are known. `state` is a state of a verdict, `failed` (a pass or the file does not work), or
-    `untried` (a better candidate passed).
+    A search sets `file`, `latencies` and `figures`: `bytes`, `precision` and, if the first suite judged the file, `metrics`.
+    `state` is the state of a verdict, `failed` (a pass or the file does not work), or `untried` (not judged, because another
+    candidate passed).
     """
 
     name: str
@@ -105,14 +105,14 @@ class Candidate:
 
     @property
     def excess(self) -> float:
-        """The most by which a loss exceeds its limit, as a share of the limit; infinity without a loss."""
+        """The largest excess of a loss over its limit, as a share of the limit; infinity if no loss is known."""
         losses = (
             (one["loss"], one["limit"]) for one in self.figures.get("metrics", ()) if one["loss"] is not None
         )
         return max(((loss - limit) / (abs(limit) or 1.0) for loss, limit in losses), default=inf)
 
     def record(self) -> dict[str, Any]:
-        """Return the manifest's record, which has no latencies because a manifest does not depend on the machine."""
+        """Return the candidate's record for the manifest; it omits latencies, because they depend on the machine."""
         return {"candidate": self.name, "state": self.state, "reasons": list(self.reasons), **self.figures}
 
     def estimate(self, weights: WeightBytes) -> float:
@@ -143,8 +143,8 @@ def _blocks(bits: int, size: int, **more: Any) -> dict[str, Any]:
 def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candidate]:
     """Yield the built-in candidates.
 
-    Some run only if the user names them: 4 bits for all products but the last, and the recipes of other tools: ONNX
-    Runtime's default, Olive's (after basic optimization), and Optimum's `AutoQuantizationConfig`.
+    Some run only if the user names them: 4 bits for all products but the last, and the default quantization of ONNX Runtime,
+    of Olive (after basic optimization) and of Optimum (`AutoQuantizationConfig`).
 
     Args:
         calibration: the file of rows for static quantization; None omits static quantization.
@@ -187,10 +187,10 @@ def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candida
 
 
 def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> Iterator[Candidate]:
-    """Yield the requested candidates for a graph, in the order of the request; by default all that fit the graph.
+    """Yield the requested candidates in the order of the request; if it names none, all default candidates that fit a graph.
 
-    `has_tables` is True if the graph has embedding tables; `head` is the name of its last product. Raises InputError for an
-    unknown name, or for two candidates with the same name.
+    `has_tables` is True if the graph has embedding tables; `head` is the name of the graph's last product. Raises InputError
+    for an unknown name, or for two candidates with the same name.
     """
     own = {candidate.name: candidate for candidate in built_in(request.calibration, head)}
     usable = [
@@ -222,10 +222,10 @@ def measure_weights(model: Any, size: int) -> WeightBytes:
 
 
 def product_groups(model: Any) -> list[list[str]]:
-    """Group the products with constant weights by their role in all layers; return their names, the largest groups first.
+    """Group matrix products that have the same role in every layer; return the names of each group, the largest group first.
 
-    The weights of a group have the same shape, and its names differ only in numbers: `/encoder/layer.0/query/MatMul`. If a
-    product has no name, the list is empty.
+    Only products with constant weights count. In a group, weights have the same shape, and names differ only in numbers:
+    `/encoder/layer.0/query/MatMul`. The list is empty if a product has no name.
     """
     groups, sizes = dict[str, list[str]](), Counter[str]()
     for node, weight in _products(model):
@@ -261,20 +261,20 @@ def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _dynamic_but(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Return the pass of dynamic INT8, in JSON form, for all products except the products of these groups."""
+    """Return a pass, in JSON form, that quantizes all products outside these groups to dynamic INT8."""
     return _pass(DYNAMIC, nodes_to_exclude=sorted(name for group in groups for name in group))
 
 
 def run_judged(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
 ) -> tuple[Draft, LatencyTable]:
-    """Run a plan with an evaluation into `workspace`, with the winner of the search if the recipe asks for a search.
+    """Run a plan that has an evaluation, in `workspace`; if the recipe asks for a search, search first and add the winner.
 
-    The winner is judged once on the suite to confirm on, and returned with any verdict. Then the judged artifacts are
-    timed; the table of latencies is empty if no artifact has a parent in full precision.
+    The winner is judged once on the second suite, and returned whatever the verdict. Then the judged artifacts are timed;
+    the table of latencies is empty if no artifact has a parent in full precision.
 
-    Raises the errors of `run_plan.execute`, and ConversionError, with the nearest misses, if no candidate passes on the
-    suite to choose on; in that case no file is made.
+    Raises the errors of `run_plan.execute`. Raises ConversionError, with the nearest misses, if no candidate passes on the
+    first suite; in that case no file is made.
     """
     scratch, base, tried = workspace / SCRATCH, None, dict[str, Sequence[Latency]]()
     if plan.recipe.search is None:
@@ -284,7 +284,7 @@ def run_judged(
         evaluation = SourceEvaluation(plan.evaluation, subject)
     else:
         search = Search(plan)
-        if cache is None:  # one of this search alone: the steps that candidates share run once
+        if cache is None:  # a cache for this search alone, so that steps that candidates share run once
             cache = StepCache(scratch / "cache")
         plan = search.run(scratch, cache, progress)
         subject, evaluation, base = search.subject, search.evaluation, search.base
@@ -297,19 +297,19 @@ def run_judged(
 
 
 class Search:
-    """A search. Candidates are tried in the order of their estimated sizes, until one passes and no other can be smaller.
+    """A search. It tries candidates in the order of their estimated sizes; when one passes, it skips those too large to win.
 
     With the objective `fast-enough`, candidates that are slower than the file in full precision are judged only if no other
-    candidate passes. `base` is this file, `subject` is the loaded source, `evaluation` uses the suite to choose on, and
-    `candidates` are in the order of their estimates.
+    candidate passes. `base` is the file in full precision, `subject` is the loaded source, `evaluation` judges on the first
+    suite, and `candidates` are sorted by estimated size.
     """
 
     def __init__(self, plan: ExportPlan) -> None:
-        """Check suites and candidates.
+        """Check suites and candidates before any work.
 
         Raises InputError or NotFoundError for anything that would stop the search later: a step, candidate or file that
         does not exist, a candidate that does not fit the recipe, a suite on which nothing can be certified, two suites with
-        different metrics or a common item, calibration rows that the second suite has too.
+        different metrics or a common item, or calibration rows that are also in the second suite.
         """
         request, evaluation = plan.recipe.search, plan.evaluation
         assert request is not None and evaluation is not None, "callers look"
@@ -358,10 +358,10 @@ class Search:
                 raise InputError(f"{name} is too small: {obstacle}", "give it more items")
 
     def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
-        """Return the plan of the export with the winner; the plan records every candidate.
+        """Search; return the plan of the export with the winner's steps and a record of every candidate.
 
-        Raises ConversionError if no candidate passes, or, before any candidate is made, if the source or the suite allows no
-        verdict.
+        Raises ConversionError if no candidate passes. The error comes before any candidate is made if the source or the
+        suite allows no verdict.
         """
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()
@@ -371,7 +371,7 @@ class Search:
         self.evaluation.check()
         progress.step("judging the source")
         records = (one.record for one in self.evaluation.judge(None))
-        # a metric whose limit demands a gain refuses the source itself
+        # "refused" is not a doubt: a metric whose limit demands a gain refuses the source itself
         doubts = [why for one in records if one.state == "unknown" for why in one.reasons]
         if doubts:
             more = f"; and {len(doubts) - MAX_NEAREST} reasons more" if len(doubts) > MAX_NEAREST else ""
@@ -422,7 +422,7 @@ class Search:
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
-        """The model in full precision (`onnx.ModelProto`), smoothed if `SmoothQuant` accepts it, and the passes that smoothed it."""
+        """The full-precision model (`onnx.ModelProto`), smoothed if `SmoothQuant` accepts it, and the passes that did so."""
         passes = (_pass("SmoothQuant", alpha=ALPHA),)
         with suppress(ConversionError, InputError):
             return _transformed(models.load(self.base), passes), passes
@@ -430,7 +430,7 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The groups of products, sorted by how little the outputs change with dynamic INT8 in this group alone."""
+        """The groups of products; a group comes earlier if dynamic INT8 for it alone changes the outputs less."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):
@@ -444,7 +444,7 @@ class Search:
 
     @contextmanager
     def _part(self, passes: Sequence[Mapping[str, Any]], name: str) -> Iterator[Path]:
-        """A context with a file from the smoothed model. It is not published, so the engine's checks are left out."""
+        """A context with a temporary file: the smoothed model after `passes`. The engine's checks are left out."""
         file = self._directory / f"{name}.onnx"
         models.save(_transformed(deepcopy(self._smoothed[0]), passes), file)
         yield file
@@ -453,8 +453,8 @@ class Search:
     def _mix(self, candidate: Candidate) -> None:
         """Put smoothing, and dynamic INT8 for the groups of products that tolerate it, before a candidate's passes.
 
-        All groups but the farthest are tried, then fewer; if another candidate's groups passed, only these. If none pass,
-        the candidate remains as it is.
+        It tries dynamic INT8 for all groups but the least tolerant, then for fewer. If another mixed candidate passed, it
+        tries only the same groups. If nothing passes, the candidate stays as it is.
         """
         groups, (_, smooth) = self._groups, self._smoothed
         counts = self._passed or {len(groups) - 1, len(groups) - 2, len(groups) // 2}
@@ -474,7 +474,7 @@ class Search:
 
     @contextmanager
     def _trying(self, candidate: Candidate) -> Iterator[None]:
-        """A context whose error makes the candidate `failed`; but a failure of the source or of a metric ends the search."""
+        """A context in which an error makes the candidate `failed`; if the source or a metric failed, the search ends."""
         try:
             yield
         except EvaluationError:
@@ -506,9 +506,9 @@ class Search:
         return candidate.state == "certified"
 
     def _winner(self) -> Candidate:
-        """Return the fastest of the candidates that pass and are small enough. A noisy latency counts as the parent's.
+        """Return the fastest passing candidate within `MAX_SIZE_RATIO`; with the objective `bytes`, the smallest one.
 
-        Raises ConversionError, with the candidates that miss their limits by the least, if no candidate passes.
+        A noisy latency counts as equal to the parent's. Raises ConversionError, with the nearest misses, if none passes.
         """
         objective = self._request.objective
         passed = [candidate for candidate in self.candidates if candidate.state == "certified"]
@@ -540,7 +540,7 @@ class Search:
         return base.with_name(f"{base.stem}_{candidate.mark}{base.suffix}").as_posix()
 
     def _final(self, candidate: Candidate, evaluation: EvaluationRequest) -> ExportPlan:
-        """Return the export's plan with a candidate as an output, but no planned evaluation. InputError if they conflict."""
+        """Return the export's plan with a candidate's file as an output. InputError if the candidate does not fit the plan."""
         path, own_steps = self._path_of(candidate), candidate.steps(self._request.input)
         replaced = next((output for output in self._plan.outputs if output.path == path), None)
         form = replaced.format if replaced is not None else None
@@ -556,7 +556,7 @@ class Search:
         return self._with(own_steps, outputs, checks=checks, evaluation=evaluation.to_json())
 
     def _alone(self, own_steps: Sequence[Mapping[str, Any]], step: str, path: str, directory: str) -> Draft:
-        """Make a single output, without golden vectors, checks and evaluation; file names stay as in the full plan."""
+        """Run the steps of one output, without golden vectors, checks and evaluation; files are named as in the full plan."""
         plan = self._plan
         names = {item.step: file_name(plan.nodes[item.step], item) for item in plan.outputs}
         alone = self._with(own_steps, [{"step": step, "path": path, "golden": 0}])
@@ -568,7 +568,7 @@ class Search:
     def _with(
         self, own_steps: Sequence[Mapping[str, Any]], outputs: list[dict[str, Any]], **fields: Any
     ) -> ExportPlan:
-        """Return the plan for the same source with further steps, and without the steps that no output needs."""
+        """Return the plan with these outputs, further steps and recipe fields, and without steps that no output needs."""
         value = {**self._plan.recipe.to_json(), "outputs": outputs}
         value["steps"] = [*value["steps"], *own_steps]
         value = {key: item for key, item in value.items() if key not in ("search", "checks", "evaluation")}

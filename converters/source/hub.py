@@ -1,8 +1,8 @@
-"""Downloads of a repository's files from the Hugging Face Hub, which are kept by digest in a folder of onnxreg under HF_HOME.
+"""Download a repository's files from the Hugging Face Hub, and keep them by digest in onnxreg's folder under HF_HOME.
 
 | path below `onnxreg/ENDPOINT/models--ORG--NAME` | content |
 |---|---|
-| `blobs/DIGEST` | a file: its SHA-256 if the file is in LFS, else its git object id |
+| `blobs/DIGEST` | a file; DIGEST is its SHA-256 if the file is in LFS, else its git object id |
 | `snapshots/COMMIT/PATH` | the same file, as a hard link if possible |
 
 Each commit, digest and path from an endpoint is checked before it becomes part of a local path. A file gets its name only
@@ -125,7 +125,7 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
 
 
 def _list(name: str, revision: str | None) -> tuple[str, dict[str, tuple[str, int]]]:
-    """Return the commit of a revision, and digest and size of its files by path. RemoteError if malformed or too many."""
+    """Return a revision's commit, and the digest and size of each file. RemoteError if the listing is malformed or too long."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.hf_api import RepoFile
 
@@ -172,7 +172,7 @@ class _Bounded(io.BufferedWriter):
 
 
 def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
-    """Begin or continue the download of a file, and move it to `blob`. IntegrityError if its digest differs."""
+    """Begin or continue the download of a file, and move it to `blob`. Raises IntegrityError if its digest differs."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]

@@ -25,9 +25,9 @@ from onnxreg.schema.core.files import HEAD_BYTES, VALUE_ERRORS, FileState, check
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 GENAI_CONFIG = "genai_config.json"
-"""The settings of onnxruntime-genai, in the folder of a graph."""
+"""The file with the settings of onnxruntime-genai, in the folder of a graph."""
 WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
-"""The pattern for all shards of each file of weights. Of the files, the first that exists (itself or its index) is used."""
+"""The files of weights, each with the pattern of its shards. The first that exists, itself or as an index, is used."""
 # fmt: off
 TOKENIZER = (
     "added_tokens.json", "chat_template.jinja", "merges.txt", "sentencepiece.bpe.model", "special_tokens_map.json",
@@ -35,7 +35,7 @@ TOKENIZER = (
 )
 # fmt: on
 PROCESSOR = ("preprocessor_config.json", "processor_config.json")
-"""The settings of a processor of images or sounds, and of a processor of several kinds of inputs."""
+"""The files with the settings of a processor of images or sounds, and of a processor of several kinds of inputs."""
 _ROLES = {
     **dict.fromkeys((name for name in TOKENIZER if name != "chat_template.jinja"), "tokenizer"),
     CONFIG: "config",
@@ -59,7 +59,7 @@ class Location:
 
 
 def hub_id(source: str) -> str | None:
-    """Return the hub id of a source, without revision; None for a directory. InputError for a file, else NotFoundError."""
+    """Return a source's hub id without revision; None for a directory. InputError for a file, NotFoundError for other text."""
     if Path(source).is_dir():
         return None
     if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
@@ -72,12 +72,12 @@ def hub_id(source: str) -> str | None:
 
 
 def matching(patterns: Sequence[str]) -> Callable[[Iterable[str]], list[str]]:
-    """Return a function that selects the paths that match a pattern; `*` also matches slashes."""
+    """Return a function that selects the paths that match any of the patterns. `*` also matches slashes."""
     return lambda paths: [path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
 
 
 def check_inside(directory: Path, file: Path) -> None:
-    """Raise InputError if a file is a link out of the directory, except to the blobs of huggingface_hub's cache."""
+    """Raise InputError if a file links out of the directory. Links to the blobs of huggingface_hub's cache are allowed."""
     real, root = file.resolve(), directory.resolve()
     snapshots = (folder for folder in (root, *root.parents) if folder.parent.name == "snapshots")
     is_blob = any(real.parent == snapshot.parent.parent / "blobs" for snapshot in snapshots)
@@ -87,7 +87,7 @@ def check_inside(directory: Path, file: Path) -> None:
 
 
 def weight_files(directory: Path) -> list[str]:
-    """List the files of weights that are loaded: safetensors, else pickles. InputError for a missing shard or bad index."""
+    """List the files of weights to load: safetensors, else pickles. Raises InputError for a missing shard or a bad index."""
     for single in WEIGHTS:
         if (directory / single).is_file():
             return [single]
@@ -105,7 +105,7 @@ def weight_files(directory: Path) -> list[str]:
 
 
 def taking_part(directory: Path, code: bool) -> list[str]:
-    """List the files that affect an export, sorted: config, weights, tokenizer, processor; `code`: also Python files."""
+    """List the files that affect an export, sorted: config, weights, tokenizer, processor and, if `code`, Python files."""
     names = {CONFIG, GENERATION_CONFIG, *weight_files(directory), *TOKENIZER, *PROCESSOR}
     if code:
         names |= {path.name for path in directory.iterdir() if path.suffix == ".py"}
@@ -113,7 +113,7 @@ def taking_part(directory: Path, code: bool) -> list[str]:
 
 
 def below(directory: Path) -> Iterator[Path]:
-    """Yield every path below a directory. OSError if a folder cannot be listed (`rglob` would skip that folder)."""
+    """Yield every path below a directory. Raises OSError if a folder cannot be listed (`rglob` would skip that folder)."""
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
         yield path
         if path.is_dir() and not path.is_symlink():
@@ -121,7 +121,7 @@ def below(directory: Path) -> Iterator[Path]:
 
 
 def row_files(path: Path) -> list[Path]:
-    """List the file at a path, or the `.npz` files in a folder, sorted. OSError if the folder cannot be listed."""
+    """List the file at a path, or the `.npz` files in a folder, sorted. Raises OSError if the folder cannot be listed."""
     return sorted(file for file in path.iterdir() if file.suffix == ".npz") if path.is_dir() else [path]
 
 
@@ -139,7 +139,7 @@ def role_of(path: str) -> str:
 
 
 def digest_file(path: Path) -> Digest:
-    """Return the SHA-256 of a file, from memory if the file was hashed before and its state (size, times) has not changed.
+    """Return the SHA-256 of a file. It is computed once, and again only after the file's state (size, times) has changed.
 
     A change by another process through a memory map goes unnoticed. Raises InputError as `check_content` does.
     """
@@ -301,7 +301,7 @@ def copy_scrubbed(source: Path, target: Path, name: str, *directories: Path) -> 
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object in a file beside a model; {} without the file. InputError for another value, or as `read_json`."""
+    """Read a JSON object in a file beside a model; {} if there is no file. InputError for other JSON, or as in `read_json`."""
     value = read_json(path) if path.is_file() else {}
     if not isinstance(value, dict):
         raise InputError(f"{path.parent.name}/{path.name} is not a JSON object", "save the model again")
@@ -309,7 +309,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file beside a model, with integers of any size. InputError if the file is too large or not JSON."""
+    """Read a JSON file beside a model, with integers of any size. Raises InputError if the file is too large or not JSON."""
     if path.stat().st_size > MAX_DOCUMENT_BYTES:
         raise InputError(f"{path.name} is too large for JSON: more than {MAX_DOCUMENT_BYTES >> 20} MiB")
     data = path.read_bytes()

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, missing_extra, suggest, why
 
 OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
-"""The tools of only some passes: recorded in recipes with these passes, but part of every cache key."""
+"""The tools that only some passes use. Only recipes with these passes record them, but every cache key has them."""
 TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
 EXTRA = ("PIL", "onnx_ir", "onnxscript", "safetensors", *TOOLS)
 """The modules that the extra `export` installs."""
@@ -22,7 +22,7 @@ _CLASSES = {
     "x86_64": ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx"),
     "arm64": ("i8mm", "sve", "asimddp", "asimdhp", "asimd"),
 }
-"""The extensions of each processor family that select ONNX Runtime's kernels, by their names in Linux, the widest first."""
+"""The extensions of each processor family by which ONNX Runtime chooses kernels: Linux's names, the widest first."""
 
 _NAMES = {"amd64": "x86_64", "aarch64": "arm64"}
 _CPUINFO = Path("/proc/cpuinfo")
@@ -36,7 +36,7 @@ def require(*modules: str) -> None:
 
 
 def refuse_missing(error: BaseException, purpose: str) -> BaseException:
-    """Raise HostError, with the package, if a missing package caused a library's error; else return the first cause."""
+    """Raise HostError, naming the package, if a missing package caused a library's error; else return the first cause."""
     cause = error
     while True:
         module = (getattr(cause, "name", None) or "").partition(".")[0]
@@ -52,8 +52,8 @@ def refuse_missing(error: BaseException, purpose: str) -> BaseException:
 
 @cache
 def tool_versions(more: tuple[str, ...] = ()) -> Mapping[str, str]:
-    """Return the versions of the installed tools and of `more`, without local parts such as `+cpu`; and as `isa` the
-    instruction set. They are read once, since a process keeps the modules that it has imported.
+    """Return the versions of the installed tools and of `more`, without local parts such as `+cpu`. The key `isa` has the
+    instruction set. Versions are read once, since a process keeps the modules that it has imported.
     """
     versions = package_versions((*TOOLS, *more))
     public = {name: release.partition("+")[0] for name, release in versions.items() if release}
@@ -61,7 +61,7 @@ def tool_versions(more: tuple[str, ...] = ()) -> Mapping[str, str]:
 
 
 def tools() -> Mapping[str, str]:
-    """Return the versions for a cache key: of all tools, also `OTHERS`, and of onnxreg, which recipes do not record."""
+    """Return the versions for a cache key: those of all tools, `OTHERS` and onnxreg. Recipes do not record the last one."""
     return tool_versions((*OTHERS, "onnxreg"))
 
 
@@ -115,7 +115,7 @@ def _cpu_value(cpuinfo: Path, *keys: str) -> str:
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes of memory that are free without swapping, at most the control group's; None if unknown."""
+    """Return the bytes of memory that are free without swapping, within the control group's limit; None if unknown."""
     sizes: list[int] = []
     with suppress(OSError, ValueError):
         lines = (root / "proc/meminfo").read_text("ascii").splitlines()
@@ -144,7 +144,7 @@ T = TypeVar("T")
 class PlugIns(Generic[T]):
     """The plug-ins of one kind: `built_in` are onnxreg's; other packages declare plug-ins as entry points of `group`.
 
-    `noun` is the kind with an article: `a pass`. `accept` makes a plug-in of a loaded entry point; None if it is another object.
+    `noun` is the kind with an article: `a pass`. `accept` returns a plug-in, or None if the loaded object is not a plug-in.
     """
 
     group: str
@@ -157,7 +157,7 @@ class PlugIns(Generic[T]):
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:
-        """Return the plug-in `name`. InputError for an unknown name, ConflictError for two, HostError if loading fails."""
+        """Return a plug-in by name. InputError if none has it, ConflictError if two have it, HostError if loading fails."""
         if name in self.built_in:
             return self.built_in[name]
         kind, others = self.noun.partition(" ")[2], self._others()

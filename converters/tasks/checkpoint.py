@@ -1,4 +1,4 @@
-"""Tasks of transformers checkpoints: `Saved` finds, loads and publishes them, a subclass makes the graphs' modules.
+"""Tasks of transformers checkpoints: `Saved` finds, loads and publishes them, and its subclasses make the graphs' modules.
 
 A checkpoint is refused if weights are missing, or if it needs code that the user did not allow. An adapter of the library
 peft is merged into the model that its `adapter_config.json` names.
@@ -74,7 +74,7 @@ NOT_TRAINED = re.compile(
     r"(^|\.)(pooler\..*|cls\.seq_relationship\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"
     r"|(cos|sin)_cached|relative_position_index)$"
 )
-"""The names of weights that a graph need not use: of poolers or sentence order, or buffers that some versions save."""
+"""The names of weights that a graph may leave unused: of poolers, of sentence order, and buffers that some versions save."""
 
 ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
 """The names of weights that only training reads, so that a checkpoint may lack them."""
@@ -87,7 +87,7 @@ LABELS = "id2label.json"
 PLAIN_CLASS = "PreTrainedTokenizerFast"
 """The class that loads any tokenizer.json; transformers 4 and 5 both know this name."""
 MAX_GOLDEN_VALUES = 2**19
-"""The most values of inputs, and of outputs, for which a graph without a mask gets golden vectors."""
+"""The most input values, and the most output values, with which a graph without a mask gets golden vectors."""
 # fmt: off
 _LOCAL_KEYS = {
     "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "attn_implementation", "backend", "cache_dir",
@@ -101,8 +101,8 @@ _LOCAL_KEYS = {
 class Graphs:
     """The parts of a checkpoint by the names of their graphs ("" for a single graph), and what to publish about them.
 
-    `inputs` are the names of the inputs for a text, `length` is its most tokens. `settings` are further keys of the
-    config.json, `fields` of the manifest; `resolved` are further effective options. For `proof` see `ExportSubject`.
+    `inputs` are the names of the inputs for a text, `length` is the most tokens of a text. `settings` are further keys of
+    config.json, `fields` further keys of the manifest, `resolved` further effective options. For `proof` see `ExportSubject`.
     """
 
     parts: Mapping[str, Part]
@@ -285,10 +285,10 @@ def part_of(
     outputs: Collection[str],
     has_golden: bool = False,
 ) -> Part:
-    """Return the part of a module, which runs on all feeds; a feed of several rows comes first. `axes` are dynamic axes.
+    """Run a module on all feeds; return its part, with the first feed of several rows as its example. `axes` are dynamic.
 
-    An output with the axes of `attention_mask` has values per token. With `has_golden`, there are golden vectors: of short rows
-    if there is a mask; else of the first row of the first feed, with random whole numbers in place of its floats.
+    An output with the axes of `attention_mask` has values per token. With `has_golden`, the part gets golden vectors: short
+    rows if there is a mask; else the first row of the first feed, with its floats replaced by random whole numbers.
     """
     import numpy as np
     import torch
@@ -416,7 +416,7 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
-    """Describe a location as a source: the files `names` affect an export, the files `companions` are only copied."""
+    """Describe a location as a source. The files in `names` affect an export; the files in `companions` are only copied."""
     directory = location.directory
     for name in (*names, *companions):
         check_inside(directory, directory / name)
@@ -434,7 +434,7 @@ def located_source(location: Location, names: Sequence[str], companions: Sequenc
 def read_config(directory: Path) -> dict[str, Any]:
     """Read the config.json of a checkpoint directory.
 
-    Raises InputError if the file is missing or malformed, or counts over `MAX_COUNT` parts, which would take hours to make.
+    Raises InputError if the file is missing or malformed, or states over `MAX_COUNT` parts, which would take hours to make.
     """
     value = read_object(directory / CONFIG)
     if not value:
@@ -538,7 +538,7 @@ def unloadable(
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
-    """Load a fast tokenizer that agrees with `tokenizer.json` and pads or truncates only on request. InputError without it."""
+    """Load a fast tokenizer that agrees with `tokenizer.json` and pads or truncates only on request. InputError without one."""
     from transformers import AutoTokenizer
 
     try:
@@ -563,7 +563,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
 
 
 def _as_in_file(tokenizer: Any, directory: Path) -> Any:
-    """Return the tokenizer if it encodes like `tokenizer.json`, else make it from the file with the special tokens of both."""
+    """Return the tokenizer if it encodes like `tokenizer.json`, else one made from the file, with special tokens of both."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 

@@ -1,7 +1,7 @@
 """Code that makes a module: find it, check the user's consent, and limit imports to the code that a digest covers.
 
-A *factory* is `module:function`. Its code is found without being run. It is identified by the digest of the file or
-package; for an installed module, by distribution and version. docs/threat-model.md has the rule.
+A *factory* is `module:function`. Its code is found without being run. The digest of its file or package identifies it; if
+it is installed, its distribution and version do. docs/threat-model.md says which code may run.
 """
 
 import ast
@@ -39,7 +39,7 @@ _RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 class Factory:
     """A Python function on this machine that makes a torch module. Modules that it imports are searched in `paths` first.
 
-    `files` maps names in the factory's digest to the Python files that the digest covers: the module's file, or all
+    `files` has the Python files that the factory's digest covers, by their names in the digest: the module's file, or all
     Python files of the package that contains the module. It is empty for a function of an installed distribution.
     """
 
@@ -56,7 +56,7 @@ class Factory:
 
     @cached_property
     def covered(self) -> dict[Path, str]:
-        """The name in the digest of each covered file, by the file's resolved path."""
+        """The name of each covered file in the digest, by the file's resolved path."""
         return {path.resolve(): name for name, path in self.files.items()}
 
     @property
@@ -142,9 +142,9 @@ def find(source: str, *places: Path) -> Factory:
 
 
 def find_recorded(name: str, folder: Path) -> Factory:
-    """Find the factory in a manifest: in a folder that the user has named, else among installed packages.
+    """Find the factory that a manifest names: in a folder that the user has named, else among installed packages.
 
-    Raises IntegrityError if the name has not the form `module:function`, for example if it is a path; else as `find`.
+    Raises IntegrityError if the name is not `module:function`, for example if it is a path; otherwise raises as `find` does.
     """
     module, _, function = name.rpartition(":")
     if not is_factory(name) or not _RECORDED.fullmatch(module):
@@ -162,7 +162,7 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
     """Call a factory; return the torch module with its initial weights. Printed text goes to stderr.
 
     Raises InputError if the function is missing, is defined in another module than its name says, does not return a module,
-    or imports code that the digest does not cover (which is not run); ConversionError if the function raises an error.
+    or imports code that the digest does not cover (such code is not run); ConversionError if the function raises an error.
     """
     import torch
 
@@ -186,7 +186,7 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
 
 def _function(factory: Factory) -> Any:
-    """Import the factory's module from its current files; return the function. InputError if absent, or from elsewhere."""
+    """Import the factory's module from its current files; return the function. InputError if it is not defined there."""
     if list(factory.files) == [factory.file.name]:  # a single file, whose name another module may have
         name = f"onnxreg_factory_{factory.file.stem}"
         loader = SourceLoader(name, str(factory.file))
@@ -220,8 +220,8 @@ def _function(factory: Factory) -> Any:
 class Consent:
     """The code that the user allowed to run: `names` from `--allow-code`, and a factory that was typed as the `source`.
 
-    `net.py:build` allows one function, `net.py` all functions that the file defines; neither allows functions that it imports.
-    `is_recorded`: a manifest names the code, so the working directory is not searched for it.
+    `net.py:build` allows one function, `net.py` all functions that the file defines; neither allows what the file imports.
+    `is_recorded` is True if a manifest names the code; then the working directory is not searched for it.
     """
 
     names: frozenset[str] = frozenset()
@@ -230,11 +230,11 @@ class Consent:
 
     @classmethod
     def of(cls, names: Iterable[str] = (), source: str | None = None, is_recorded: bool = False) -> Self:
-        """Make a consent to each `module:function`, `file.py:function` or `file.py`; existing files by absolute path."""
+        """Make a consent to each `module:function`, `file.py:function` or `file.py`. Paths of files here become absolute."""
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
     def check(self, factory: Factory, arguments: Mapping[str, Any], source: str | None = None) -> None:
-        """Raise InputError unless the user allowed this code. The hint has the option to type and the call's `arguments`.
+        """Raise InputError unless the user allowed this code. The error shows the call's `arguments` and the option to type.
 
         `source` is the text by which an export names the factory, if the factory is its source.
         """
@@ -247,7 +247,7 @@ class Consent:
             file, here, folder = factory.file.resolve(), Path(factory.label), Path.cwd()
             paths = {factory.label, str(file)}
             names = paths | {f"{path}:{factory.function}" for path in paths}
-            short = factory.label  # not if it is another file here
+            short = factory.label  # unless another file here has this name
             if here.is_file() and here.resolve() != file:
                 short = str(file.relative_to(folder) if file.is_relative_to(folder) else file)
             name, description = f"{short}:{factory.function}", f"{short} ({factory.function})"
@@ -278,7 +278,7 @@ def absolute(name: str) -> str:
 
 
 class SourceLoader(SourceFileLoader):
-    """Loads a module from its source text, never from a compiled file, which may be from other source text."""
+    """Loads a module from its source text, never from a compiled file, because that may come from other source text."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -301,7 +301,7 @@ def _roots() -> tuple[Path, ...]:
 
 @dataclass
 class _Guard:
-    """The first finder of imports. It refuses modules that the digest does not cover, unless installed, or of onnxreg."""
+    """The first finder of imports. It refuses modules that the digest does not cover, except installed ones and onnxreg's."""
 
     factory: Factory
     refused: set[str] = field(default_factory=set)
@@ -323,7 +323,7 @@ class _Guard:
         return spec
 
     def check(self) -> None:
-        """Raise InputError if a module was refused: the importing code may have caught the error of the import."""
+        """Raise InputError if a module was refused, because the importing code may have caught the error of the import."""
         if self.refused:
             files = ", ".join(sorted(self.refused))
             message = f"{self.factory.file.name} imports {files}, which its digest does not cover"

@@ -53,9 +53,9 @@ GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT))
 """The sets of members that generate together: the encoder with the merged decoder, or with both decoders."""
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
-"""The most tokens of an answer without a limit in the settings, as in pipelines of transformers, and of any answer."""
+"""The most tokens of an answer if the settings have no limit (as in pipelines of transformers), and in any case."""
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
-"""The keys of a config.json for the most tokens of a decoder."""
+"""The keys of config.json that may state the most tokens that a decoder takes."""
 Tokens = tuple[int, ...]
 STATES = "last_hidden_state"
 BATCH, SOURCE, TARGET, NEW = (
@@ -69,7 +69,7 @@ LENGTHS = (3, 1, 7)
 """The number of decoder tokens in each sample of the decoder."""
 INPUTS = (*REQUIRED, "position_ids")
 SIZES = ((2, 5, 3), (1, 0, 6), (3, 9, 1))
-"""Rows, earlier tokens and new tokens of each sample of a causal decoder; of several rows, the first begins with padding."""
+"""For each sample of a causal decoder: rows, earlier tokens, new tokens. If it has several rows, the first is padded."""
 STEPS = 20
 """The number of tokens that a proof generates for each input."""
 TIE = 1e-3
@@ -77,13 +77,13 @@ TIE = 1e-3
 
 
 class Seq2Seq(Saved):
-    """The task of encoder-decoders of texts: encoder, decoder, decoder with past keys and values, both decoders merged."""
+    """The task of encoder-decoders of texts. It exports the encoder, a decoder, a decoder with past, and both merged."""
 
     Options: ClassVar[type[PassParams]] = TextOptions
     exporter, members, merged = "TransformersExport", STAGES, {MERGED: (DECODER, NEXT)}
 
     def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Part, Graphs]:
-        """Return the encoder's part, with a row, a batch and a row of another size, and what to publish about it."""
+        """Return the encoder's part and what to publish about it. It runs on a row, a batch, and a row of another size."""
         length = longest(int(self.options.max_seq_length), checkpoint.model)
         feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)
         axes = {name: {0: BATCH, 1: SOURCE} for name in (*REQUIRED, STATES)}
@@ -118,7 +118,7 @@ class ProcessedSeq2Seq(Seq2Seq):
 
 
 def decoder_of(model: Any, encoder: Part) -> Any:
-    """Return a module of the decoder. If it takes past keys and values, its outputs omit the encoder's keys and values."""
+    """Return a module of the decoder. With past keys and values as inputs, it does not return those of the encoder again."""
     import torch
     from transformers import EncoderDecoderCache
 
@@ -153,7 +153,7 @@ def decoder_of(model: Any, encoder: Part) -> Any:
 
 
 def decoders(model: Any, encoder: Part) -> dict[str, Part]:
-    """Return the part of each decoder; its sample has the outputs of the graph that runs before it."""
+    """Return the part of each decoder, by member; a decoder's samples include outputs of the graph that runs before it."""
     import numpy as np
     import torch
 
@@ -222,7 +222,7 @@ class CausalDecoder(Saved):
 
         def decode(**tensors: Any) -> Any:
             cached = [tensor for name, tensor in tensors.items() if name.startswith(PAST)]
-            # of all tokens in every layer, even with a sliding window
+            # this cache keeps all tokens in every layer, even with a sliding window
             cache = DynamicCache([tuple(cached[at : at + 2]) for at in range(0, len(cached), 2)])
             plain = {name: tensors[name] for name in INPUTS}
             result = model(**plain, past_key_values=cache, use_cache=True, return_dict=True)
@@ -284,7 +284,7 @@ class Answer:
 
 
 def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
-    """Let the model generate greedily, without rules such as forced tokens; `start` is the first token of a decoder's answer."""
+    """Let a model generate greedily, without rules such as forced tokens; `start` is the token with which a decoder begins."""
     import torch
     from transformers import GenerationConfig, GenerationMixin
 
@@ -293,7 +293,7 @@ def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
     inputs = {name: torch.from_numpy(array) for name, array in feed.items()}
     settings: Any = {"max_new_tokens": STEPS, "do_sample": False, "num_beams": 1, "use_cache": True}
     try:
-        with silent_transformers(), torch.no_grad():  # a model's own `generate` adds its rules
+        with silent_transformers(), torch.no_grad():  # a model's own `generate` would add rules
             ids = GenerationMixin.generate(model, **inputs, **settings).numpy()
     finally:
         model.generation_config = own
@@ -301,10 +301,10 @@ def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
 
 
 def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
-    """Check if exported graphs give the answers of the model from which they were exported.
+    """Check if exported graphs generate the same answers as the model from which they were exported.
 
-    Each graph, or set of graphs that generate together, runs; the share of steps with the model's token is recorded in
-    the returned draft. Raises ConversionError if graphs of full precision give another token.
+    It runs each set of graphs that generate together. The returned draft records the share of steps at which a set gives
+    the model's token. Raises ConversionError if graphs of full precision give another token.
     """
     family = draft.fields.get("model_family", {"members": []})
     names = {path: member["name"] for member in family["members"] for path in member["artifacts"]}
@@ -353,7 +353,7 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool)
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The fields of `generation_config.json` that affect a greedy answer, as in transformers; the last are Whisper's.
+    """The fields of `generation_config.json` that affect a greedy answer in transformers; the last ones are Whisper's.
 
     `positions` is the most tokens that the decoder takes, including the prompt; None without a limit.
     """
@@ -383,7 +383,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, config: Mapping[str, Any], stated: Path | None = None) -> Self:
-        """Read the rules in `generation_config.json` (`stated`; if absent, they are in the checkpoint's config.json).
+        """Read the rules from the file `stated`, a `generation_config.json`; without it, from the checkpoint's `config`.
 
         Raises InputError if a rule is malformed, or is not supported here.
         """
@@ -408,7 +408,7 @@ class Rules(msgspec.Struct, frozen=True):
         return limit if self.positions is None else max(1, min(limit, self.positions - start + 1))
 
     def follow(self, scores: Any, ids: list[int], start: int, is_last: bool) -> None:
-        """Apply the rules to the next token's scores in transformers' order. `ids` are the prompt and the new tokens."""
+        """Change the next token's scores by the rules, in transformers' order. `ids` are the prompt and the new tokens."""
         import numpy as np
 
         def drop(tokens: Iterable[int]) -> None:
@@ -485,7 +485,7 @@ class Generator:
 
 
 def positions_of(config: Mapping[str, Any]) -> int | None:
-    """Return the most tokens that a decoder takes; None without a limit, as in T5, where distances count."""
+    """Return the most tokens that a decoder takes; None if there is no limit, as in T5, which encodes only distances."""
     decoder = config.get("decoder")  # of an encoder-decoder from images
     own = decoder if isinstance(decoder, Mapping) else config
     keys = () if "relative_attention_num_buckets" in own else POSITIONS

@@ -165,7 +165,7 @@ def subject_of(
     input_name: str = "input",
     fixed_batch: bool = False,
 ) -> conversion.TorchModel:
-    """Wrap a module, in evaluation mode and float32, so that it takes its image, and returns its tensors, by name.
+    """Wrap a module, in evaluation mode and float32, so that it takes its image by name, and returns its tensors by name.
 
     Args:
         shape: channels, height and width.
@@ -215,7 +215,7 @@ def subject_of(
 def load_into(module: Any, path: Path) -> None:
     """Fill a torch module with the weights of a file: safetensors, or tensors that `torch.save` wrote.
 
-    A prefix in `PREFIXES` is removed from the weights' names if all weights have it, but not all names in the module.
+    A prefix in `PREFIXES` is removed from the weights' names if all weights have it, and some names in the module do not.
 
     Raises InputError unless the file has exactly the module's tensors, in their shapes; only batch counters may be missing.
     """
@@ -259,7 +259,7 @@ def draw(count: int, shape: Sequence[int]) -> Any:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Read a file's weights, at the top or under a usual key. InputError for other contents, or if averages exist too."""
+    """Read a file's weights, at the top or under a usual key. InputError for other contents, or if averages are there too."""
     require("safetensors")
     import torch
     from safetensors.torch import load_file

@@ -26,7 +26,7 @@ TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.jso
 MAX_GOLDEN_VALUES = 2_000
 """The most values of all inputs and outputs of one sample; graphs with more values get no golden vectors."""
 SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
-"""The sizes of random samples: one run more than usual, since on only three rows, outputs agree by chance too often."""
+"""The sizes of random samples. There is one run more than usual, since outputs of three rows agree by chance too often."""
 
 
 class OnnxFileOptions(PassParams, title="Options"):

@@ -1,7 +1,7 @@
-"""Tasks of image and sound checkpoints of transformers, and the step from an image or a sound to the input of a graph.
+"""Tasks of transformers checkpoints for images and sounds, and functions that turn an image or a sound into a graph's input.
 
-The checkpoint's own processor computes the sample. The manifest's key `preprocessing` or `audio_preprocessing`
-(docs/format.md) is set if it gives the same numbers as the processor; `read_image` and `read_sound` follow it.
+The checkpoint's own processor computes the sample inputs. If the manifest's key `preprocessing` or `audio_preprocessing`
+(docs/format.md) can give the same numbers as the processor, the key is set; `read_image` and `read_sound` follow it.
 """
 
 import io
@@ -28,18 +28,18 @@ MAX_IMAGE_BYTES = 256 * 2**20
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """The names of Pillow's filters, in the order of their numbers in the settings of transformers."""
 DRAWN_SIZE, SAMPLES = (331, 247), 64
-"""The width and height of the generated test image; how many numbers of its input are in a manifest."""
+"""The width and height of the generated test image, and how many of its preprocessed values a manifest has."""
 IMAGE_TOLERANCE = 1e-4
-"""The largest difference of equal preprocessings of images: a step of an 8-bit value would make a far larger difference."""
+"""Two preprocessings of images count as equal up to this difference; one step of an 8-bit value makes a far larger one."""
 MAX_SOUND_BYTES = 256 * 2**20
 SOUND_TOLERANCE = 1e-3
-"""The largest difference of equal preprocessings of sounds: rounding changes the logarithms of near silence."""
+"""Two preprocessings of sounds count as equal up to this difference, as rounding changes the logarithms of near silence."""
 WIDEST = 4
 """The most bytes per sample in a WAV file that is read without the library soundfile."""
 
 
 class Processed(Saved):
-    """The task of checkpoints with an image processor or feature extractor, whose result is the graph's only input.
+    """The task of checkpoints with an image processor or feature extractor. Its result is the graph's only input.
 
     The batch is dynamic. If results for different samples vary in size along an axis, that axis is dynamic too.
     """
@@ -59,7 +59,7 @@ class Processed(Saved):
 class Processor:
     """The image processor or feature extractor of a checkpoint, with its results for generated photographs or sounds.
 
-    `varying` are the axes along which the sizes of results differ. `is_square`: all photographs are squares.
+    `varying` are the axes along which the sizes of results differ. `is_square` is True if all photographs are squares.
 
     Raises InputError if the processor cannot be loaded, or does not run; HostError if a package for it is not installed.
     """
@@ -96,7 +96,7 @@ class Processor:
         self.varying = {at for at, along in enumerate(sizes) if len({*along}) > 1}
 
     def part(self, model: Any, names: Mapping[int, str], outputs: Mapping[str, Sequence[str]]) -> Part:
-        """Make the model's part. The sample's batches differ in length, and in image size if the processor keeps sizes.
+        """Make the part of a model. Its sample batches differ in the number of rows, and in size if the processor keeps sizes.
 
         Raises InputError if sizes vary along an axis that `names` lacks, or if the model does not take the sizes.
         """
@@ -124,7 +124,7 @@ class Processor:
         return part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), True)
 
     def contract(self) -> dict[str, Any]:
-        """Return the manifest's key for the preprocessing, in JSON form; {} if it cannot give the processor's numbers."""
+        """Return the manifest's key for the preprocessing, in JSON form; {} if no such key gives the processor's numbers."""
         pairs = list(zip(self.drawn, self.rows, strict=True))
         if self.modality == "audio":
             sound = audio_of(self.processor.to_dict(), pairs)
@@ -203,7 +203,7 @@ def image_input(image: Any, preprocessing: Preprocessing) -> Any:
 def preprocessing_of(
     settings: Mapping[str, Any], photographs: Sequence[tuple[Any, Any]]
 ) -> Preprocessing | None:
-    """Translate the settings of an image processor to `preprocessing`; None if it cannot give the processor's numbers.
+    """Translate an image processor's settings to `preprocessing`; None if that would not give the processor's numbers.
 
     Args:
         settings: the processor's settings, as transformers saves them.
@@ -236,7 +236,7 @@ def preprocessing_of(
 
 
 def _sample(preprocessing: Preprocessing) -> list[float]:
-    """Return evenly spaced numbers of the input for the generated test image (docs/format.md)."""
+    """Return evenly spaced values of the input that the generated test image becomes (docs/format.md)."""
     import numpy as np
     from PIL import Image
 
@@ -247,7 +247,7 @@ def _sample(preprocessing: Preprocessing) -> list[float]:
 
 
 def read_sound(path: Path, preprocessing: AudioPreprocessing) -> Any:
-    """Read a sound file as a graph's input (float32, batch 1). The mean of several channels is taken.
+    """Read a sound file as a graph's input (float32, batch 1). Several channels are averaged.
 
     Raises InputError if the file is not sound, is empty, has another sampling rate or is longer than the model's input;
     NotFoundError if there is no file.
@@ -312,7 +312,7 @@ def sound_input(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
-    """Compute Whisper's spectrogram: Hann windows, power, Slaney's triangles up to 8 kHz, log10, eight decades, scaled."""
+    """Compute Whisper's spectrogram: Hann windows, power, Slaney's triangles to 8 kHz, log10, cut to eight decades, scaled."""
     import numpy as np
 
     size, hop, rate = preprocessing.window or 0, preprocessing.hop or 1, preprocessing.sampling_rate
@@ -334,11 +334,11 @@ def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def audio_of(settings: Mapping[str, Any], sounds: Sequence[tuple[Any, Any]]) -> AudioPreprocessing | None:
-    """Translate the settings of a feature extractor to `audio_preprocessing`; None if it cannot give the same numbers.
+    """Translate a feature extractor's settings to `audio_preprocessing`; None if that would not give the extractor's numbers.
 
     Args:
         settings: the extractor's settings, as transformers saves them.
-        sounds: samples, each with the extractor's numbers for it (float32, batch 1).
+        sounds: the samples of each sound, with the extractor's numbers for it (float32, batch 1).
     """
     import numpy as np
 

@@ -1,7 +1,7 @@
 """The contract of a task, and the kinds of checkpoints.
 
-A task finds a source without loading the source, and loads the source when a step needs it. Each kind of transformers
-checkpoints is a `TaskHead`: its classes, how to load them, and their outputs.
+A task finds a source without loading it, and loads it when a step needs it. A `TaskHead` describes a kind of transformers
+checkpoints: its classes, how to load them, and their outputs.
 """
 
 from abc import ABC, abstractmethod
@@ -31,12 +31,12 @@ Modality = Literal["text", "image", "audio"]
 
 @dataclass(frozen=True)
 class TaskHead:
-    """A kind of checkpoints. The names of its transformers classes end with `suffix`: `BertForTokenClassification`.
+    """A kind of checkpoints. The names of its transformers classes end with `suffix`, as in `BertForTokenClassification`.
 
-    `outputs` has the first axes of each output, which are dynamic; `labelled` is True if the last axis counts labels.
+    `outputs` names the first axes of each output; they are dynamic. `labelled` is True if the last axis counts labels.
     `aliases` are further names that people may type. `way` says what to do with such a checkpoint if no task exports it.
-    `auto` ends the name of the transformers class that loads a checkpoint; the default is `suffix`. `modality` is the kind
-    of input: `text`, `image` or `audio`. `axes` names the axes of the input, without the batch, that may be dynamic.
+    `auto` is the end of the name of the transformers class that loads a checkpoint, by default `suffix`. `modality` is the
+    kind of input: `text`, `image` or `audio`. `axes` names the input's axes, besides the batch, that may be dynamic.
     `has_tokens` is True if texts are read or written. `beside` are files of a checkpoint that are published, if they exist, in
     place of generated files of the same name.
     """
@@ -62,7 +62,7 @@ OPTIMUM = "export it with Optimum, then reg import the directory"
 _elsewhere = partial(TaskHead, way=OPTIMUM)
 WAVE = {1: "sequence"}
 DECODED = (GENERATION_CONFIG, "tokenizer_config.json")
-"""The files beside a model that writes text: Transformers.js decodes with the class that the tokenizer's settings name."""
+"""The files published beside a model that writes text; Transformers.js reads the tokenizer's class from the second."""
 # fmt: off
 ENCODER = TaskHead(
     "feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",), beside=(),
@@ -176,9 +176,9 @@ SPEAKERS = ("Whisper", "Moonshine")
 
 
 def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
-    """Return the head of the first architecture in a parsed config.json; None if no element of `HEADS` fits.
+    """Return the head of the first architecture in a parsed config.json; None if none of `HEADS` and `ENCODERS` fits.
 
-    If several heads fit, the head of this modality counts, else the first. For a class without a head see `ENCODERS`.
+    If several of `HEADS` fit, the one of this modality counts, else the first. `ENCODERS` is for classes without a head.
     """
     names = config.get("architectures") if isinstance(config, dict) else None
     name = str(names[0]) if isinstance(names, list) and names else ""
@@ -189,7 +189,7 @@ def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
 
 
 def modality_of(directory: Path) -> Modality | None:
-    """Return the modality of a checkpoint, from the settings of its processor, else the files of its tokenizer; else None."""
+    """Return the modality of a checkpoint, from its processor's settings or its tokenizer's files; None if it has neither."""
     settings = [read_object(directory / name) for name in PROCESSOR if (directory / name).is_file()]
     parts = [part for value in settings for part in (value, *value.values())]
     if any(isinstance(part, dict) and "sampling_rate" in part for part in parts):
@@ -201,7 +201,7 @@ def modality_of(directory: Path) -> Modality | None:
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter: its directory; its record in a manifest, with the digest of its files; its base model's record."""
+    """An adapter: its directory, and its record in a manifest, which has its files' digest and its base model's record."""
 
     directory: Path
     record: Mapping[str, Any]
@@ -212,9 +212,9 @@ class LocatedSource:
     """A source that was found and hashed, but not loaded.
 
     Only the task uses `location`. `digest` covers all that affects the graphs except the recipe; `described` covers further
-    inputs of the manifest, such as a model card. `origin` is the source's record in a manifest (None: the source has no
-    name). `files` are all local files that are read, and each directory whose listing decides which files are read (None:
-    unknown). `packages` are the installed packages whose code is run; `code` is the function that makes the module, if any.
+    inputs of the manifest, such as a model card. `origin` is the source's record in a manifest, None if the source has no
+    name. `files` are the local files that are read, and the directories whose listings decide what is read; None if unknown.
+    `packages` are the installed packages whose code is run; `code` is the function that makes the module, if any.
     `lacks_tokenizer` is True for a checkpoint of texts without a tokenizer. `adapter` is merged into the model at `location`.
     """
 
@@ -235,12 +235,12 @@ class LocatedSource:
 
 @dataclass
 class Part:
-    """A module of a source, and its own runs, with which every graph made of it is compared.
+    """A module of a source, and sample runs of the module; every graph made from the module is compared with these runs.
 
-    `start` is the input of the first step, such as a `TorchModel`; it is dropped after the last step that uses it. `feeds` are
-    the inputs, `expected` the source's outputs: for each run, numpy arrays by name. The outputs in `per_token` have batch and
-    sequence as first axes; of these, positions at which the input `attention_mask` is 0 are ignored. `golden` has small
-    inputs, by names of cases, for tests in other runtimes. `shared` has outputs of graphs for the same inputs, for later steps.
+    `start` is the input of the first step, such as a `TorchModel`; it is dropped after the last step that uses it. `feeds` has
+    the inputs of each run, `expected` the outputs, both as numpy arrays by name. Outputs named in `per_token` have batch and
+    sequence as first axes; they are not compared where the input `attention_mask` is 0. `golden` has small inputs for tests in
+    other runtimes, by the name of the test case. `shared` keeps outputs of graphs for the same inputs, for later steps.
     """
 
     start: Any
@@ -286,9 +286,9 @@ class Task(ABC):
 
     `aliases` are names of the task in Optimum, pipelines of transformers and Transformers.js, txtai and the Hub, which people
     may type; only `id` is recorded. `paths` are the options whose values are files; a manifest has the files' digests.
-    `exporter` is the first pass of the task's recipe ("": it has no recipe). If the source has several graphs, `members` has
-    the file of each; `merged` has the two decoders of each member that `MergeDecoders` makes. `products` are the operators
-    whose weights the pass `quantizer` makes INT8.
+    `exporter` is the first pass of the task's recipe, "" if there is no recipe. If the source has several graphs, `members`
+    has the file of each. For each member that `MergeDecoders` makes, `merged` has the two decoders. `products` are the
+    operators whose weights the pass `quantizer` turns into INT8.
     """
 
     id: ClassVar[str]
@@ -310,7 +310,7 @@ class Task(ABC):
         /,
         **options: Any,
     ) -> None:
-        """Check the options; relative paths in them begin at `directory`. `consent` has the code of others that may run."""
+        """Check the options; relative paths in them begin at `directory`. `consent` says which code of others may run."""
         self.directory = directory
         self.trust_remote_code = trust_remote_code
         self.consent = consent

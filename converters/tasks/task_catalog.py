@@ -1,4 +1,4 @@
-"""Every task by name with its recipe, and the task of a source, from the source's own files."""
+"""The catalogue of tasks: each task by name, its recipe, and the choice of a task from a source's own files."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -53,7 +53,7 @@ TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
 ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in task.aliases}
 SEE_VISION = "docs/vision.md"
 PATH = "model.onnx"
-"""The path of a graph, unless somebody names another."""
+"""The default path of a graph."""
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 """The endings of files that have only weights."""
 
@@ -63,8 +63,8 @@ def of_source(
 ) -> type[Task]:
     """Return the class of this task that fits a source, its options, and the passes of a recipe.
 
-    Several classes may have a task's name: for static embeddings, for an image classifier made by a function, for a speech
-    recognizer that is an encoder-decoder, for a decoder that the pass `ModelBuilder` reads.
+    A task may have several classes. There are classes of their own for static embeddings, image classifiers made by a
+    function, speech recognizers that are encoder-decoders, and decoders that the pass `ModelBuilder` reads.
     """
     kind: type[Task] = task
     if task.id == kinds.SPEECH.task and source:
@@ -112,7 +112,7 @@ def task_recipe(
 ) -> RecipeFile:
     """Return the recipe of a task: a graph in full precision at `path`; with `quantize`, also an INT8 graph (`*_int8.onnx`).
 
-    By default, the opset is 14 and `max_seq_length` (in tokens) the task's own. `int8_embeddings` quantizes embedding tables
+    The task decides the default of `opset` and of `max_seq_length` (in tokens). `int8_embeddings` quantizes embedding tables
     too. Raises InputError for an unknown task, a task that needs more options, an opset that PyTorch does not export to, and
     `int8_embeddings` without `quantize`.
     """

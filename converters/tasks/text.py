@@ -67,13 +67,13 @@ EXPECTED = {
     "modality_config.text": {"method": "forward", "method_output_name": "last_hidden_state"},
     "include_prompt": True,
 }
-"""The only value that the export supports, for each of these settings; an absent setting counts as this value."""
+"""For each of these settings, the only value that the export supports; an absent setting counts as that value."""
 NEUTRAL = re.compile(
     r"(max_seq_length|do_lower_case|unpad_inputs|(word_)?embedding_dimension|pooling_mode\w*)"
     r"|modality_config\.(?!text$).*|\w+_(kw)?args\.(attn_implementation|cache_dir|device_map|(torch_)?dtype|low_cpu_mem_usage"
     r"|use_fast|trust_remote_code|revision|token|local_files_only|add_pooling_layer|use_safetensors)"
 )
-"""The settings that may have any value: the task applies them, they concern other inputs, or they change no vector."""
+"""The settings that may have any value, because the task applies them, they concern other inputs, or change no vector."""
 WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
 Mode = Literal["mean", "cls", "max", "last"]
 SUPPORTED = re.compile("(Transformer Pooling|StaticEmbedding)( Dense)*( Normalize)?")
@@ -129,11 +129,11 @@ def sample_feeds(
 
 
 def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]:
-    """Return the names of the graph's inputs; `token_type_ids` only if both the tokenizer and the model distinguish types.
+    """Return the names of the graph's inputs, with `token_type_ids` only if both the tokenizer and the model use types.
 
     A document model takes the box of each token too and, with the head `TOKENS` or `TEXTS`, an image of the page.
 
-    Raises InputError if the model reads other inputs: its graph would have constants in their place.
+    Raises InputError if the model reads other inputs, because its graph would have constants in their place.
     """
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     names = inspect.signature(model.forward).parameters
@@ -154,7 +154,7 @@ def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]
 
 
 def longest(max_length: int, model: Any) -> int:
-    """Return the length of the longest row, in tokens: the requested length or, if smaller, the model's limit."""
+    """Return the most tokens of a row: `max_length`, or the model's limit if that is smaller."""
     limit = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit < 1:
         return max_length
@@ -176,10 +176,10 @@ class _Module(msgspec.Struct):
 
 @dataclass(frozen=True)
 class SentenceConfig:
-    """The settings that make a vector of a text. `mode` is None if the checkpoint has no pooling; `max_length` counts tokens.
+    """The settings by which a text becomes a vector. `mode` is None if a checkpoint does not pool; `max_length` is in tokens.
 
-    `prompts` are texts to put before an input, by name; `default_prompt` names the prompt that precedes every input. `dense` are
-    layers after the pooling: the file of weights (`linear.weight`, `linear.bias`), the activation's class in `torch.nn`.
+    `prompts` are texts to put before an input, by name; `default_prompt` names the prompt for every input. For each layer
+    after the pooling, `dense` has the file of weights (`linear.weight`, `linear.bias`) and the activation's `torch.nn` class.
     """
 
     mode: Mode | None = None
@@ -217,7 +217,7 @@ class TextTask(Saved):
         return PATTERNS if self.head in (kinds.VECTORS, kinds.ENCODER) else ()
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
-        """Return the pooling files, which affect vectors, and for an encoder all files of sentence-transformers."""
+        """Return files of sentence-transformers: for a task of vectors, those that affect vectors; for an encoder, all."""
         shaping = sentence_files(directory) if self.head is kinds.VECTORS else []
         return shaping, sentence_files(directory, all_modules=True) if self.head is kinds.ENCODER else []
 
@@ -274,7 +274,7 @@ class Pooling(TextTask):
         return located
 
     def pooling(self, directory: Path) -> SentenceConfig:
-        """Return the checkpoint's pooling settings, or the defaults for a given option `mode`, changed by the options."""
+        """Return the checkpoint's settings (the default settings if the option `mode` is given), changed by the options."""
         config = SentenceConfig() if self.options.mode else read_pooling(directory)
         options = {name: value for name, value in self.options if value is not None and hasattr(config, name)}
         return replace(config, **options)
@@ -336,7 +336,7 @@ class StaticPooling(Pooling):
 def pooled(encoder: Any, mode: Mode, pooling: SentenceConfig) -> Any:
     """Wrap an encoder so that it returns `embeddings`, `[batch, hidden]`, as sentence-transformers does.
 
-    Only positions where `attention_mask` is 1 count; dense layers follow, then `normalize` scales each embedding to length 1.
+    It pools only positions where `attention_mask` is 1. Then come dense layers; last, `normalize` scales vectors to length 1.
     """
     import torch
 
@@ -383,8 +383,8 @@ class Towers(Processed):
     | `vision`, `audio` | `vision_model.onnx`, `audio_model.onnx` | `pixel_values` or `input_features`, to a vector |
     | `model` | `model.onnx` | both, to the logits of each pair, and to vectors of length 1 |
 
-    The vectors are called `text_embeds`, `image_embeds` and `audio_embeds`, in SigLIP `pooler_output`. The single towers of
-    CLIP and SigLIP do not scale their vectors to length 1.
+    The vectors are called `text_embeds`, `image_embeds` and `audio_embeds`; SigLIP calls them `pooler_output`. The graphs of
+    single towers of CLIP and SigLIP do not scale their vectors to length 1.
     """
 
     Options = TextOptions
@@ -451,10 +451,10 @@ def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any
 
 
 def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
-    """Return the sorted files of sentence-transformers in a checkpoint: files that affect a vector, or all modules' files.
+    """Return the sorted names of a checkpoint's files of sentence-transformers: those that affect a vector, or all.
 
-    If no module has the path "" (the model itself), there are no modules' files. Raises InputError for an unreadable
-    `modules.json`, or for a module without safetensors, because weights in a pickle are not published.
+    With `all_modules`, the list is empty if no module has the path "" (the model itself). Raises InputError for an
+    unreadable `modules.json`, or for a module without safetensors, because weights in a pickle are not published.
     """
     modules, pooling_file = modules_of(directory)
     names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
@@ -472,9 +472,9 @@ def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
 
 
 def read_pooling(directory: Path) -> SentenceConfig:
-    """Return the settings by which sentence-transformers makes a vector; without its files, the defaults.
+    """Return the settings by which sentence-transformers makes a vector; the defaults if its files are absent.
 
-    Raises InputError for an unsupported module, pooling or setting, and for malformed files: no setting is ignored.
+    Raises InputError for an unsupported module, pooling or setting (no setting is ignored), and for malformed files.
     """
     modules, pooling_file = modules_of(directory)
     classes = [module.kind for module in modules if module.kind != "Dropout"]

@@ -1,6 +1,6 @@
 """Build the jar, the sources and the POM of the JVM client: `python build.py [DIRECTORY]`.
 
-Needs `javac` of a JDK from 8 on, and nothing else. The same sources and the same JDK give the same bytes.
+This needs only `javac` of JDK 8 or later. The same sources and the same JDK give the same bytes.
 """
 
 import shutil
@@ -17,7 +17,7 @@ GROUP, ARTIFACT, VERSION = "org.onnxreg", "onnxreg-client", "0.2.0"
 EARLIEST = (1980, 1, 1, 0, 0, 0)
 MANIFEST = "META-INF/MANIFEST.MF"
 QUICK_START = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC")
-"""Options for a short run of the compiler: they halve its time."""
+"""The options of the compiler that halve the time of a short run."""
 POM = """<?xml version="1.0" encoding="UTF-8"?>
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -37,7 +37,7 @@ POM = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 def compile_sources(target: Path, *options: str | Path, more: Iterable[Path] = ()) -> None:
-    """Compile the client, and `more` sources with it, to class files of Java 8."""
+    """Compile the client, with the sources `more`, to class files of Java 8 or as `options` say."""
     sources = sorted([*SOURCES.rglob("*.java"), *more])
     flags = options or ("--release", "8")
     checks = ("-Xlint:all,-options,-try", "-Werror")
@@ -46,7 +46,7 @@ def compile_sources(target: Path, *options: str | Path, more: Iterable[Path] = (
 
 
 def write_jar(target: Path, root: Path) -> None:
-    """Write the files below a directory, in ascending order and without times."""
+    """Write the files below a directory into a jar, sorted by path and without times."""
     entries = {MANIFEST: b"Manifest-Version: 1.0\r\n\r\n"}
     for path in sorted(root.rglob("*")):
         if path.is_file():

@@ -1,1 +1,1 @@
-"""The dossier of a version, generated from a registry. Every generated cell cites a blob or a line of a log."""
+"""Make the dossier of a version: its documentation, in which every generated cell cites a blob or a log line of a registry."""

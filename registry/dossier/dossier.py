@@ -1,4 +1,4 @@
-"""The dossier of a version: a directory of documents, whose fields are filled in from a registry and from the owner's file.
+"""Make the dossier of a version: a directory of documents. A registry and the owner's file give the values of its fields.
 
 A profile lists the fields. Each cell of a table quotes a document of the registry, or follows from cited values by a rule
 (docs/dossier.md).
@@ -32,7 +32,7 @@ FACTS_FILE = "owner.yaml"
 FILES = frozenset({DOCUMENT, PAGE, FACTS_FILE})
 HERE = Path(__file__).parent
 PROFILES = {path.stem: path for path in sorted((HERE / "profiles").glob("*.yaml"))}
-"""The profiles that come with the program."""
+"""The paths of the profiles that come with the program, by the profile's name."""
 MAX_VALUE_CHARS = 240
 """The most characters of a value on the page; `dossier.json` has the whole value."""
 NOTICE = (
@@ -47,19 +47,19 @@ RULES = {
 
 
 Cell = dict[str, Any]
-"""A cell: a `value` and its `sources`. A cell without a `rule` quotes its only source; a cell without sources is blank.
+"""A table's cell: a `value` and its `sources`. A cell without a `rule` quotes its only source; one without sources is blank.
 
-A source has a `pointer` (RFC 6901), the `value` at this pointer, and its document: either a `blob`, or a `log`, a `line`
-and the line's `digest`.
+A source has a `pointer` (RFC 6901), the `value` at this pointer, and keys that identify the document: `blob`, or `log`,
+`line` and the line's `digest`.
 """
 BLANK: Cell = {"value": None}
 Row = tuple[Cell, ...]
 Table = dict[str, Any]
-"""A table: `rows` of cells, `columns` and maybe a `caption`. A table without columns has only one cell."""
+"""A table: `rows` of cells, the titles of its `columns`, and maybe a `caption`. A table without `columns` is one cell."""
 
 
 def table(columns: Iterable[str], rows: Iterable[Row], **caption: str) -> list[Table]:
-    """Make a list with a table of these rows, without columns that are blank in every row; [] if all columns are blank."""
+    """Return a list of one table with these rows. Columns that are blank in every row are left out; [] if all are blank."""
     body, header = list(rows), list(columns)
     shown = [index for index in range(len(header)) if any(row[index] is not BLANK for row in body)]
     cells = [[row[index] for index in shown] for row in body]
@@ -88,7 +88,7 @@ class Source(NamedTuple):
         )
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """Make a row for each place that matches a pattern. `columns` are relative pointers; a final `#` quotes the key."""
+        """Make a row for each place that matches `pattern`. `columns` are pointers from there; a final `#` means the key."""
 
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))
@@ -159,7 +159,7 @@ def _field(version: "_VersionTables", field: ProfileField, owner: OwnerFacts | N
 
 
 def load_profile(name: str) -> tuple[DossierProfile, Digest]:
-    """Load a profile by name or path, with the digest of its file. Raise InputError if it is malformed or unknown."""
+    """Load a profile by name or path, with the digest of its file. Raise InputError if the profile is malformed or unknown."""
     path = PROFILES.get(name, Path(name))
     if path.suffix not in (".yaml", ".yml", ".json"):
         raise InputError(f"no profile is called {name[:80]!r}", suggest(name, PROFILES))
@@ -228,7 +228,7 @@ def render(dossier: dict[str, Any]) -> bytes:
 
 
 def shown(cell: Cell) -> str:
-    """Return the text of a cell: a list of texts joined by commas, another value as JSON. A long text is cut."""
+    """Return a cell's value as text: a text unchanged, a list of texts with commas, others as JSON. A long text is cut off."""
     value = "" if cell["value"] is None else cell["value"]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value)
@@ -252,7 +252,7 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 
 
 class _VersionTables:
-    """The tables of a version, made from its verified log. A profile's field can name a method `_NAME` by `generate: NAME`.
+    """The tables of a version, made from its verified log. The method `_NAME` fills a profile's field with `generate: NAME`.
 
     `channels` has the ref's channel or, if the ref names no channel, every channel that ever held the version. `keyids` are
     the ids of the keys whose signatures are cited.
@@ -322,7 +322,7 @@ class _VersionTables:
         return table(("Rule", "Demand", "Value"), rows)
 
     def _changes(self) -> list[Table]:
-        """Return the table of changes since the previous version, the worst first, without cosmetic changes; [] if none remain."""
+        """Return a table of changes since the previous version, except cosmetic ones, the worst first; [] if there are none."""
         events = [line.event for line in self.lines[: self.published.seq - 1]]
         published = [event.manifest for event in reversed(events) if isinstance(event, Publish)]
         before = next((digest for digest in published if digest != self.digest), None)
@@ -339,7 +339,7 @@ class _VersionTables:
         return table(("Severity", "Kind", "Place", "Before", "After"), rows)
 
     def _history(self) -> list[Table]:
-        """Return the tables of channel moves and promotions' findings. GateError if evidence contradicts a promotion."""
+        """Return two tables: channels' moves, and promotions' findings. GateError if a promotion contradicts its evidence."""
         judge = judge_for(self.ledger, self.trust)
         moves, verdicts = list[Row](), list[Row]()
         for line in self.lines:
@@ -359,7 +359,7 @@ class _VersionTables:
         ]
 
     def _signer(self, line: LogLine, verdict: SignatureVerdict, source: Source, location: str) -> Cell:
-        """Make a cell with the reader's name for the signing key, or the reason why it does not count; blank if unsigned."""
+        """Make a cell with the reader's name for the signing key, or why the signature does not count; blank if unsigned."""
         _refuse_wrong(line, verdict)
         if verdict.status == "unsigned":
             return BLANK

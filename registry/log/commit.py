@@ -1,4 +1,4 @@
-"""Change a model's log by compare-and-swap, and decide again after a lost race. Delete unneeded blobs while others push.
+"""Change a model's log by compare-and-swap; after a lost race, decide again. Delete unneeded blobs, even while others push.
 
 A collector deletes the blobs that no log refers to. A push and a collector need no common clock. The pusher reads the
 **head** of the log, writes a note (its **intent**), reads the notes with **condemned** keys, makes sure that its **blobs**
@@ -68,7 +68,7 @@ Bring = Callable[[Collection[Digest]], None]
 def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
     """Read a model's log in order to change it. A new model has an empty log. The log of a mirror refuses events.
 
-    New lines are signed if a key is configured. `more` may have manifests that `remote` does not have yet.
+    New lines are signed if a key is configured. `more` are readers of manifests that `remote` does not have yet.
     """
     log = consult(remote, name, Log.check, *more, new=True)
     log.mirrored, log.sign = remote.is_mirror, line_signer(log.registry)
@@ -76,7 +76,7 @@ def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
 
 
 def line_signer(registry: str) -> SignLine | None:
-    """Return a function that signs a registry's new lines, by the configured key, if any. Its first call unlocks the key."""
+    """Return a function that signs new lines with the configured key, and unlocks it at the first call; None without a key."""
     if not system.variable("REG_SIGNING_KEY"):
         return None
     from onnxreg.registry.signing import signing_key
@@ -139,7 +139,7 @@ def _announce(remote: RegistryStore, push: Push, name: str) -> str:
 
 @contextmanager
 def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
-    """A context whose block changes a model's log: an intent makes collectors wait for the change, or fence it."""
+    """A context for a change of a model's log. An intent makes collectors wait for the change, or make it start over."""
     with _intents(remote) as intents:
         intents.append(_announce(remote, push, name))
         yield
@@ -147,7 +147,7 @@ def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
 
 @contextmanager
 def _intents(remote: RegistryStore) -> Iterator[list[str]]:
-    """A context with a list of intents, which are removed at the end. After an error, errors of the removal are ignored."""
+    """A context with a list for intents. It removes them at the end; if the block fails, errors of the removal are ignored."""
     intents: list[str] = []
     try:
         yield intents
@@ -193,7 +193,7 @@ def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | No
 
 
 class CollectResult(Struct, frozen=True):
-    """The result of a collection: deleted blobs with sizes in bytes; the numbers of blobs kept and of pushes restarted."""
+    """The result of `collect`: deleted blobs with sizes in bytes, the number of kept blobs, and of restarted pushes."""
 
     freed: dict[BlobKey, int]
     in_use: int
@@ -207,7 +207,7 @@ class CollectResult(Struct, frozen=True):
 def collect(
     remote: RegistryStore, only: Collection[Digest] | None = None, patience: float = PUSH_WAIT_SECONDS
 ) -> CollectResult:
-    """Delete the blobs that no model refers to; with `only`, just blobs with these digests.
+    """Delete the blobs that no model refers to. If `only` is given, delete only blobs with these digests.
 
     Wait up to `patience` seconds for pushes that run meanwhile, then make them start over. If a log or manifest cannot be
     read, its references are unknown: delete nothing, and raise IntegrityError or NotFoundError.
@@ -233,16 +233,16 @@ def collect(
 
 
 def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> CollectResult:
-    """Return the blobs that `collect` would delete, and delete none. `assume` may first change each log in memory."""
+    """Return the blobs that `collect` would delete, but delete none. `assume` may first change each log in memory."""
     live, sizes = referred(remote, {}, assume), blob_keys(remote, to_delete=True)
     doomed = _without(sizes, live)
     return CollectResult(doomed, len(sizes) - len(doomed))
 
 
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
-    """Return the document of `reg du --json`: for each model (no `names`: all models) the numbers of present `versions` and
-    `blobs`, the `bytes` of these blobs, and how many of these bytes are `unique` to the model or `shared` with others.
-    NotFoundError for an unknown name, IntegrityError for a damaged log.
+    """Return the document of `reg du --json` for the models in `names`, by default all models. It has each model's numbers of
+    present `versions` and `blobs`, the `bytes` of these blobs, and how many of the bytes are `unique` to the model or `shared`
+    with others. NotFoundError for an unknown name, IntegrityError for a damaged log.
     """
     sizes: Counter[Digest] = Counter()
     keys = blob_keys(remote)
@@ -275,7 +275,7 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
     """Return the key of every blob in the registry, with the blob's size in bytes.
 
-    `to_delete`: raise IntegrityError if a file in `index/` is not a model's index file, since it may hide a model's needs.
+    `to_delete`: raise IntegrityError if a file in `index/` is not an index file, as it may hide blobs that a model needs.
     """
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():
@@ -298,7 +298,7 @@ def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) 
 
 
 def settle(remote: RegistryStore, push: Push, patience: float) -> int:
-    """Wait up to `patience` seconds for the pushes that have intents. Fence slower pushes, and return their number."""
+    """Wait up to `patience` seconds for pushes with intents. Make slower pushes start over, and return their number."""
     fenced, deadline = 0, time.monotonic() + patience
     for intent, data in remote.notes("intents").items():
         if _outlasts(remote, intent, deadline):
@@ -309,7 +309,7 @@ def settle(remote: RegistryStore, push: Push, patience: float) -> int:
 
 
 def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
-    """Wait for a push. True if its intent exists at the deadline; False if it ended, or its process is certainly dead."""
+    """Wait for a push until the deadline. True if it still runs then; False if it ended, or its process certainly died."""
     pause = 0.01
     while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
         if time.monotonic() >= deadline:
@@ -320,7 +320,7 @@ def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
 
 
 def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
-    """Make a push start over: add a line to the log that its intent names, so that its compare-and-swap fails."""
+    """Make a push start over: append a line to the log that the push changes, so that its compare-and-swap fails."""
     damaged = f"an intent in {note_path('intents', '')} cannot be read"
     with about(damaged, IntegrityError, "if no push is under way, remove the file, then collect again"):
         intent_document = canonical.convert(canonical.decode(data, "it"), dict[str, str], "it")
@@ -341,7 +341,7 @@ def _clear_dead(remote: RegistryStore) -> None:
 
 
 References = dict[str, tuple[str | None, frozenset[Digest]]]
-"""For each model, the token of the index file that was last read, and the blobs to which the log refers."""
+"""For each model, the token of the index file that was read last, and the blobs that the log refers to."""
 
 
 def referred(

@@ -1,7 +1,7 @@
-"""The published contents of versions, the artifacts that a registry has or a user selects, and the blobs of a log.
+"""Read what versions contain, select artifacts, and list the blobs that a log needs.
 
-A registry may have only some artifacts of a version (`reg pull --format`), with their sidecars and the companions that
-all artifacts share: the *held* artifacts. They are given by path; None means all artifacts.
+A registry may have only some artifacts of a version (`reg pull --format`), with their sidecars and with the companions that
+all artifacts share. These artifacts are *held*. Artifacts are given as paths; None means all artifacts.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ArtifactPaths = tuple[str, ...] | None
 
 
 class Selection(NamedTuple):
-    """A choice of artifacts: by format (empty: any), precision (None: any) and member of a family (empty: any); or by path,
-    if `paths` is not empty.
+    """A choice of artifacts. If `paths` is not empty, it names them. Otherwise they are chosen by format, precision and member
+    of a family; a field that is empty or None allows any value.
     """
 
     formats: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...
 
 
 def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
-    """Return the artifacts at these paths (None: all). IntegrityError if the manifest has no artifact at a path."""
+    """Return the artifacts at these paths (None: all). IntegrityError if the manifest has no artifact at one of the paths."""
     if paths is None:
         return list(manifest.artifacts)
     if unknown := set(paths) - {item.path for item in manifest.artifacts}:
@@ -100,7 +100,7 @@ def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
 def selected_artifacts(
     manifest: Manifest, paths: ArtifactPaths, selection: Selection, ref: str
 ) -> list[Artifact]:
-    """Return the selected artifacts, by default all held artifacts (`paths`). NotFoundError if one of them is not held."""
+    """Return the selected artifacts, by default all held ones. `paths` names the held artifacts; NotFoundError for others."""
     present = held_artifacts(manifest, paths)
     if not selection:
         return present
@@ -112,7 +112,7 @@ def selected_artifacts(
 
 
 def held_files(manifest: Manifest, paths: ArtifactPaths) -> Iterator[FileEntry]:
-    """Yield the files of a version's held artifacts (`paths`), then the companions; the manifest is left out."""
+    """Yield the files of the artifacts at these paths (None: all), then the companions. The manifest is left out."""
     for artifact in held_artifacts(manifest, paths):
         yield from artifact.all_files()
     yield from manifest.files
@@ -124,20 +124,20 @@ def download_files(manifest: Manifest, artifact: Artifact) -> list[FileEntry]:
 
 
 def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
-    """Return the union of sets of artifact paths (None: all artifacts)."""
+    """Return the union of sets of artifact paths. In `parts` and as the result, None means all artifacts."""
     every = {item.path for item in manifest.artifacts}
     paths = {path for part in parts for path in (every if part is None else part)}
     return None if paths >= every else tuple(sorted(paths))
 
 
 def present_paths(log: Log, version: Version) -> ArtifactPaths:
-    """Return the artifacts of a version that the log's registry has (None: all; (): the version or its files are absent)."""
+    """Return the paths of a version's artifacts in the registry: None for all, () if the version or its files are absent."""
     entry = log.versions.get(version)
     return () if entry is None or entry.gone is not None else entry.held
 
 
 def check_held(source: Log, destination: Log, version: Version, selection: Selection) -> None:
-    """Raise NotFoundError if neither the source nor the destination has a selected artifact."""
+    """Raise NotFoundError if a selected artifact is neither in the source nor in the destination."""
     offered, present = source.versions[version].held, present_paths(destination, version)
     if offered is None or present is None:
         return
@@ -155,7 +155,7 @@ def _listed(artifacts: Iterable[Artifact]) -> str:
 
 
 class Reference(NamedTuple):
-    """A blob that a model needs: its digest, its size in bytes (if a document states it), and a label for messages."""
+    """A blob that a model needs: its digest, its size in bytes (None: no document states it), and a label for messages."""
 
     digest: Digest
     size: int | None
@@ -163,7 +163,7 @@ class Reference(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The last part of the label, after model and version: the blob's path or kind."""
+        """The part of the label after model and version: the blob's path or kind."""
         return self.label.partition(" ")[2]
 
 
@@ -201,12 +201,12 @@ def documents(log: Log) -> Iterator[Reference]:
 
 
 def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
-    """Yield the versions that did not expire and were not taken down: their held files must be present."""
+    """Yield the versions whose held files must be present: versions that did not expire and were not taken down."""
     return ((version, entry) for version, entry in log.versions.items() if entry.gone is None)
 
 
 def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference]:
-    """Yield the blobs of a version's held files, and the operator sets in its summary, each blob once."""
+    """Yield the blobs of a version: its held files, and the operator sets in its summary. Each blob is yielded once."""
     manifest, ref = log.manifest(version), f"{log.name}:{version}"
     entries = held_files(manifest, entry.held)
     blobs = {file.digest: Reference(file.digest, file.size, f"{ref} {file.path}") for file in entries}
@@ -223,9 +223,9 @@ def references(log: Log) -> Iterator[Reference]:
 
 
 class Release(Struct, frozen=True):
-    """A version with its manifest, and the manifest's exact bytes `data`. `new`: the call that returns it published it.
+    """A version with its manifest. `data` has the manifest's exact bytes. `new` is True if the version was just published.
 
-    `held` has the paths of the artifacts that the registry has (None: all), `states` the states of all artifacts; `index` is
+    `held` has the paths of the artifacts that the registry has (None: all), `states` the states of all artifacts. `index` is
     the index file that was read. Only publishing sets `yank` (the version's yank) and `newer` (a newer version, if any).
     """
 
@@ -278,7 +278,7 @@ def kept_manifest(log: Log, version: Version) -> Manifest | None:
 
 
 def read_history(log: Log, limit: int) -> list[HistoryEntry]:
-    """Read the newest `limit` versions of a model, the newest first; the log's chain is verified."""
+    """Return the newest `limit` versions of a model, newest first, and verify the chain of the model's log."""
     from onnxreg.schema.compare.version_history import HistoryEntry, HistoryRow
 
     lines, state, records = list(log.lines()), log.state, []

@@ -30,7 +30,7 @@ MAX_BLOBS_PER_PURGE = 500
 
 
 class DecisionResult(NamedTuple):
-    """The version that a decision is about; True if an event was appended; and other versions that the decision affects."""
+    """The result of a decision: the version that it is about, if an event was appended, and other versions that it affects."""
 
     target: LocatedVersion
     is_logged: bool
@@ -38,9 +38,9 @@ class DecisionResult(NamedTuple):
 
 
 class Decisions(Struct, frozen=True):
-    """Appends decisions of `actor` to the logs of one registry. Each log is read once, and again after a lost race.
+    """Appends decisions in the name of `actor` to logs of one registry. Each log is read once, and again after a lost race.
 
-    `remember` is called with the registry, the model's name and the written index file.
+    After each decision, `remember` is called with the registry, the model's name and the current index file.
     """
 
     store: RegistryStore
@@ -108,7 +108,7 @@ class Decisions(Struct, frozen=True):
     ) -> DecisionResult:
         """Record a statement about a version as a blob and an event. A repeated call changes nothing.
 
-        An evaluation needs a `verdict`: the artifact's digest and state. A benchmark gets a second event, with its speeds.
+        An evaluation needs a `verdict`: the artifact's digest and state. A benchmark gets a second event, with the speeds.
         """
         log, target = self._locate(ref)
         artifact, state = verdict or (None, None)
@@ -142,10 +142,10 @@ class Decisions(Struct, frozen=True):
         return DecisionResult(target, bool(self._decide(log, decide)))
 
     def expiry(self, log: Log, keep: int) -> list[events.Expire]:
-        """Make the events that expire all versions of a model except the `keep` newest releases, in order of publication.
+        """Return events that expire all versions of a model except the `keep` newest releases, in order of publication.
 
-        Also kept are at most `keep` pre-releases above the newest release, pinned versions, and versions of channels. A
-        yanked version is not counted, but kept if it would be kept without its yank. Raise InputError if `keep` < 1.
+        These are kept too: at most `keep` pre-releases above the newest release, pinned versions, and versions of channels. A
+        yanked version does not count, but it is kept if it would be kept without its yank. Raise InputError if `keep` < 1.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"
@@ -170,8 +170,8 @@ class Decisions(Struct, frozen=True):
     ) -> tuple[list[Ref], CollectResult]:
         """Let all but the newest `keep` releases of each model expire (None: keep all), then delete unreferenced blobs.
 
-        Return the expired versions and the deleted blobs; `dry_run` returns the same, but changes nothing. The caller must
-        first check that no log lost lines: the lost lines may need blobs.
+        Return the expired versions and the deleted blobs. `dry_run`: return the same, but change nothing. The caller must
+        first check that no log lost lines, because blobs that only lost lines name would be deleted.
         """
         store, expired = self.store, list[Ref]()
         if not dry_run:
@@ -193,8 +193,8 @@ class Decisions(Struct, frozen=True):
     def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:
         """Take versions down: the blobs that only these versions use can never come back into the model.
 
-        Return the versions, these blobs, and other versions that share files with them. Shared files stay, unless `refs` has
-        the other versions too. Raise ConflictError if a version is taken down already.
+        Return the versions, these blobs, and other versions that share files with the versions. Shared files stay, unless
+        `refs` has the other versions too. Raise ConflictError if a version is taken down already.
         """
         logs = {name: self._open(name) for name in sorted({ref.name for ref in refs})}
         targets: dict[Ref, LocatedVersion] = {}
@@ -245,7 +245,7 @@ class Decisions(Struct, frozen=True):
         return bool(self._decide(log, lambda _: record))
 
     def _decide(self, log: Log | str, decide: Callable[[Log], Collection[EventType]]) -> list[EventType]:
-        """Call `decide`; append, and return, the events that it returns. `log`: a log that was just read, or a model's name."""
+        """Append and return the events that `decide` returns. `log` is a log that was just read, or a model's name."""
         record: list[EventType] = []
 
         def change(log: Log) -> Collection[Digest] | None:
@@ -276,10 +276,10 @@ def publish_deltas(
     deltas: Collection[Delta],
     actor: str | None,
 ) -> list[Delta]:
-    """Add deltas, whose blobs are in the push, to a version; return all deltas that the version offers now.
+    """Add deltas to a version, and return all deltas that the version offers then. The push must have their blobs already.
 
-    A new delta replaces an earlier delta with the same old and new file. The smallest deltas come first, and at most
-    `MAX_DELTAS` are kept.
+    A new delta replaces an earlier delta with the same old and new file. Deltas are sorted by size, and only the
+    `MAX_DELTAS` smallest are kept.
     """
     table: list[Delta] = []
 
@@ -296,7 +296,7 @@ def publish_deltas(
 
 
 def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
-    """Append events that withdraw deltas from and to these versions; return the tables and deltas that stay on offer.
+    """Append events that withdraw deltas from and to these versions; return the digests of deltas that the events still offer.
 
     Deltas from a version are withdrawn too, because such a delta and its new file reveal the old file.
     """
@@ -337,7 +337,7 @@ def _remaining(log: Log, event: Deltas, gone: Collection[Version]) -> list[Delta
 
 
 def _offer(log: Log, version: Version, deltas: Iterable[Delta], actor: str | None) -> list[Digest]:
-    """Append the event by which a version offers these deltas (maybe none), and attach their table; return all digests."""
+    """Append the event by which a version offers these deltas (maybe none), attach their table, and return their digests."""
     sizes = {delta.digest: delta.size for delta in deltas}
     data, named, earlier = encode_table(deltas), list(sizes), _current(log).get(version)
     table = log.attach(data) if named else None

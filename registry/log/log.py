@@ -5,7 +5,7 @@
 Sealing: when the tail (the lines that are not sealed) has 64 lines, the next line moves them into a segment blob, and the
 tables into the checkpoint blob. Both follow from the log alone, so a replay from the first line gives equal bytes.
 
-Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests. Imports little.
+Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests. This module imports little.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ Fetch = Callable[[Digest], bytes]
 MAX_LISTED_MODELS = 5
 FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg index fetch` brings more"
 PATTERN = frozenset("*?[")
-"""The characters of a pattern: a text without them is the name of a model."""
+"""The characters that make a text a pattern. A text without any of them is the name of a model."""
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 RESTORE_ADVICE = "restore it from a mirror (reg verify shows more)"
 
 
 class LocatedVersion(NamedTuple):
-    """The version that a ref means, with its entry, and the channel (None: the ref names no channel)."""
+    """The version that a ref means, with its entry and, if the ref names a channel, the channel."""
 
     name: str
     version: Version
@@ -101,11 +101,11 @@ class MismatchError(IntegrityError):
 
 
 class Replay:
-    """The tables of a model, which events change, beginning with a checkpoint or with empty tables. No I/O.
+    """The tables of a model, to which events are applied. They start from a checkpoint, or empty. This class does no I/O.
 
-    `versions` has all entries but those of dropped versions; `recent` has the entries that events since the checkpoint
-    changed, even of dropped versions. `tombstones` are blobs that may not come back. `refused` are the artifacts that an
-    evaluation refused, in any version. `speeds` begins with the speeds of the state, if these are from sealed lines.
+    `versions` has the entries of all versions except dropped versions. `recent` has the entries, also of dropped versions, that
+    changed after the checkpoint. `tombstones` are blobs that may not come back. `refused` are artifacts that an evaluation
+    refused, in any version. `speeds` starts with the speeds in the state that come from sealed lines.
     """
 
     def __init__(self, name: str, start: Checkpoint, speeds: Speeds | None = None) -> None:
@@ -229,7 +229,7 @@ class Replay:
         return sorted({*newest_of(self.versions), *targets, *rolled_out})
 
     def seal(self) -> Checkpoint:
-        """Make the checkpoint of a sealing, and drop the speeds of versions that are not in `shown`."""
+        """Make the checkpoint of a sealing, and drop the speeds of versions that `shown` does not return."""
         manifests = {self.versions[version].manifest for version in self.shown() if version in self.versions}
         self.speeds = {key: table for key, table in self.speeds.items() if key in manifests}
         self.recent.clear()
@@ -251,7 +251,7 @@ class Replay:
         self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
 
     def _give_up(self, event: events.GiveUp) -> None:
-        """Record that a version lost its files. ConflictError if it is in a channel, or (except for a purge) pinned."""
+        """Record that a version lost its files. ConflictError if it is in a channel or, unless this is a purge, pinned."""
         entry, ref = self._known(event), f"{self.name}:{event.version}"
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
         if holders:
@@ -306,7 +306,7 @@ class Log:
 
     `index` is the index file that was read, if any. `tail` are the lines that are not sealed, and `summaries` the known
     summaries of versions. `documents` are small blobs that no store has yet: documents of new lines, and segments made by
-    sealing. `fetch` reads a stored blob (once: see `fetched`), and `sign` signs new lines; a `mirrored` log refuses new
+    sealing. `fetch` reads a stored blob, which `fetched` then keeps; `sign` signs new lines; a `mirrored` log refuses new
     events. `url` is the registry's name in errors.
     """
 
@@ -361,7 +361,7 @@ class Log:
 
     @property
     def state(self) -> State:
-        """Line 1 of the index file. After new lines it is computed, which reads the manifests that lack a summary."""
+        """Line 1 of the index file. After new lines, it is computed anew; this reads the manifests that have no summary."""
         if not self._is_current:
             self._state, self._is_current = self._derive(self._replay, is_new=True), True
         return self._state
@@ -375,7 +375,7 @@ class Log:
         return replay
 
     def replay_from(self, checkpoint: Digest | None, lines: Iterable[LogLine]) -> Replay:
-        """Replay lines on a checkpoint (None: from the first line), and return the tables. IntegrityError if invalid."""
+        """Replay lines on a checkpoint (None: from the first line) and return the tables. IntegrityError if a line is wrong."""
         with about(f"the log of {self.name} cannot be read", IntegrityError, VERIFY_ADVICE):
             start = Checkpoint()
             if checkpoint is not None:
@@ -390,7 +390,7 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """Compute the state line after a replay. If a summary is missing: read the manifest if `is_new`, else StateError."""
+        """Return the state line after a replay. For a missing summary, read the manifest if `is_new`, else raise StateError."""
         shown, summaries = replay.shown(), {}
         for version in shown:
             entry, summary = replay.versions.get(version), self.summaries.get(version)
@@ -469,7 +469,7 @@ class Log:
                 yield line
 
     def digest_at(self, seq: int) -> Digest:
-        """Return the digest of a line; for line 0, the predecessor's digest that line 1 states."""
+        """Return the digest of line `seq`; for 0, the digest that line 1 names as its predecessor's."""
         return self.head if seq == self.seq else next(self.lines(seq)).prev
 
     def events(self, kind: type[EventType]) -> Iterator[tuple[int, EventType]]:
@@ -479,7 +479,7 @@ class Log:
                 yield line.seq, line.event
 
     def yanks_of(self, versions: Iterable[Version]) -> dict[Version, Yank]:
-        """Return the first yank in effect of each version, without versions that are not yanked."""
+        """Return the first yank in effect of each yanked version; versions that are not yanked are left out."""
         yanked = {version: yanks for version in versions if (yanks := self.versions[version].yanks)}
         first: dict[Version, Yank] = {}
         for _, event in self.events(Yank) if yanked else ():
@@ -488,8 +488,8 @@ class Log:
         return first
 
     def find(self, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
-        """Find the version that a ref means. NotFoundError if it does not exist; if it is yanked (allowed by `yanked`, or by
-        a digest in the ref); if its files expired or were taken down (allowed by `gone`). MismatchError if tag and digest
+        """Find the version that a ref means. NotFoundError if it does not exist, if it is yanked (unless `yanked` is set or the
+        ref has a digest), or if its files expired or were taken down (unless `gone` is set). MismatchError if tag and digest
         name different manifests.
         """
         target = self._by_digest(ref.digest) if ref.digest and ref.tag is None else self._by_tag(ref, yanked)
@@ -520,7 +520,7 @@ class Log:
         return LocatedVersion(self.name, version, entry, state.channels.get(ref.tag or ""))
 
     def _by_digest(self, digest: Digest) -> LocatedVersion:
-        """Find the newest version with this manifest, if possible a usable version, else a version with files."""
+        """Find a version with this manifest: if possible a usable one, else one with files, and the newest of these."""
         entries = {version: entry for version, entry in self.versions.items() if entry.manifest == digest}
         if not entries:
             raise no_version(self.name, f"version with the manifest {digest}", self.versions)
@@ -530,9 +530,9 @@ class Log:
         return LocatedVersion(self.name, version, entry)
 
     def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
-        """Return the summary of a version with effective states, from the state or, if it is absent there, the manifest.
+        """Return a version's summary with effective states: the one in the state or, if that has none, one from the manifest.
 
-        With `member`, the summary must name this member's artifacts: the state names only the stages of pipelines, so for
+        With `member`, the summary names this member's artifacts. The state has such names only for stages of pipelines, so for
         other families the manifest is read.
         """
         summary = self.state.summaries.get(target.version)
@@ -596,7 +596,7 @@ class Log:
             raise mirror_error(self.registry)
 
     def append_line(self, line: LogLine) -> LogLine:
-        """Add a line that another copy of this log already has. Raise IntegrityError if it does not follow the tail."""
+        """Add a finished line, such as one of another copy of this log. IntegrityError if it does not follow the last line."""
         if (line.seq, line.prev) != (self.seq + 1, self.head):
             raise IntegrityError(f"line {line.seq} of {self.name} does not follow line {self.seq}")
         if line.event.name != self.name:
@@ -641,7 +641,7 @@ def mirror_error(registry: str) -> ConflictError:
 
 @lru_cache(16)
 def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
-    """Decode a model's manifest, cached. Raise IntegrityError if the manifest is malformed or belongs to another model."""
+    """Decode a model's manifest, or return it from a cache. IntegrityError if it is malformed or belongs to another model."""
     from onnxreg.schema.manifest.manifest import Manifest
     from onnxreg.schema.manifest.manifest import read_manifest as read_any_manifest
 
@@ -667,7 +667,7 @@ def read_segment(data: bytes, name: str) -> list[LogLine]:
 def log_of(
     reader: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader, new: bool = False
 ) -> Log:
-    """Decode the log in an index file. Without a file: an empty log if `new`, else NotFoundError with similar names.
+    """Decode the log in an index file. If `index` is None: an empty log if `new`, else NotFoundError with similar names.
 
     `more` are further readers of the log's blobs.
     """
@@ -689,7 +689,7 @@ def consult(
     index: IndexFile | None = None,
     new: bool = False,
 ) -> Value:
-    """Apply `question` to a model's log (see `log_of`). If a blob is missing, apply it to a newer log, if there is one."""
+    """Return `question(log)` for a model's log (see `log_of`). If a blob is missing and there is a newer log, ask again."""
     return read_consistently(
         reader, name, lambda file: question(log_of(reader, name, file, *more, new=new)), index
     )
@@ -715,7 +715,7 @@ def read_consistently(
     read: Callable[[IndexFile | None], Value],
     index: IndexFile | None = None,
 ) -> Value:
-    """Apply `read` to a model's index file. If a blob is missing and the index file has changed, apply it to the new file.
+    """Return `read(file)` for a model's index file. If a blob is missing and the index file has changed, read the new file.
 
     A collector may delete blobs that only an older index file names (a replaced checkpoint, the manifest of a dropped
     version) while a reader still uses the older file.
@@ -731,7 +731,7 @@ def read_consistently(
 
 
 def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
-    """Make the error for a missing model, with similar names; in a copy, with the remark that the copy may be incomplete."""
+    """Make the error for a missing model. It names similar models and, for a copy, says that the copy may be incomplete."""
     is_copy = reader.is_mirror  # NotFoundError if the registry is gone
     location = f"{reader.url}, {named_copy(reader)}" if is_copy else reader.url
     hint = "check the name: that place does not list its models"
@@ -744,7 +744,7 @@ def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return a text with the first of these names, for the hint of an error."""
+    """Return a hint for an error: the first `MAX_LISTED_MODELS` of these names."""
     if not names:
         return "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
     more = f" and {len(names) - MAX_LISTED_MODELS} more" if len(names) > MAX_LISTED_MODELS else ""
@@ -752,7 +752,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def named_copy(copy: RegistryReader) -> str:
-    """Return the words for a mirror, an archive or a remote's local copy in an error about a missing model."""
+    """Return the words by which an error about a missing model describes a mirror, an archive or a remote's local copy."""
     return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
 
 
@@ -785,7 +785,7 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_
 
 
 def fetcher(*sources: BlobReader) -> Fetch:
-    """Make a function that reads a blob from the first source with a good copy, local sources first."""
+    """Make a function that reads a blob from the first source that has a good copy. Local sources are tried first."""
     ordered = sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry))
 
     def fetch(digest: Digest) -> bytes:
@@ -801,7 +801,7 @@ def fetcher(*sources: BlobReader) -> Fetch:
 
 
 def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
-    """Read a model's whole log (`.policy`: the log of policies) and verify its chain. Raise NotFoundError if missing."""
+    """Return a model's whole log (for the name `.policy`: the log of policies), verified. NotFoundError if it is missing."""
     if name != POLICY_LOG:
         return list(load(reader, check_name(name)).lines())
     from onnxreg.schema.gates.policy import PolicyLog
@@ -812,7 +812,7 @@ def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
 
 
 def read_deltas(fetch: Fetch, table: Digest | None) -> list[Delta]:
-    """Read the deltas in a table; [] if it cannot be read, because deltas are optional (and `verify` reports damage)."""
+    """Return the deltas in a table; [] if there is no readable table, since deltas are optional. `verify` reports damage."""
     if table is not None:
         from onnxreg.schema.delta.delta_format import decode_table
 

@@ -1,4 +1,4 @@
-"""Questions about all models of a registry: lists, the catalog, and tables for other engines.
+"""Answers about all models of a registry: lists of models, results of queries, and tables for other query engines.
 
 `catalog` has the data, `catalogs` stores and publishes it, `table_export` writes Parquet and CSV. Start with `catalog.py`.
 Must not import: `transfer`, `publish`, `maintain`, `server`.

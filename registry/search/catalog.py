@@ -57,11 +57,11 @@ class CatalogError(Exception):
 
 
 class LaterFormatError(CatalogError):
-    """A catalog in a newer format, published by a later build."""
+    """The catalog has a newer format, since a later build published it."""
 
 
 class Header(msgspec.Struct, omit_defaults=True):
-    """The first line: the registry, the number of models and, in a published catalog, its time (RFC 3339)."""
+    """The first line of a catalog: the registry, the number of models and, if it is published, the time (RFC 3339)."""
 
     format: str
     format_version: int
@@ -71,8 +71,8 @@ class Header(msgspec.Struct, omit_defaults=True):
 
 
 class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A model when its log ended at `head`. `token` identifies its index file; `damage` is the reason if it cannot be read.
-    From `manifest` on, fields describe the newest release; `size` counts present files. `find_models` fills the last three.
+    """A model, as of the log line with digest `head`. `token` identifies the index file; `damage`: why the file is unreadable.
+    From `manifest` on, fields describe the newest release. `size`: the bytes of present files. `find_models` fills the last 3.
     """
 
     name: str
@@ -96,7 +96,7 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Piece(msgspec.Struct, omit_defaults=True, gc=False):
-    """Artifacts of a model when its log ended at line `head`. `gaps` are the reasons why other artifacts are missing."""
+    """Artifacts of a model, as of the log line with digest `head`. `gaps` are the reasons why other artifacts are missing."""
 
     name: str
     head: str
@@ -141,12 +141,12 @@ class Catalog:
         self.touch()
 
     def touch(self) -> None:
-        """Give the catalog a new `revision`, after a change of its lines: a number that is unique in this process."""
+        """Set `revision` to a number that is new in this process. Called after every change of the catalog's lines."""
         self.revision = next(REVISIONS)
 
     @classmethod
     def decode(cls, lines: Iterator[bytes], registry_id: str) -> "Catalog":
-        """Read the first part of a catalog, the models. CatalogError if malformed, or of another registry."""
+        """Read the first part of a catalog: the models. CatalogError if it is malformed, or about another registry."""
         header = _decoded(_HEADER.decode, next(lines, b""))
         if header.format != FORMAT:
             raise CatalogError("is not a catalog")
@@ -225,7 +225,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Read the changed index files (`names`: only these). An unreadable file is recorded; each update tries it again."""
+        """Read the index files that changed (`names`: of these models). An unreadable file is noted, and tried every time."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -250,7 +250,7 @@ class Catalog:
         return all(piece.head == model.head and not piece.gaps for piece in pieces)
 
     def _contents(self, name: str) -> "Contents":
-        """Return the artifacts of a model that were read earlier, by manifest."""
+        """Return the artifacts of a model that earlier updates read, by the digest of the manifest."""
         contents, first = Contents(), dict[str, str]()
         for artifact in self._artifacts(name):
             if first.setdefault(artifact.manifest, artifact.version) == artifact.version:
@@ -270,7 +270,7 @@ class Catalog:
 
 
 Contents = dict[str, list[dict[str, Any]]]
-"""The artifacts by manifest; versions with the same manifest have the same artifacts."""
+"""The artifacts of a model, by the manifest's digest. Versions with the same manifest have the same artifacts."""
 
 
 def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:
@@ -293,7 +293,7 @@ def _decoded(decode: Callable[[Any], Any], data: bytes | msgspec.Raw) -> Any:
 
 
 def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
-    """Apply `read` to each item, for a registry on another machine several at a time, since each call needs a request."""
+    """Apply `read` to each item. If the registry is on another machine, several calls run at once, since each is a request."""
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
@@ -325,7 +325,7 @@ class _Entry(msgspec.Struct, gc=False):
 
 
 class _State(msgspec.Struct, gc=False):
-    """The fields of a state line, or checkpoint, for a list of models. Leaving out other fields halves the time to read."""
+    """The fields of a state line or checkpoint that a list of models needs. Without the others, reading takes half the time."""
 
     registry: str = ""
     name: str = ""
@@ -339,7 +339,7 @@ class _State(msgspec.Struct, gc=False):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Read the line of a model. If `contents` has the model, also read the model's artifacts that `contents` lacks."""
+    """Return the line of a model and, if `contents` has the model, its artifacts. Those in `contents` are not read again."""
 
     def read(index: IndexFile | None) -> tuple[ModelLine, list[Piece] | None]:
         line = _read_line(reader, name, tokens[name], index)
@@ -362,7 +362,7 @@ def read_model(
 
 
 def _read_line(reader: RegistryReader, name: str, token: str, index: IndexFile | None) -> ModelLine:
-    """Read a model's line from the state line of its index file, without a replay of the log (`verify` does this)."""
+    """Make a model's line from the state line of its index file. The log is not replayed here (`verify` does that)."""
     if index is None:
         raise unknown_model(name, reader)
     data = index.data
@@ -391,7 +391,7 @@ def _read_line(reader: RegistryReader, name: str, token: str, index: IndexFile |
 
 
 def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> list[Piece]:
-    """Return the artifacts of an index file in pieces. `gaps` of the first piece says why some artifacts cannot be read."""
+    """Return the artifacts that an index file lists, in pieces. `gaps` of the first piece says why some cannot be read."""
     state = decode_json(data[: data.find(b"\n")], State, "its state line")
     entries: Mapping[Version, VersionEntry] = state.versions
     if state.checkpoint is not None:
@@ -440,7 +440,7 @@ def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> lis
 def find_models(
     catalog: Catalog, reader: RegistryReader, words: str, after: str, limit: int
 ) -> tuple[list[ModelLine], int]:
-    """Return up to `limit` models whose texts contain all words, with names after `after`; and the number of all matches."""
+    """Return the first `limit` models after name `after` whose texts have all `words`, and the number of all such models."""
     parts = dict.fromkeys(_folded(words).split())
     if len(parts) > MAX_WORDS:
         raise InputError(f"{len(parts)} words are too many for one search", f"use at most {MAX_WORDS}")
@@ -504,7 +504,7 @@ def versions_json(log: Log) -> dict[str, Any]:
 
 
 def total_size(summary: VersionSummary | _Summary, paths: Collection[str] | None) -> int:
-    """Return the size in bytes of the version's files that these artifacts need; equal files count once."""
+    """Return the bytes of the files that a version's artifacts at `paths` need (None: all); equal files count once."""
     artifacts = [item for item in summary.artifacts if paths is None or item.path in paths]
     files = chain(artifacts, summary.files, *(item.files for item in artifacts))
     return sum({file.digest: file.size for file in files}.values())

@@ -1,6 +1,6 @@
-"""Catalogs in two places: `local/` of a registry on this machine, and, published by a job, the tree of a registry.
+"""Store catalogs in two places: `local/` of a registry on this machine, and the tree of a registry, where a job publishes them.
 
-A catalog that is missing, damaged or belongs to another registry is made again from the index files, which takes longer
+A catalog that is missing, damaged or from another registry is made again from the index files, which takes longer
 but gives the same answers. Every user who may write to a registry can write any bytes into the published catalog,
 `search/catalog.jsonl.gz`, so its size is limited before and after unpacking.
 """
@@ -87,7 +87,7 @@ def read_remote(
 ) -> Catalog:
     """Return the published catalog of a remote. If it cannot be used, make a catalog from all index files.
 
-    A pattern without wildcards reads the index file of that one model.
+    If the pattern has no wildcards, only the index file of that one model is read.
 
     Args:
         tell: receives a sentence for the user if the published catalog cannot be used.
@@ -124,7 +124,7 @@ def read_remote(
 
 
 def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
-    """Return the published catalog and its token, if any. An unchanged catalog is read from the file `copy`."""
+    """Return the published catalog and its token; None if there is none. An unchanged catalog is read from the file `copy`."""
     files, former = innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
@@ -141,7 +141,7 @@ def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
 
 
 def _decoded(stored: StoredObject, registry_id: str, artifacts: bool = True) -> Catalog:
-    """Decode a published catalog; `artifacts`: its second part too. CatalogError if the catalog cannot be used."""
+    """Decode a published catalog; with `artifacts`, both parts. CatalogError if the catalog cannot be used."""
     if len(stored[0]) > MAX_DOCUMENT_BYTES:
         raise CatalogError("is too large")
     with gzip.open(BytesIO(stored[0])) as file:
@@ -165,7 +165,7 @@ def age_of(time: str | None) -> float:
 
 
 class CatalogPublication(NamedTuple):
-    """A published catalog: its time, the numbers of models and artifacts, its size in bytes, and the damage left out."""
+    """A published catalog: its time, numbers of models and artifacts, size in bytes, and why models or versions are missing."""
 
     time: str
     models: int
@@ -175,7 +175,7 @@ class CatalogPublication(NamedTuple):
 
 
 def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT) -> CatalogPublication:
-    """Publish the catalog of a registry. Reads only index files whose token changed, and new manifests.
+    """Publish the catalog of a registry. Only new manifests, and index files whose token changed, are read.
 
     `copy` is this machine's file with the last catalog, None if no file can be written. InputError if the registry is a
     mirror, RemoteError if the registry is read only, LostRaceError if another run published meanwhile.

@@ -31,7 +31,7 @@ def check_file(target: Path) -> None:
 
 
 def write(target: Path, rows: Iterator[Row]) -> int:
-    """Write a table and return the number of rows. A complete table replaces an earlier one."""
+    """Write a table and return the number of rows. An earlier file is replaced only once the table is complete."""
     numbers = count()
     with host_errors(f"writing {target}"), replacement(target.resolve()) as file:
         WRITERS[target.suffix](file, (row for row, _ in zip(rows, numbers, strict=False)))

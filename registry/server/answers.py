@@ -110,7 +110,7 @@ def of_bytes(
 def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Response:
     """Answer with an open file, or with the range of the file that the request names; the response closes the file.
 
-    Open the file and call `of_file` without an `await` between: a request that ends there would leave the file open.
+    Callers must not `await` between opening the file and this call: if the request ended there, the file would stay open.
     """
     headers = {"ETag": f'"{tag}"', "Cache-Control": caching}
     try:
@@ -154,7 +154,7 @@ def _has_it(request: Request, headers: Mapping[str, str]) -> bool:
 
 
 def _select(request: Request, headers: dict[str, str], size: int) -> tuple[int, range]:
-    """Return an answer's status and byte range, and set its range `headers`. HttpError 416 for a range outside of `size`.
+    """Return an answer's status and byte range; add headers about ranges to `headers`. HttpError 416 for a range beyond `size`.
 
     The answer has all bytes if If-Range names another entity tag, or if the Range header is not one valid range.
     """

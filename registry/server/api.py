@@ -1,4 +1,4 @@
-"""Routes for programs. The routes for the registry's files make this server a remote, as a static web server is. The routes
+"""Routes for programs. Those for the registry's files make this server a remote, as a static web server would be. The routes
 for models, versions and resolve answer with the documents of `reg ls --json` and `reg resolve --json`.
 """
 
@@ -35,7 +35,7 @@ from onnxreg.schema.query.device import ResolveRequest
 
 JSON_LINES = "application/jsonl"
 RESOLVE_THREADS, EXPRESSION_THREADS = 4, 1
-"""The numbers of threads that answer `resolve`: without an expression, and with an expression, which may take a second."""
+"""The numbers of threads for `resolve` requests without and with an expression. An expression may take a second."""
 MAX_PAGE_MODELS = 1000
 """The most models in one page of the list."""
 MAX_REJECTIONS = 1000
@@ -135,7 +135,7 @@ class Api:
         return Response(answer, 200, NO_STORE, JSON)
 
     def _resolve(self, base: str, body: bytes, question: ResolveRequest) -> bytes:
-        """Resolve `question`, the JSON of `body`. Answers are cached until index file, policies or trust file change."""
+        """Resolve `question`, the JSON of `body`. An answer is cached until index file, policies or trust file changes."""
         registry, name = self._registry, question.ref.name
         key = ("resolve", base, Digest.of(body), *registry.rules())
         answer = registry.answers.get(key, registry.token(name))

@@ -44,7 +44,7 @@ COMMIT_DIGITS = 40
 MAIN = "main"
 """The revision that clients request by default: the newest release, unless a channel is called `main`."""
 MAX_CACHED_FILES = 20_000
-"""The most files of all repositories in the cache."""
+"""The most files that the cached repositories may have together."""
 HUB_THREADS = 2
 """The number of threads that read manifests for the Hub's routes; other routes do not wait for them."""
 
@@ -52,7 +52,7 @@ HUB_THREADS = 2
 class Repository(NamedTuple):
     """One version of a model as a repository; `commit` is its permanent name.
 
-    `info` is the document of `GET /api/models/NAME` without the files, `entries` has every file and folder by path.
+    `info` is the document of `GET /api/models/NAME` without the files. `entries` has every file and folder by path.
     """
 
     name: str
@@ -122,7 +122,7 @@ class HubRoutes:
         self._repositories: Cache[Repository] = Cache(MAX_CACHED_FILES)
 
     def routes(self) -> list[Route]:
-        """Return all routes, for names like `pii` and like `acme/pii`. The route of `refs` precedes others that match it."""
+        """Return all routes, for names like `pii` and like `acme/pii`. `refs` comes first, since later routes match it too."""
         endpoints = {
             "/api/models/NAME/refs": self.references,
             "/api/models/NAME/revision/{revision}": self.info,
@@ -208,7 +208,7 @@ class HubRoutes:
         return await self._queue.run(partial(self._read, _name(request), revision))
 
     def _read(self, name: str, revision: str) -> Repository:
-        """Return a version as a repository. HttpError with the Hub's code if it is absent, or refused by a policy."""
+        """Return a version as a repository. HttpError with the Hub's code if the version is absent, or refused by a policy."""
         registry = self._registry
         token = registry.token(name)
         if not token:

@@ -1,7 +1,7 @@
 """The served registry: a local registry as clients see it.
 
-An index file is read again only if its stat changed. An answer that depends on an index file is cached with the file's
-digest, so a repeated question costs one stat, and no cached answer is outdated. Errors contain no local path, and links
+An index file is read again only if its `stat` changed. An answer that depends on an index file is cached with the file's
+digest, so a repeated question costs one `stat`, and no cached answer is outdated. Errors contain no local path, and links
 below the root are not followed. Slow questions run in threads of their own (`Queue`); the steps of each question, and the
 number of questions that wait, are limited.
 """
@@ -36,7 +36,7 @@ from onnxreg.schema.query.device import ResolveRequest
 from onnxreg.schema.query.expression import limited
 
 MAX_CACHED_BYTES = 32 * 2**20
-"""The size in bytes of the cache of index files, and of the cache of answers."""
+"""The most bytes in the cache of index files, and in the cache of answers."""
 RETRY_SECONDS = 2
 """The seconds after which a client may repeat a question that was refused because too many questions waited."""
 
@@ -44,7 +44,7 @@ Value = TypeVar("Value")
 
 
 class Cache(Generic[Value]):
-    """A cache; above `max_bytes`, the least recently used value is dropped. A token is a text that changes with a source."""
+    """A cache that, above `max_bytes`, drops the least recently used value. A token changes with the source of a value."""
 
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._free = max_bytes
@@ -111,7 +111,7 @@ class ServedRegistry(DirectoryRegistry):
         return file, Digest.of(str(FileState.of(os.fstat(file.fileno()))).encode()).hex
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        """Return a model's index file, from the cache if its stat has not changed; None if it does not exist."""
+        """Return a model's index file, from the cache if its `stat` has not changed; None if the file does not exist."""
         now = time.time_ns()
         try:
             state = FileState.of(os.lstat(f"{self.root}/{index_path(name)}"))
@@ -136,13 +136,13 @@ class ServedRegistry(DirectoryRegistry):
         return self.token(POLICY_LOG), trust_digest()
 
     def log_of(self, name: str, index: IndexFile | None) -> Log:
-        """Return the log in an index file. NotFoundError if `index` is None: there is no such model."""
+        """Return the log in an index file. NotFoundError if `index` is None, since then the model does not exist."""
         if index is None:
             raise _unknown(name)
         return log_of(self, name, index)
 
     def answer(self, key: Hashable, name: str, make: Callable[[IndexFile | None], bytes]) -> bytes:
-        """Return the cached answer for this key; if absent, or made from an older index file of `name`, make and cache it."""
+        """Return the answer for this key from the cache; if absent or from an older index file of `name`, make and cache it."""
 
         def read(index: IndexFile | None) -> bytes:
             answer = None if index is None else self.answers.get(key, index.token)

@@ -1,6 +1,6 @@
 """The ASGI application with all routes of a registry, and the server that runs it: socket, uvicorn's workers, shutdown.
 
-Around every request, `Observer` counts and logs it, and `Guard` refuses it if the head is large or the token is wrong.
+`Observer` counts and logs every request. `Guard` refuses a request with a large head or without the right token.
 """
 
 import hmac
@@ -47,14 +47,14 @@ from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, Reg
 Log = Callable[[str], None]
 """A function that receives one log line, without the line end."""
 METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
-"""The HTTP methods that metrics count by name. All methods that clients invent count as "other"."""
+"""The HTTP methods that metrics count by name. All other methods, which clients may invent, count as "other"."""
 MAX_LOGGED_PATH_CHARS = 300
 OPEN_PATHS = frozenset({"/healthz"})
 """The paths that clients may request without a token."""
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """The upper bounds of the histogram's buckets, in seconds."""
 WORKERS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable with which prometheus-client finds the directory of metrics that all workers share."""
+"""The environment variable that tells prometheus-client the directory of metrics that all workers share."""
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -302,7 +302,7 @@ def configuration(
 def serve(
     root: Path, listener: socket.socket, settings: Settings, limits: Limits, has_log: bool, workers: int = 1
 ) -> None:
-    """Answer requests in `workers` processes. After SIGTERM or SIGINT, accept no more, and finish the running answers."""
+    """Answer requests in `workers` processes. After SIGTERM or SIGINT, accept no new ones, and finish the running answers."""
     make = partial(_make, root, settings, limits, has_log)
     config = configuration(make, settings, limits, workers)
     if workers > 1:

@@ -30,8 +30,8 @@ class Settings:
 class Limits:
     """The limits of the server. The time that a client may take is limited by the proxy (docs/serve.md).
 
-    `head`, `body`: the bytes of a request's head and body. `waiting`: the requests of one kind (resolve, search, Hub) that
-    may wait for an answer. `steps`: how many times one query may test a value.
+    `head`, `body`: the most bytes of a request's head and body. `waiting`: the most requests of one kind (resolve, search, Hub)
+    that wait for an answer. `steps`: how many times one query may test a value.
     """
 
     head: int = 32 * 1024

@@ -4,7 +4,7 @@ The server must support conditional writes; a trial checks this before the first
 created only if its key is unused. A larger blob is uploaded in parts without a condition, and may replace equal bytes.
 
 This module repeats failed requests itself, since the meaning of a failed condition depends on earlier tries; obstore
-repeats only parts of an upload. Of an error of obstore, users see the summary and the server's answer, not the causes.
+repeats only parts of an upload. If obstore raises an error, users see its summary and the server's answer, not its causes.
 """
 
 import re
@@ -43,7 +43,7 @@ from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, wh
 SMALL_BYTES, PART_BYTES = 2**20, 5 * 2**20
 """Objects above `SMALL_BYTES` count as large. Objects above `PART_BYTES` are uploaded in parts."""
 MAX_PARTS = 9_000
-"""The most parts of an object (S3 allows 10,000). An object with more parts gets larger parts."""
+"""The most parts of an object (S3 allows 10,000). If an object needed more parts, its parts are made larger."""
 PARTS_AT_A_TIME = 2
 MAX_BUFFERED = 1
 """The most large objects that are uploaded at a time. Each needs the memory of `PARTS_AT_A_TIME` + 2 parts."""
@@ -62,7 +62,7 @@ Result = TypeVar("Result")
 Buffer = bytes | bytearray
 Pages = list[Sequence[Any]]
 GARBLED = frozenset({"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch"})
-"""The error codes of S3 for bytes that changed on their way."""
+"""The error codes of S3 for bytes that were changed in transit."""
 PASSING_CODES = GARBLED | {
     "ConditionalRequestConflict",
     "IncompleteBody",
@@ -92,7 +92,7 @@ _REASON = re.compile(r'message: "([^"]{1,100})"|\b(TimedOut|UnexpectedEof|Incomp
 
 
 def translated(failure: str, text: str, is_write: bool) -> RegError:
-    """Convert the text of obstore's error: RefusedError if the server answered, UnansweredError if a new try may succeed."""
+    """Convert an obstore error: RefusedError if the server answered, UnansweredError if a retry may help, else RemoteError."""
     summary, _, causes = text.partition("\n\nDebug source:")
     status = _STATUS.search(summary)
     if status is not None:
@@ -225,7 +225,7 @@ class BucketStore(ObjectStore):
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def _exists(self, key: str) -> bool:
-        """True if the object exists. If a HEAD request is refused, a GET request decides: its answer has a message."""
+        """True if the object exists. If a HEAD request is refused, a GET request decides, because its refusal has a message."""
         try:
             self._token(self._ask(f"looking for {key}", lambda: obstore.head(self._reads, key)))
         except RefusedError as error:
@@ -340,7 +340,7 @@ class BucketStore(ObjectStore):
         return all(item["path"].startswith(PROBE) for page in self._pages("", 1) for item in page)
 
     def _token(self, meta: Any) -> str:
-        """Return an object's token: its ETag; in Google Cloud Storage, generation and ETag. RemoteError without an ETag."""
+        """Return an object's token: its ETag (in Google Cloud Storage: generation and ETag). RemoteError without an ETag."""
         if not meta["e_tag"]:
             raise self._no_server()
         return f"{meta['version']}#{meta['e_tag']}" if self._location.scheme == "gs" else str(meta["e_tag"])
@@ -362,7 +362,7 @@ class BucketStore(ObjectStore):
         is_write: bool = False,
         passing: Callable[[Exception], bool] = is_passing,
     ) -> Result:
-        """Send a request, again after errors that may pass. Raise RefusedError or UnansweredError if all tries fail."""
+        """Send a request, and repeat it after errors that may pass. Raise RefusedError or UnansweredError if all tries fail."""
 
         def attempt() -> Result:
             check_stop()
@@ -403,7 +403,7 @@ def prove(store: ObjectStore, server: str) -> None:
 
 
 def cas_faults(store: ObjectStore) -> list[str]:
-    """Try conditional writes on one new object, and return a sentence for each fault."""
+    """Try conditional writes on one new object, and return a sentence for each fault of the store."""
     key = f"{PROBE}{secrets.token_hex(8)}"
     try:
         is_created, is_created_again = store.swap(key, b"first", None), store.swap(key, b"second", None)
@@ -426,7 +426,7 @@ def cas_faults(store: ObjectStore) -> list[str]:
 
 
 def _until_stopped(put: Callable[[], object]) -> None:
-    """Upload in a thread. If the command is stopped, raise without waiting: the server may be silent for a long time."""
+    """Run an upload in a thread. If the command is stopped, raise at once: the server may be silent for a long time."""
     outcome, context = Future[object](), copy_context()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""URLs of buckets (`s3://`, `gs://`, `az://`), and a client of obstore for each.
+"""Parse URLs of buckets (`s3://`, `gs://`, `az://`), and make an obstore client for each.
 
     s3://bucket/prefix
     s3://bucket/prefix?profile=lab&endpoint=https://minio.lab:9000&region=eu-central-1&path_style=yes
@@ -101,7 +101,7 @@ class BucketUrl(Struct, frozen=True):
     def client(
         self, settings: dict[str, Any], limit: float, silence: float | None = None, retries: int = 0
     ) -> Any:
-        """Return an obstore client for the prefix. `limit`: seconds for a request; `silence`: seconds without a byte."""
+        """Return an obstore client for the prefix. `limit`: the most seconds of one request; `silence`: its read timeout."""
         from obstore import store as stores
 
         options = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}
@@ -116,7 +116,7 @@ class BucketUrl(Struct, frozen=True):
 
 
 CREDENTIALS_TIME = timedelta(minutes=5)
-"""The time between two requests of obstore to botocore for credentials; botocore renews credentials that expire soon."""
+"""The time after which obstore asks botocore for credentials again. Botocore renews credentials that expire soon."""
 PROFILE_HINT = "check AWS_PROFILE, ~/.aws/config and the URL"
 
 

@@ -1,8 +1,8 @@
 """A registry in a local directory. Writes are durable, and any number of processes may write at once.
 
-The folder `local/` belongs to this machine: locks, catalogs, records of pushes, and scratch directories, which the next
-command deletes if their command was killed. A large blob is fetched into `local/partial/<64 hex>`, so that a pull can
-resume. The resumed pull does not trust these bytes: it hashes them before the blob is added.
+The folder `local/` belongs to this machine. It has locks, catalogs, records of pushes, and scratch directories. The next
+command deletes the scratch directories of killed commands. A large blob is fetched into `local/partial/<64 hex>`, so that
+a pull can resume. The resumed pull does not trust these bytes: it hashes them before the blob is added.
 """
 
 import errno
@@ -64,14 +64,14 @@ POLL_SECONDS = 0.01
 NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
 """The error numbers of flock(2) on file systems without locks."""
 NOTICE_SECONDS = 3.0
-"""The seconds of waiting for another command after which the user gets a message."""
+"""The seconds to wait for another command before the user gets a message."""
 MIN_RESUMABLE_BYTES = 2**20
 """The least size in bytes of a blob whose download is resumed; smaller blobs are fetched again from the beginning."""
 
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """A context that has a lock against other processes. If this process dies, the system releases the lock."""
+    """A context that holds a lock against other processes. If this process dies, the system releases the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = take(path, NOTICE_SECONDS)
     if lock is None:
@@ -85,7 +85,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
-    """Lock a file, created if missing, until `release`; None if another process still has the lock after `seconds`.
+    """Lock a file, created if missing, and return the lock. Return None if another process still has it after `seconds`.
 
     HostError if the file system has no locks, FileNotFoundError if the file can never be created, for example in /proc.
     """
@@ -131,7 +131,7 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
 
 
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
-    """Remove directories of killed commands; first make their renames durable, since this command may rely on them."""
+    """Remove directories of killed commands, but first make those commands' renames durable: this command may rely on them."""
     names = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
     paths = [path for path in scratch.iterdir() if not path.is_symlink()]
     for name in sorted({match[1] for path in paths if (match := names.fullmatch(path.name))}):
@@ -180,7 +180,7 @@ class StagedBlobs:
     def put(
         self, source: BinaryIO, expected: Digest | None = None, hasher: Hasher | None = None
     ) -> tuple[Digest, int]:
-        """Store a stream as `Push.put` does. A given `hasher` also receives the bytes."""
+        """Store a stream as `Push.put` does. If `hasher` is given, it also receives the bytes."""
         temporary = self.directory / os.urandom(8).hex()
         with host_errors(f"writing a blob to {self._url}"):
             try:
@@ -246,7 +246,7 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: Callable[[i
 
 
 class DirectoryStore(ObjectStore):
-    """The files below `root`. A file's token is the SHA-256 of its bytes; in a listing, it is `FileState.token`."""
+    """An `ObjectStore` of the files below `root`. A file's token is its SHA-256; in a listing, it is `FileState.token`."""
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
         self.root = root
@@ -284,7 +284,7 @@ class DirectoryStore(ObjectStore):
             return {key for key in keys if is_regular(self.root / key)}
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """List the files below a folder, without `local/` and files of systems. IntegrityError if the folder is a link."""
+        """List the files below a folder, without `local/` and system files. IntegrityError if the folder is a link."""
         self.refuse_link(self.root / prefix)
         files, folders, now = list[TreeFile](), [prefix], time.time_ns()
         with host_errors(f"listing {self.url}"):
@@ -314,7 +314,7 @@ class DirectoryStore(ObjectStore):
             return self.swap_from(scratch, key, data, expected)
 
     def swap_from(self, scratch: Path, key: str, data: bytes, expected: str | None) -> bool:
-        """Do `swap` under the file's own lock, with the new file made in `scratch`, a directory from `staging`."""
+        """Swap a file as `swap` does, under the file's own lock. Make the new file in `scratch`, a directory from `staging`."""
         lock = self.root / "local" / "locks" / f"{key.replace('/', '~')}.lock"
         with host_errors(f"writing {key} of {self.root}"), exclusive(lock):
             current = self.get(key)
@@ -337,7 +337,7 @@ class DirectoryStore(ObjectStore):
         return temporary
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete files. Before blobs are deleted, all logs are made durable: no log may need a blob after a power cut."""
+        """Delete files. Before blobs are deleted, make all logs durable, so that no log needs a lost blob after a power cut."""
         key_list, index = list(keys), self.root / "index"
         folders = {(self.root / key).parent for key in key_list if BlobKey.of_path(key)}
         with host_errors(f"deleting files of {self.url}"):
@@ -403,7 +403,7 @@ class DirectoryRegistry(RegistryStore):
     def create(
         cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None
     ) -> "DirectoryRegistry":
-        """Open a registry; if missing, create it, empty or as a mirror. InputError if the directory has other files."""
+        """Open a registry. If it is missing, create it, empty or as a mirror. InputError if the directory has other files."""
         registry = cls(root, disk)
         if not registry.is_there:
             with host_errors(f"making a registry in {root}"):
@@ -418,7 +418,7 @@ class DirectoryRegistry(RegistryStore):
         return registry
 
     def check_not_foreign(self) -> None:
-        """Raise InputError if the directory is neither empty nor a registry, nor a registry that is just being created."""
+        """Raise InputError unless the directory is missing, empty, a registry, or a registry that is just being created."""
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
         names = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
@@ -446,7 +446,7 @@ class DirectoryRegistry(RegistryStore):
         return any(folder.st_mode & 0o022 or folder.st_uid != os.geteuid() for folder in folders)
 
     def blob_path(self, digest: Digest) -> Path:
-        """Return the path of a blob's file, under the first key that has it; if the blob is absent, the plain key's path."""
+        """Return the path of a blob's file, under the first key that has it. If no key has it, return the plain key's path."""
         paths = [self.root / key.path for key in keys_of(digest)]
         return next(filter(is_regular, paths), paths[0])
 
@@ -533,7 +533,7 @@ class DirectoryPush(StagedBlobs, Push):
         self._fetched: set[Digest] = set()
 
     def keep_fetched(self) -> None:
-        """Store the complete blobs after a failure, although nothing refers to them: the next try need not fetch them."""
+        """Store the blobs that arrived whole before a failure, although no log needs them: the next try need not fetch them."""
         with self._lock:
             arrived = {digest: path for digest, path in self._staged.items() if digest in self._fetched}
             self._staged = {}
@@ -546,7 +546,7 @@ class DirectoryPush(StagedBlobs, Push):
             lock.release()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
-        """Avoid condemned keys. Blobs under them from an earlier `publish` of this push are staged again, if they exist."""
+        """Avoid condemned keys. If this push has put blobs under them, stage these blobs again as far as they still exist."""
         super().avoid(condemned)
         for key in sorted(self._placed & self.condemned):
             self._placed.remove(key)
@@ -559,7 +559,7 @@ class DirectoryPush(StagedBlobs, Push):
         return {digest for digest in digests if digest in staged or self._is_present(digest)}
 
     def _is_present(self, digest: Digest) -> bool:
-        """True if a blob is under a key that is not condemned, maybe not under the plain key."""
+        """True if a blob is intact under one of its keys that are not condemned, maybe not under the plain key."""
         usable = [key for key in keys_of(digest) if key not in self.condemned]
         present = next((key for key in usable if is_regular(self._registry.root / key.path)), None)
         if present is None or not self.damaged.isdisjoint(usable):

@@ -6,8 +6,8 @@ was read, that the needed blobs exist, and that no collector condemned them. If 
 all of this again. Each condemnation is a commit too: either the push sees it, or the collector reads the push's log
 afterwards. So other processes need not see a push's intents (`docs/format.md`).
 
-**Reads** are from one pinned commit, the newest at the first read. The pin moves to each commit that this object writes;
-and to the newest commit after a lost race, and before names, notes or files are listed.
+**Reads** are from one pinned commit: the newest at the first read. The pin moves to each commit that this object writes. It
+moves to the newest commit after a lost race, and before names, notes or files are listed.
 
 **The card** (README.md) has a section for each model, between two comments. A push rewrites only its model's section.
 
@@ -91,7 +91,7 @@ A registry of exported ONNX models: every file under `blobs/` is named by its SH
 
 
 class RepositoryLayout(Record, frozen=True):
-    """`layout.json`: the model in the layout; the layout's files; and the card's metadata that onnxreg wrote."""
+    """The content of `layout.json`: the model's name, the layout's files, and the metadata that onnxreg wrote into the card."""
 
     name: str
     files: dict[str, Digest] = {}
@@ -112,7 +112,7 @@ class RepositoryLayout(Record, frozen=True):
 
     @classmethod
     def of_model(cls, at: CommitSnapshot, name: str, is_asked: bool) -> "RepositoryLayout | None":
-        """Return the layout that a push of a model updates, if any. `is_asked`: InputError if another model has a layout."""
+        """Return this model's layout, if any. `is_asked`: make a missing one; InputError if another model has the layout."""
         current = cls.of_commit(at)
         if current is None:
             return cls(name=name) if is_asked else None
@@ -231,7 +231,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the changes of layout and card for an index file. A bad layout fails only a push that requests a layout."""
+        """Return the changes of layout and card for an index file. A bad layout is an error only if a layout is requested."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:
@@ -305,7 +305,7 @@ class HubPush(StagedBlobs, Push):
         metadata: Mapping[str, Any] | None = None,
         written: Mapping[str, Any] | None = None,
     ) -> list[Operation]:
-        """Return the change of the card (the model's section, the metadata), if any; [] for a card that is not text."""
+        """Return the change of the card, in the model's section and the metadata; [] without a change or if it is not text."""
         data = at.read(CARD) or b""
         try:
             text = data.decode() or EMPTY_CARD
@@ -343,7 +343,7 @@ class HubPush(StagedBlobs, Push):
 def open_hub(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> HubRegistry:
-    """Open the registry at a URL. `create`: create missing repository and registry; InputError if other files are there."""
+    """Open the registry at a URL. `create`: make a missing repository or registry; InputError if there are other files."""
     hub = HubClient(parse_url(url), known_id)
     registry = HubRegistry(hub, known_id)
     if not create:
@@ -368,7 +368,7 @@ def open_hub(
 
 
 def is_reserved(path: str) -> bool:
-    """True for a path of the registry's files or of the repository's own files."""
+    """True if a path is reserved for the registry's files or the repository's own files."""
     return path.startswith(".") or path in RESERVED_NAMES or path.partition("/")[0] in RESERVED_NAMES
 
 

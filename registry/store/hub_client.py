@@ -1,4 +1,4 @@
-"""Requests to one repository on the Hugging Face Hub, with errors as RegErrors.
+"""Send requests to one repository on the Hugging Face Hub. All errors are RegErrors.
 
 Files are read as from any web server; all other requests use huggingface_hub. Requests are retried here after failures
 that may pass (429 with `Retry-After`, 5xx, a broken connection). A failed commit is not retried, since the caller must find
@@ -113,7 +113,7 @@ def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
 
 
 class HubFiles(HttpStore):
-    """The files of a repository, which are requested by URL, with the token that the command `hf` would send."""
+    """The files of a repository, requested by URL. Requests have the token that the command `hf` would send."""
 
     def authorization(self) -> Mapping[str, str]:
         return build_hf_headers(library_name=LIBRARY_NAME)
@@ -166,8 +166,8 @@ class HubClient:
     def read(
         self, path: str, revision: str | None = None, cached: bytes | None = None
     ) -> tuple[bytes | None, str]:
-        """Return the bytes of a small file (None if absent), and the id of the commit with the file: `revision`, by default
-        the newest commit. `cached` has earlier bytes of the file, which the Hub does not send again.
+        """Return the bytes of a small file (None if absent), and the id of the commit from which it was read: `revision`, by
+        default the newest. If the file still has the bytes in `cached`, the Hub does not send it again.
         """
         conditions = {"If-None-Match": f'"{git_oid(cached)}"'} if cached is not None else {}
         data: bytes | None
@@ -243,7 +243,7 @@ class HubClient:
         return str(info.oid)
 
     def _check_refused(self, error: Exception) -> None:
-        """Return if the refusal of a commit is final; else raise the error by which `transact` knows if it tries again."""
+        """Do nothing if the Hub refused a commit for good. Otherwise raise the error that tells `transact` what to do."""
         if isinstance(error, HfHubHTTPError):
             status = error.response.status_code
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
@@ -273,7 +273,7 @@ class HubClient:
 
     @contextmanager
     def _errors(self, operation: str) -> Iterator[None]:
-        """A context for calls of huggingface_hub: errors become RegErrors, silence is limited, redirects are checked."""
+        """A context for calls of huggingface_hub: errors become RegErrors, a read timeout is set, and redirects are checked."""
         try:
             client = get_session()
         except (ImportError, ValueError, httpx2.InvalidURL, OSError) as error:
@@ -378,7 +378,7 @@ class CommitSnapshot:
         return {path: entry for path in requested if (entry := self._entries[path]) is not None}
 
     def blobs(self, paths: Iterable[str]) -> set[str]:
-        """Return the paths with a blob. A blob in Git LFS counts only if the Hub states the digest that is in the path."""
+        """Return the paths that have a blob. A blob in Git LFS counts only if the Hub states the digest that is in the path."""
         keys = {path: (entry, BlobKey.of_path(path)) for path, entry in self.entries(paths).items()}
         return {
             path
@@ -415,7 +415,7 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
-"""A function that returns the operations to commit on a snapshot. The flag: an earlier try may have worked unnoticed."""
+"""A function that returns the operations to commit on a snapshot. The flag is True if an earlier try may have worked."""
 
 
 class HubStore(ObjectStore):
@@ -438,7 +438,7 @@ class HubStore(ObjectStore):
             return self._pin or self.refresh()
 
     def refresh(self, path: str = IDENTITY, cached: bytes | None = None) -> CommitSnapshot:
-        """Pin the newest commit, whose id comes with the file at `path`: choose a file that is needed anyway."""
+        """Pin the newest commit. Its id comes with the file at `path`, so name a file that is needed anyway."""
         data, revision = self.hub.read(path, cached=cached)
         with self._lock:
             if self._pin is None or self._pin.revision != revision:
@@ -447,7 +447,7 @@ class HubStore(ObjectStore):
             return self._pin
 
     def transact(self, message: str, decide: Decide) -> None:
-        """Commit the operations that `decide` returns; call it again after a lost race. RemoteError after many tries."""
+        """Commit the operations that `decide` returns. If another commit came first, call `decide` again, up to a limit."""
         unanswered = 0
         for attempt in range(MAX_COMMIT_TRIES):
             at = self.now() if attempt == 0 else self.refresh()

@@ -44,15 +44,15 @@ from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID, Version, is_name
 LAYOUT_VERSION = 1
 UPGRADE = "upgrade onnxreg, from where you installed it"
 GENERATIONS = 8
-"""The number of keys (paths) that a blob may have. If it is not under the plain key, readers try the other keys."""
+"""The number of keys (paths) under which a blob may be stored. Readers try the plain key first, then the others."""
 Kind = Literal["intents", "condemned"]
 """The kinds of notes that pushers and collectors write for each other."""
 NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
-"""The name of a note: the id of the push that wrote it; for an intent, also the id of the attempt."""
+"""The pattern of a note's name: the id of the push that wrote it and, for an intent, the id of the attempt."""
 CATALOG = "search/catalog.jsonl.gz"
 """The path of the published catalog."""
 PROBE = "gc/probe-"
-"""The prefix of the objects that the trial of a store, before the first write, creates and deletes."""
+"""The prefix of the objects that a trial of a store creates and deletes before the first write."""
 SPOOL_BYTES = 2 * 2**20
 """The most bytes of a blob with unknown digest that are buffered in memory. A larger blob is buffered on disk."""
 StoredObject = tuple[bytes, str]
@@ -106,7 +106,7 @@ def note_path(kind: Kind, note: str) -> str:
 
 
 def index_path(name: str) -> str:
-    """Return the path of a model's index file; for the name `POLICY_LOG`, of the registry's log of policies."""
+    """Return the path of a model's index file. `POLICY_LOG` as the name means the registry's log of policies."""
     return "policy.jsonl" if name == POLICY_LOG else f"index/{name}.jsonl"
 
 
@@ -221,7 +221,7 @@ class RegistryReader(BlobReader, Protocol):
 
     @property
     def location(self) -> str:
-        """A text that identifies the place of the registry: the URL, with more text if several registries may have it."""
+        """A text that identifies the place of the registry: the URL, with more text if several registries may have this URL."""
         return self.url
 
     @property
@@ -230,7 +230,7 @@ class RegistryReader(BlobReader, Protocol):
 
     @property
     def is_mirror(self) -> bool:
-        """True for a mirror: an exact copy with the id of another registry, in which no event is created."""
+        """True for a mirror: an exact copy of another registry, with the same id. No event is created in a mirror."""
 
     def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
         """Return a model's current index file (`cached`, if it is still current); None if the model is unknown."""
@@ -248,7 +248,7 @@ class RegistryReader(BlobReader, Protocol):
         return None
 
     def names(self) -> Iterator[str]:
-        """List the names of all models, sorted. UnlistedError if the store cannot list. Not for finding a single model."""
+        """List the names of all models, sorted. UnlistedError if the store cannot list. To find one model, use `read_index`."""
 
     def index_tokens(self) -> dict[str, str]:
         """Return for each model a token that changes with the index file; the token is "" if the store has none."""
@@ -329,7 +329,7 @@ class Push(Protocol):
         return None
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Return the blobs that need not be put: put already, or present under a key that is not condemned."""
+        """Return the blobs that need not be put: they were put already, or are present under a key that is not condemned."""
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         """Store a stream, hash its bytes on the way, and return digest and size in bytes.
@@ -358,8 +358,8 @@ class Push(Protocol):
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         """Make all blobs put so far durable, then replace the model's index file.
 
-        `expected` is the token of the index file that was read (None: there was none). If the token differs by now:
-        LostRaceError, the index file stays as the winner wrote it, and `publish` may be called again with new bytes.
+        `expected` is the token of the index file that was read (None: there was none). If the token differs by now, raise
+        LostRaceError, and leave the index file as the winner wrote it; `publish` may be called again with new bytes.
         After `publish` returns, blobs and index file survive a power cut.
         """
 
@@ -470,7 +470,7 @@ class ReadOnlyStore(ObjectStore):
 
 
 class RegistryStore(RegistryReader):
-    """A registry, local or remote, to read and write: its files in an object store.
+    """A registry, local or remote, whose files are in an object store. It can be read and written.
 
     Pushers and collectors see each other's notes in the store (docs/format.md). `known_id` is taken for the registry's id
     until an index file is read, which confirms or refutes it.
@@ -566,7 +566,7 @@ class RegistryStore(RegistryReader):
 
     @contextmanager
     def push(self) -> Iterator[Push]:
-        """Begin a unit of work. The registry's id is read first, since writes must reach the right registry."""
+        """A context with a push. The registry's id is read first, since writes must reach the right registry."""
         check_writer(self.identity, self.url)
         yield ObjectPush(self.store)
 
@@ -576,7 +576,7 @@ class RegistryStore(RegistryReader):
         return self.store.swap(path, data, expected)
 
     def confirm(self, name: str) -> None:
-        """Make a model's current index file durable, even if another process wrote it. An object store need do nothing."""
+        """Make a model's current index file durable, even if another process wrote it. By default, nothing need be done."""
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files, and ignore missing ones. When `delete` returns, no deletion is in progress any more."""
@@ -625,7 +625,7 @@ def open_registry(
 
 
 class ObjectPush(Push):
-    """A push to an object store. `put` uploads a blob, to its first key that is not condemned; `publish` the index file."""
+    """A push to an object store. `put` uploads a blob to its first key that is not condemned, `publish` swaps in the index."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.id = os.urandom(8).hex()

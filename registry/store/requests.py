@@ -1,4 +1,4 @@
-"""Requests to web servers; and registries on a static web server or CDN, which are read only.
+"""Send requests to web servers, and read registries on a static web server or CDN, which cannot be written.
 
 A server may be silent for `REG_READ_TIMEOUT` seconds, and one file may take `REG_READ_DEADLINE` seconds. If a server
 asks for a pause (`Retry-After` in seconds or as a date, or `RateLimit`), the next try waits.
@@ -114,7 +114,7 @@ def retrying(
     passing: Callable[[Exception], bool] = is_passing,
     pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
-    """Return the result of `attempt`. After an error for which `passing` is true, call it again: `MAX_TRIES` times in all.
+    """Return the result of `attempt`. While `passing` is true for its errors, call it again, up to `MAX_TRIES` times in all.
     `pause` gives the least seconds to wait after an error; above `MAX_PAUSE_SECONDS`, the error is raised at once.
     """
     silent = 0
@@ -142,7 +142,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def setting(name: str) -> float:
-    """Return a limit in seconds from the environment: infinity for 0. InputError for a negative value or another text."""
+    """Return a limit in seconds from the environment: infinity for 0. InputError for a negative value or no number."""
     text = system.variable(name) or ""
     try:
         value = float(text) if text else LIMITS[name]
@@ -160,7 +160,7 @@ def timeout() -> float | None:
 
 
 def deadline() -> float:
-    """Return the time (of `time.monotonic`) by which the reading of a file that begins now must end."""
+    """Return the time of `time.monotonic` by which a read that begins now must end."""
     return time.monotonic() + setting("REG_READ_DEADLINE")
 
 
@@ -183,7 +183,7 @@ class ObjectAnswer(NamedTuple):
 
 class ObjectStream(Readable):
     """A stream over an object from the offset `start` on. After a lost connection, it requests the rest. `begin` requests
-    bytes from an offset on, if the object has this tag ("": any). `ask` calls a function, again after a passing failure.
+    bytes from an offset on, if the object has this tag ("": any). `ask` calls a function, again after errors that may pass.
     """
 
     def __init__(
@@ -318,7 +318,7 @@ def entity_tag(headers: Mapping[str, str] | Message) -> str:
 
 
 def check_framing(headers: Message) -> None:
-    """Raise ValueError if an answer's headers state several lengths of the body, or a compressed body (never requested)."""
+    """Raise ValueError if an answer's headers state several lengths of the body, or a compression, which is never requested."""
     lengths = {part.strip() for value in headers.get_all("Content-Length", ()) for part in value.split(",")}
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
         raise ValueError(f"Content-Length is {', '.join(sorted(lengths))[:60]!r}")
@@ -417,7 +417,7 @@ class HttpStore(ReadOnlyStore):
     instead = "write to the place that it is served from"
 
     def __init__(self, url: str, authorization: Mapping[str, str] | None = None) -> None:
-        """`authorization`: headers that only this server may receive; by default the bearer token in the environment."""
+        """`authorization` has headers that only this server may receive, by default the bearer token in the environment."""
         self.url = check_url(url)
         self._authorization = authorization
 
@@ -590,7 +590,7 @@ def _blocks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
 
 
 def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
-    """Read a whole body; RemoteError above `limit` bytes. The stated length alone allocates no memory."""
+    """Read a whole body; RemoteError above `limit` bytes. Memory is used for bytes that arrived, not for the stated length."""
     size = limit if answer.length is None else answer.length
     if size > limit:
         raise RemoteError(f"{url} has {size:,} bytes where at most {limit:,} were asked for")

@@ -77,7 +77,7 @@ def pump(
     source: BinaryIO, sink: BinaryIO | None, advance: Advance = lambda _: None, hasher: Hasher | None = None
 ) -> tuple[Digest, int]:
     """Copy a stream into a sink (None: discard the bytes) and hash it; return digest and size in bytes. `advance` gets the
-    number of bytes copied since its last call. A given `hasher` may have hashed the stream's start. Memory: at most 1 MiB.
+    number of bytes copied since its last call. `hasher` may have hashed earlier bytes already. At most 1 MiB of memory is used.
     """
     block = memoryview(bytearray(CHUNK_BYTES if isinstance(hasher, PieceHasher) else HASHED_BYTES))
     hasher, total = hasher or hashlib.sha256(), 0

@@ -1,4 +1,4 @@
-"""One exchange: copy versions of a model, with their events, from a source to a destination, in one swap of the index file.
+"""An exchange copies versions of a model, with their events, from one registry to another, in one swap of the index file.
 
 `merge` finds the missing lines and blobs. If both registries have the same id, one log must be a prefix of the other, and
 lines are copied unchanged. If the ids differ, the events of the chosen versions are appended to the destination's log as
@@ -88,7 +88,7 @@ class ExchangeRequest(Struct, frozen=True):
         selection: the artifacts to copy. The destination also keeps its artifacts; an event records the union.
         channels: channels to move at the destination to the versions that the source's channels have.
         restore: bring back versions that expired at the destination, with their files.
-        heal: copy blobs again that the destination lost. If False, all blobs of a complete log are assumed to be there.
+        heal: also copy blobs that the destination lost. If False, a log with all lines is assumed to have all blobs.
         actor: the claimed author of new events at the destination.
         deltas: True if files may be sent as deltas.
     """
@@ -188,8 +188,8 @@ def merge(
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
     """Return the source's lines that the destination lacks, in the source's order, but with verdicts and yanks at the end.
 
-    Between different registries, these are lines about requested versions and versions that the destination has, and all
-    refusals, since another manifest may have the same bytes; never lines about channels, pins and expiry. Raises the errors
+    Between registries with different ids, these are lines about versions that are requested or at the destination, but never
+    about channels, pins and expiry. All refusals are included, as another manifest may have the same bytes. Raises the errors
     of `check_versions`. Between copies of one registry: ConflictError for a selection, ForkError if the logs have forked.
     """
     if source.registry == destination.registry:
@@ -247,8 +247,8 @@ def _statement(event: Attest | Timing) -> tuple[object, ...]:
 def check_versions(request: ExchangeRequest, source: Log, destination: Log) -> None:
     """Check that the requested versions can be copied between registries with different ids.
 
-    ConflictError if the destination has another manifest for a version, or has taken the version down, unless it expired and
-    is restored. NotFoundError if the source lacks a version or a requested artifact.
+    ConflictError if the destination has another manifest for a version, or no longer has its files, unless it expired and is
+    to be restored. NotFoundError if the source lacks a version or a requested artifact.
     """
     _check_present(source, request.versions)
     for version in request.versions:
@@ -277,7 +277,7 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
 
 
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
-    """Raise IntegrityError if both logs disagree about a version, or have the same head but different state lines."""
+    """Raise IntegrityError if the logs disagree about one of these versions, or have the same head but different versions."""
     if source.head == destination.head and source.versions != destination.versions:
         problem = f"two copies of one log of {source.name} say different things of its versions"
         raise IntegrityError(problem, "the state line of one of them is wrong: run `reg verify` in both")
@@ -294,7 +294,7 @@ def blobs_of(
     versions: Collection[Version],
     selected: Mapping[Version, ArtifactPaths],
 ) -> dict[Digest, Reference]:
-    """Return the blobs of these lines and versions that the source still has. `selected` limits a version's artifacts."""
+    """Return the blobs that these lines and versions need and the source still has. `selected` limits a version's artifacts."""
     stored = {reference.digest: reference for reference in documents(source)}
     published, named = set(versions), set[Digest]()
     for line in lines:
@@ -338,7 +338,7 @@ def selected_paths(
 def paths_after(
     source: Log, destination: Log, selected: Mapping[Version, ArtifactPaths]
 ) -> dict[Version, ArtifactPaths]:
-    """Return the artifacts of each version that the destination will have when the selected artifacts have arrived.
+    """Return, for each version, the artifacts that the destination will have when the selected artifacts have arrived.
 
     Raise InputError, before any file is fetched, if one event cannot name all artifacts of a version.
     """
@@ -354,7 +354,7 @@ def paths_after(
 def hold_events(
     destination: Log, wanted: Mapping[Version, ArtifactPaths], actor: str | None
 ) -> Iterator[Hold]:
-    """Yield an event for each version whose present artifacts, in the destination's log, must change to `wanted`."""
+    """Yield an event for each version whose artifacts in the destination's log differ from `wanted`."""
     for version, paths in wanted.items():
         if version in destination.versions and destination.versions[version].held != paths:
             yield _hold(destination, version, paths, actor)
@@ -372,9 +372,9 @@ def plan_deltas(
     sizes: Mapping[Digest, int],
     destination: RegistryReader,
 ) -> tuple[dict[Digest, Delta], str]:
-    """Choose deltas of these versions for the files in `sizes` (bytes by digest), from files that the destination has.
+    """Choose deltas of these versions that make the files in `sizes` (bytes by digest) from files at the destination.
 
-    Return the chosen deltas by the file's digest, and the reason why existing deltas cannot be used ("": no such reason).
+    Return the delta for each file's digest, and the reason why existing deltas cannot be used ("": no such reason).
     """
     url = urlsplit(innermost(source).url)
     is_elsewhere = bool(sizes and url.scheme and url.netloc)
@@ -393,7 +393,7 @@ def open_made(
     find: Callable[[Digest], Path | None],
     start: int,
 ) -> BinaryIO:
-    """Open a stream over the file that a delta makes, from byte `start` on. A read raises IntegrityError if making fails.
+    """Open a stream over the file that a delta makes, from byte `start` on. A read raises IntegrityError if the delta fails.
 
     `find` returns the path of an old blob on this machine; None if it is absent.
     """
@@ -471,7 +471,7 @@ def _copy(file: BinaryIO, offset: int, length: int) -> Iterator[memoryview]:
 
 class Arrival(Struct, frozen=True):
     """A file that arrived: its `size` in bytes, and the bytes `moved` over the network. If a delta made the file, `since` is
-    the version with the old file. `doubt` is the reason if an existing delta failed or could not be used; else "".
+    the version with the old file. `doubt` says why an existing delta failed or could not be used; else it is "".
     """
 
     path: str
@@ -483,8 +483,8 @@ class Arrival(Struct, frozen=True):
 
 
 class BlobMover(Struct):
-    """Moves blobs, several at a time, the largest first; fetches a damaged blob a second time. `documents`: blobs read
-    already. `deltas`: the delta of a file by its digest. `doubt`: the reason if no delta can be used (see `Arrival`).
+    """Moves blobs, several at a time, the largest first. A blob that arrives damaged is fetched again. `documents` has blobs
+    read already, `deltas` the delta of a file by its digest. `doubt` says why no delta can be used (see `Arrival`).
     """
 
     source: BlobReader
@@ -501,7 +501,7 @@ class BlobMover(Struct):
         self.arrivals += run_parallel(lambda file: self._fetch(push, file), files)
 
     def _fetch(self, push: Push, file: Reference) -> Arrival:
-        """Fetch a blob: make it by a delta if possible, else fetch the whole blob."""
+        """Get a blob: make it by a delta if possible, else fetch it whole."""
         digest, size, source = file.digest, file.size or 0, self.source
         moved = position = 0
 
@@ -550,11 +550,11 @@ class BlobMover(Struct):
 
 
 SMALL_TRANSFER_BYTES = 2**20
-"""The most bytes of all blobs together that move within the commit, which saves a request for missing blobs."""
+"""The most bytes of all blobs together that are moved within the commit. This saves a request for missing blobs."""
 
 
 class SkippedVersion(Struct, frozen=True):
-    """A version or channel (`tag`), or a whole model (no `tag`), that was not copied. `error` is set if a user must act."""
+    """A version, channel (`tag` names it) or whole model (no `tag`) that was not copied. `error` is set if a user must act."""
 
     name: str
     tag: str | None
@@ -566,9 +566,9 @@ class SkippedVersion(Struct, frozen=True):
 
 
 class TransferResult(Struct, frozen=True):
-    """The outcome for one model: the requested `versions`, how many are `new` there, and how many events, blobs and bytes
-    moved. `has_copied` is False if no exchange was needed or possible. Of the destination: its `log` (None: unreadable), the
-    present `artifacts` of each version (paths), the moves of `channels`, and the `yanks` of versions.
+    """The outcome for one model: the requested `versions`, how many were `new` at the destination, how many events, blobs and
+    bytes moved. `has_copied` is False if no exchange was needed or possible. At the destination: the `log` (None: unreadable),
+    each version's present `artifacts` (paths), the channels that moved (`channels`), and the versions' `yanks`.
     """
 
     name: str
@@ -587,13 +587,13 @@ class TransferResult(Struct, frozen=True):
 
     @property
     def is_current(self) -> bool:
-        """True if the destination had everything already, without errors."""
+        """True if the destination had everything already and no error occurred."""
         failed = any(item.tag is None or item.error is not None for item in self.skipped)
         return not self.has_copied and bool(self.versions) and not failed
 
     @property
     def warnings(self) -> Iterator[str]:
-        """Yield warnings: about versions that are yanked at the destination, and channels that moved to an older version."""
+        """Yield warnings about versions that are yanked at the destination, and channels that moved to an older version."""
         for version, yank in self.yanks.items():
             yield f"{yank.name}:{version} is yanked there: {yank.words}"
         entries = self.log.versions.items() if self.log else ()
@@ -617,8 +617,8 @@ def exchange(
 ) -> TransferResult:
     """Copy the versions and channels of a request to the destination. A second run transfers nothing.
 
-    Raises the errors of `merge` and both registries; GateError if a policy of the destination governs a channel to move. If
-    the caller has read them: `log` of the source, `own` of the destination (by `load_own`), and their merge `plan`. `near`
+    Raises the errors of `merge` and both registries; GateError if a policy of the destination governs a channel to move. A
+    caller that has them passes the source's `log`, the destination's log `own` (by `load_own`), and their merge `plan`. `near`
     are other readers that may have documents of the destination.
     """
     name = request.name
@@ -684,7 +684,7 @@ def exchange_possible(
     progress: Progress,
 ) -> TransferResult:
     """Copy as much as possible of the request that `choose` returns; list the rest, and errors of this model, in `skipped`.
-    A channel moves only if its version is copied. Without `heal`, blobs are not checked if no event is missing.
+    A channel moves only if its version is copied. If no event is missing, blobs are checked only if the request has `heal`.
     """
     result = TransferResult(name)
     with list_errors(name, result.skipped):
@@ -739,7 +739,7 @@ def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:
-    """Record in `local/`, before a push begins, that another registry may get these versions, so that `reg drop` keeps them.
+    """Record in `local/`, before a push begins, that another registry may get these versions. Then `reg drop` refuses them.
     Nothing is recorded for a user who may not write to the registry, since this user cannot drop versions either.
     """
     for version in versions if os.access(store.root, os.W_OK) else ():

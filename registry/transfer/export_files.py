@@ -1,4 +1,4 @@
-"""Write files of a version into a directory, verified: all files, one artifact, or an ORT package.
+"""Write verified files of a version into a directory: all files, one artifact, or a package for ONNX Runtime.
 
 The files are written to a new directory, which then replaces the target. Two functions write one artifact to a temporary
 directory: `unpacked` also writes sidecars and companions, `fetched` only the main file and its external data.
@@ -78,7 +78,7 @@ def check_target(
     expected_files: Callable[[Path], set[str]] = exported,
     kind: str = "export",
 ) -> None:
-    """Raise InputError if a directory must not be replaced, for example because of other files than an earlier `kind`'s."""
+    """Raise InputError if a directory must not be replaced, for example if it has files that no earlier `kind` wrote."""
     with host_errors(f"looking at {target}"):
         if target.is_symlink() and not target.exists():
             raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")
@@ -112,8 +112,8 @@ def _files_below(directory: Path) -> set[str]:
 def materialize(
     store: BlobReader, files: Iterable[FileEntry], data: bytes, target: Path, progress: Progress = SILENT
 ) -> None:
-    """Write files of a manifest, and the manifest itself (`data`), into a directory that replaces `target`. `prefix_in` is
-    removed from the paths. If a blob is damaged, raise IntegrityError and leave `target` unchanged.
+    """Write files of a manifest, and the manifest itself (`data`), into a directory that replaces `target`. Paths lose the
+    prefix that `prefix_in` returns. If a blob is damaged, raise IntegrityError and leave `target` unchanged.
     """
     with replacing(target) as fresh:
         fill(store, files, fresh, progress, prefix_in(target.resolve()))
@@ -145,7 +145,7 @@ def write_package(
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Yield a new directory, which replaces the target at the end. After a kill, the next call restores the target."""
+    """A context with a new directory, which replaces the target at the end. After a kill, the next call restores the target."""
     path, disk = target.resolve(), Disk()
     aside = path.with_name(f".{path.name}.former")
     with host_errors(f"writing {target}"):
@@ -226,7 +226,7 @@ def unpacked(
 def fetched(
     reader: RegistryReader, artifact: Artifact, present: ArtifactPaths = None, progress: Progress = SILENT
 ) -> Iterator[Path]:
-    """Fetch an artifact's main file and external data into a temporary directory; yield its path. NotFoundError if absent."""
+    """A context with the path of an artifact's main file, fetched with its external data. NotFoundError if it is absent."""
     if present is not None and artifact.path not in present:
         raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")
     parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]

@@ -31,7 +31,7 @@ from onnxreg.schema.log.events import GiveUp, Hold
 
 
 class MirrorResult(Struct):
-    """The outcome of mirroring: models read, versions new at the destination, blobs and bytes moved, blobs deleted."""
+    """The outcome of a mirror run: how many models were read, what was copied, and which blobs were deleted."""
 
     source: str
     destination: str
@@ -60,7 +60,7 @@ class MirrorResult(Struct):
 def open_both(
     remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """Open both registries; create a missing destination, as a mirror or with a `new_id`. InputError if they are equal."""
+    """Open both registries; create a missing destination, as a mirror or with a `new_id`. InputError if both are the same."""
     if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)

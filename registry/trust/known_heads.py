@@ -1,4 +1,4 @@
-"""The files by which a reader protects itself: the known head of each log, and the trust file. Imports little.
+"""The files that protect a reader: the known head of each log, and the user's trust file. This module imports few others.
 
 A log only grows. So a log that is read must begin with the known log, or be an earlier state of it, and its state line must
 follow from its lines. `KnownHeads` keeps the head (last line) of the last accepted log in `heads/<registry id>/<name>.json`
@@ -45,28 +45,28 @@ if TYPE_CHECKING:
     from onnxreg.schema.inputs.trust_file import Trust
 
 MAX_REMEMBERED_LINES = 256
-"""The most digests of lines in a known head. By these, a shorter log is recognized as an earlier state, or another log."""
+"""The most digests of lines in a known head. They show if a shorter log is an earlier state of the log or another log."""
 MAX_PLACES = 32
 """The most places (copies of a registry) in a known head."""
 
 
 class RollbackError(IntegrityError):
-    """Rules 1 to 3 of `observe`: a place lost lines, is too far behind to compare, or its log of policies was changed."""
+    """A log breaks one of rules 1 to 3 of `observe`: lines were lost, it is too far behind to compare, or policies changed."""
 
 
 class ChangedStateError(IntegrityError):
-    """Rules 5 and 6 of `observe`: the state changed without a new line, or the sealed part of the log changed."""
+    """A log breaks rule 5 or 6 of `observe`: the state changed without a new line, or the sealed part of the log changed."""
 
 
 class ChangedSummaryError(IntegrityError):
-    """Rule 7 of `observe`: the summary of a manifest changed, and now contradicts the manifest."""
+    """A log breaks rule 7 of `observe`: the summary of a manifest changed, and now contradicts the manifest."""
 
 
 class KnownHead(Record, frozen=True):
     """The last accepted index file of a log: the number of log lines (`seq`), and the digest of the file (`index`).
 
     `lines` are the digests of the newest log lines, the head last. `state` is the file's first line (log of policies: None).
-    `places` has the most lines that each place ever had. `trust` is the digest (hex) of the trust file that was met, or "".
+    `places` has the most lines that each place ever had. `trust` is the digest (hex) of the trust file that the log met, or "".
     """
 
     seq: Count
@@ -174,7 +174,7 @@ def observe(
 
 
 def _check_sealed(before: State, log: Log) -> None:
-    """Rule 5: raise ChangedStateError if segments changed, or a new checkpoint does not follow from the known one."""
+    """Apply rule 5: raise ChangedStateError if segments changed, or a new checkpoint does not follow from the known one."""
     state, count = log.state, len(before.segments)
     is_longer = len(state.segments) > count
     if state.segments[:count] != before.segments or not (is_longer or state.checkpoint == before.checkpoint):
@@ -208,7 +208,7 @@ def _observe_policies(
 
 
 class StaleNotice(NamedTuple):
-    """A notice that a place lacks log lines, which were first seen at another place `seconds` seconds ago."""
+    """A notice that a place lacks log lines that were first seen at another place `seconds` seconds ago."""
 
     name: str
     url: str
@@ -219,7 +219,7 @@ class StaleNotice(NamedTuple):
 class KnownHeads:
     """The known heads of one user, stored in `heads/` below a directory, by default the user's state directory.
 
-    `stale` is called for a registry that is behind, and may raise. `warn` is called once if known heads cannot be written.
+    `stale` gets a notice if a registry is behind, and may raise. `warn` is called once if known heads cannot be written.
     """
 
     def __init__(

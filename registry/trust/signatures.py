@@ -69,9 +69,9 @@ KINDS = {
     PROVEN: "proof",
     RELEASE: "signature",
 }
-"""The kinds of statements: by media type (`schema/gates/statements.py`), and for signed statements by predicate type."""
+"""The kind of a statement, by its media type (`schema/gates/statements.py`) or, if it is signed, by its predicate type."""
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
-"""The status of a signature. `trusted`: valid, its key trusted for this model. `unknown`: the trust file lacks the
+"""The status of a signature. `trusted`: valid, and its key is trusted for this model. `unknown`: the trust file lacks the
 key. `revoked`: the key is no longer trusted. `foreign`: the key is not trusted for this model. `invalid`: the key
 did not sign these bytes."""
 
@@ -101,7 +101,7 @@ class SignatureJudge(NamedTuple):
     digest_at: Callable[[int], Digest | None]
 
     def verdict(self, keyid: str, signature: bytes, data: bytes, seq: int) -> SignatureVerdict:
-        """Judge a signature over `data`, which is in line `seq` of the log, or in a statement that this line names."""
+        """Judge a signature over `data`. The signature is in log line `seq`, or in a statement that this line names."""
         if (key := self.trust.keys.get(keyid)) is None:
             return SignatureVerdict("unknown", keyid)
         if not is_valid(key.key, signature, data):
@@ -164,7 +164,7 @@ class RecordedStatement(NamedTuple):
         return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
 
     def report(self, kind: str) -> Any:
-        """Return the report in a statement of this `kind` (`evaluation`, `proof`); else None. InputError if malformed."""
+        """Return the report in a statement whose kind is `kind` (`evaluation`, `proof`), else None. InputError if malformed."""
         if self.kind != kind:
             return None
         from onnxreg.schema.gates.statements import FaithfulnessReport, read_evaluation
@@ -212,7 +212,7 @@ def check_timing(log: Log, event: Timing) -> None:
 
 
 def audit_timings(log: Log) -> Iterator[tuple[str, str]]:
-    """Yield kind and description of a fault for each timing event whose speeds differ from its document."""
+    """Yield a fault (kind, description) for each timing event whose speeds differ from its document."""
     tombstones = set(log.tombstones)
     for _, event in log.events(Timing):
         try:
@@ -223,7 +223,7 @@ def audit_timings(log: Log) -> Iterator[tuple[str, str]]:
 
 
 def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
-    """List the events with a statement about a manifest or its artifacts, except statements that were taken down."""
+    """List the events with a statement about a manifest or its artifacts, except events whose statement was taken down."""
     tombstones = set(log.tombstones)
     artifacts = {artifact.digest for artifact in manifest.artifacts}
     events = (event for _, event in log.events(Attest) if event.statement not in tombstones)
@@ -257,7 +257,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
 
 
 class SignedStatement(NamedTuple):
-    """A signature on a version or (`version` is None) an evaluation. `event`, in line `seq`, names the signed statement."""
+    """A signature on a version or, if `version` is None, an evaluation. `event`, in line `seq`, names the signed statement."""
 
     seq: int
     event: Attest
@@ -268,8 +268,8 @@ class SignedStatement(NamedTuple):
 def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Iterator[SignedStatement]:
     """Yield the signatures on the versions of a model and on later evaluations, oldest first.
 
-    A signature is `invalid` if its statement is missing, or contradicts the event or manifest. Skipped are statements that
-    were taken down, and proofs, which only gates read. `only`: yield only signatures on versions with this manifest.
+    A signature is `invalid` if its statement is missing, or contradicts the event or manifest. Statements that were taken down
+    are skipped, and so are proofs, which only gates read. `only`: yield only signatures on versions with this manifest.
     """
     judge, tombstones = judge_for(log, trust), set(log.tombstones)
     for seq, event in log.events(Attest):
@@ -319,7 +319,7 @@ def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) ->
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -> None:
     """Raise IntegrityError if a log does not meet the requirements of the trust file.
 
-    All lines of the log are read. The state in `index` must follow from the lines, except unknown keys of the state.
+    All lines of the log are read. The state in `index`, except keys that this build does not know, must follow from the lines.
     """
     if name == POLICY_LOG:
         from onnxreg.schema.gates.policy import PolicyLog
@@ -334,8 +334,8 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -
 def enforce_policies(trust: Trust, log: PolicyLog) -> None:
     """Raise IntegrityError if the log of policies is missing, or is not signed as the trust file and the policies demand.
 
-    The keys that a policy names are required if lines must be signed, or if the trust file has all these keys, unrevoked,
-    because a reader without the keys cannot judge the next line.
+    If a policy names keys, one of them must sign the next line. This is checked if lines must be signed, or if the trust file
+    has all these keys, unrevoked, because a reader without the keys cannot judge the next line.
     """
     if not log.lines and trust.governs(log.registry):
         raise IntegrityError("it has no policy, and must have one", SIGNERS_ADVICE)
@@ -350,7 +350,7 @@ def enforce_policies(trust: Trust, log: PolicyLog) -> None:
 def unauthorized_policies(
     trust: Trust, registry: str, lines: Sequence[LogLine]
 ) -> Iterator[tuple[frozenset[str], str]]:
-    """Yield an error for each policy that is not signed by one of the keys that the previous policy names; and these keys.
+    """Yield, for each policy that is signed by none of the keys that the previous policy names, these keys and an error.
 
     The signing key must be in the trust file, if only for other models. Raise IntegrityError if a policy cannot be read.
     """
@@ -399,7 +399,7 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
 
 
 def audit_signatures(trust: Trust, log: Log) -> Iterator[tuple[str, str]]:
-    """Yield kind and description of each fault in a model's log: a wrong signature, or a missing one that is required."""
+    """Yield each fault (kind, description) in a model's log: a wrong signature, or a required signature that is missing."""
     try:
         check_lines(trust, log.registry, log.name, log.lines())
         statements = list(signed_statements(log, trust))
@@ -460,8 +460,8 @@ def attest(
     """Record an evaluation as a blob and an event, signed if a key is given. A repeated call changes nothing.
 
     Return the artifact, the evaluation, and the state of the artifact from now on. Raise InputError if the report (`label`
-    in errors) is malformed, is about a file that is not an artifact of the version, or compares it with a file that is
-    not its parent.
+    in errors) is malformed, is about a file that is not an artifact of the version, or compares the artifact with
+    a file that is not its parent.
     """
     from onnxreg.schema.gates.statements import EVALUATION, read_evaluation
 
@@ -482,7 +482,7 @@ def attest(
 def attest_proof(
     decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
 ) -> None:
-    """Record a proof as a blob and an event, signed if a key is given. Raise InputError if it is about no artifact."""
+    """Record a proof as a blob and an event, signed if a key is given. InputError if it is not about one of the artifacts."""
     _artifact(published, report.artifact, "the proof")
     data = _signed(PROVEN, report.artifact, report.encode(), key)
     decisions.attest(published.ref, data, MEDIA_TYPE if key else PROOF)
@@ -501,7 +501,7 @@ def attest_benchmark(decisions: Decisions, published: Release, report: bytes, la
 
 
 def _signed(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKey | None) -> bytes:
-    """Return the bytes of a report about an artifact; with a key, of a signed envelope around the report."""
+    """Return a report about an artifact as bytes; with a key, the bytes of a signed envelope around the report."""
     if key is None:
         return report
     return sign_statement(Statement.of(predicate_type, artifact, canonical.decode(report)), key).encode()
@@ -588,7 +588,7 @@ def _paths(reader: RegistryReader, manifest: Digest, name: str) -> dict[Digest, 
 
 
 def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJudge) -> str:
-    """Describe a statement, such as `proof of model_int8.onnx by release`; `statement` if the blob cannot be read."""
+    """Describe a statement, such as `proof of model_int8.onnx by release`; as `statement` if its blob cannot be read."""
     kind, signers, artifact = "statement", "", event.artifact
     with suppress(InputError, IntegrityError, NotFoundError):
         statement = RecordedStatement.decode(event.media_type, read_blob(reader, event.statement))

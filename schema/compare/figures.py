@@ -17,26 +17,26 @@ from onnxreg.schema.manifest.manifest import Artifact, Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
 ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]
-"""The old and the new artifact (None if absent) by the artifact's name in the paths of changes; see `paired`."""
+"""The old and the new artifact (None if absent), by the artifact's name in the paths of changes (see `paired`)."""
 Interval = tuple[float, float]
 Z = 1.959964
 """The 97.5 % quantile of the normal distribution."""
 PROPORTIONS = frozenset({"character_recall", "accuracy", "top_1", "top_5", "exact_match"})
-"""Metrics whose values are shares of spans, texts or rows."""
+"""The metrics whose values are shares of spans, texts or rows."""
 FigureVerdict = Literal["worse", "removed", "uncompared", "unclear", "added", "better", "equal"]
 VERDICTS: tuple[FigureVerdict, ...] = get_args(FigureVerdict)
 """The verdicts from worst to best."""
 
 
 def wilson(share: float, samples: int) -> Interval:
-    """The 95 % score interval of a share that was measured on independent samples (Wilson, JASA 22, 1927)."""
+    """Return the 95 % score interval of a share that was measured on independent samples (Wilson, JASA 22, 1927)."""
     spread = Z * sqrt(share * (1 - share) / samples + Z * Z / (4 * samples * samples))
     middle, total = share + Z * Z / (2 * samples), 1 + Z * Z / samples
     return (middle - spread) / total, (middle + spread) / total
 
 
 def difference(old: float, old_interval: Interval, new: float, new_interval: Interval) -> Interval:
-    """The interval of `new - old` (Zou and Donner, Stat. Med. 27, 2008). A distance below 0 from an end counts as 0."""
+    """Return the interval of `new - old` (Zou and Donner, Stat. Med. 27, 2008). A negative distance to an end counts as 0."""
     low = hypot(max(new - new_interval[0], 0.0), max(old_interval[1] - old, 0.0))
     high = hypot(max(new_interval[1] - new, 0.0), max(old - old_interval[0], 0.0))
     return new - old - low, new - old + high
@@ -88,12 +88,12 @@ class FigureRow(Record, frozen=True, kw_only=True):
 
 
 def direction_of(check: Check) -> Direction | None:
-    """The better values of a check: `higher` or `lower`; None if the check is neither a quality nor a loss."""
+    """Return which values of a check are better: `higher` or `lower`; None if it measures neither a quality nor a loss."""
     return better_direction(check.label, check.direction)
 
 
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:
-    """Make rows by (artifact, check): for each quality and loss, and each check with a severe change or another verdict."""
+    """Make a row for each quality, each loss, and each check with a severe change or a new verdict, by (artifact, check)."""
     shown = {
         delta.at.names[:2]
         for change, delta in changes
@@ -130,7 +130,7 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
 def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
     """True if both checks were measured on one suite, or if neither names a suite and neither has a direction.
 
-    A recall or a recall loss (gate G4) that names no suite was measured on the suite of its artifact.
+    A recall or a recall loss that names no suite counts as measured on the suite of its artifact.
     """
     suites = [
         check.dataset or (side.suite if check.name.startswith((RECALL, LOSS)) else None)
@@ -141,7 +141,7 @@ def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]
 
 
 def _compared(sides: tuple[Artifact, Artifact], old: Check | None, new: Check | None) -> dict[str, Any]:
-    """The verdict of a row; if the two values are comparable, also the change and its interval."""
+    """Return the verdict of a row and, if the two values are comparable, the change and its interval."""
     if old is None or old.value is None:
         return {"verdict": "equal" if new is None or new.value is None else "added"}
     if new is None or new.value is None:

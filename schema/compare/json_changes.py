@@ -1,7 +1,7 @@
 """Differences of two JSON values: the items of lists are matched by name, not by position.
 
-This module knows JSON, not manifests. Complete: two values that differ as canonical JSON have at least one `JsonChange`.
-Symmetric: the changes of (b, a) are the changes of (a, b) with added and removed, old and new exchanged.
+This module knows JSON, not manifests. Two values that differ as canonical JSON have at least one `JsonChange`. The changes
+of (b, a) are the changes of (a, b) with two exchanges: `added` with `removed`, and `old` with `new`.
 """
 
 import json
@@ -13,7 +13,7 @@ from onnxreg.schema.core.pointer import ABSENT, child
 
 Op = Literal["added", "removed", "changed", "reordered"]
 Namer = Callable[[Any, int], str]
-"""Function that names a list's item, given the item and its position."""
+"""A function that names a list's item, given the item and its position."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
@@ -36,8 +36,8 @@ Lists = Mapping[str, NamedList | None]
 class Spot(NamedTuple):
     """A position in both values. `path` includes the names of list items (`labels[O]`), `pattern` does not (`labels[]`).
 
-    `names` has the names of the list items in `path`; `within` the old and the new item of the innermost named list (or
-    the whole values); `pointers` the JSON pointers (RFC 6901) into the old and the new value.
+    `names` has the names of the list items in `path`. `within` has the old and the new item of the innermost named list (or
+    the whole values). `pointers` has the JSON pointers (RFC 6901) into the old and the new value.
     """
 
     within: tuple[Any, Any]
@@ -47,14 +47,14 @@ class Spot(NamedTuple):
     pointers: tuple[str, str] = ("", "")
 
     def key(self, key: str) -> "Spot":
-        """The position of a key of the object at this position."""
+        """Return the position of a key in the object at this position."""
         step = f".{key}" if _PLAIN.fullmatch(key) else f"[{json.dumps(key)}]"
         path, pattern = ((text + step).removeprefix(".") for text in (self.path, self.pattern))
         before, after = (child(side, key) for side in self.pointers)
         return self._replace(path=path, pattern=pattern, pointers=(before, after))
 
     def item(self, name: str, i: int = 0, j: int = 0) -> "Spot":
-        """The position of an item of the list at this position; its index is i in the old list and j in the new one."""
+        """Return the position of an item in the list at this position. `i` is the item's old index, `j` its new index."""
         quoted = json.dumps(name) if _QUOTED.search(name) else name
         return self._replace(
             path=f"{self.path}[{quoted}]",
@@ -65,7 +65,7 @@ class Spot(NamedTuple):
 
 
 class JsonChange(NamedTuple):
-    """One difference. An added value has `old` None, a removed one `new` None; a reordered list has both lists."""
+    """One difference. `old` is None for an added value, `new` is None for a removed one. A reordered list has both lists."""
 
     at: Spot
     op: Op
@@ -137,9 +137,9 @@ def _named(old: list[Any], new: list[Any], named: NamedList, lists: Lists, at: S
 def match(
     old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]
 ) -> tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]:
-    """Match two lists. Return name and positions of each pair, of each removed item, and of each added item.
+    """Match the items of two lists. Return the pairs, the removed items and the added items, each by name and position.
 
-    Each namer matches the items that the namers before it left; items of equal names are matched in their order.
+    Each namer matches items that earlier namers left unmatched. Items of equal names are matched in their order.
     """
     pairs: list[tuple[str, int, int]] = []
     left, right = set(range(len(old))), set(range(len(new)))
@@ -155,7 +155,7 @@ def match(
 
 
 def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> dict[int, str]:
-    """The name of the item at each position. A repeated name gets the first unused number: `name#2`, `name#3`, ..."""
+    """Return the name of the item at each position. A repeated name gets the first unused number: `name#2`, `name#3`, ..."""
     counts: dict[str, int] = {}
     names: dict[str, int] = {}
     for position in sorted(positions):

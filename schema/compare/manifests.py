@@ -57,14 +57,14 @@ class ManifestDiff(Record, frozen=True, kw_only=True):
 
 
 def diff(old: Manifest, new: Manifest) -> ManifestDiff:
-    """Find every difference between two manifests; none if their canonical bytes are equal (laws: `json_changes`)."""
+    """Find every difference between two manifests. Equal canonical bytes give no difference (see also `json_changes`)."""
     return diff_of(located_changes(old, new))
 
 
 def located_changes(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ((), ())
 ) -> list[LocatedChange]:
-    """The changes of `diff` and the changes of measured speeds, each with its difference in JSON."""
+    """Return the changes of `diff` and the changes of measured speeds, each with its difference in JSON."""
     documents = old.to_json(), new.to_json()
     for document, side in zip(documents, states, strict=True):
         timed = {state.path: {speed.machine: speed.ratio for speed in state.speeds} for state in side}
@@ -76,7 +76,7 @@ def located_changes(
 
 
 def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
-    """The diff document of these changes."""
+    """Make the diff document of these changes."""
     changes = tuple(change for change, _ in located)
     counts = Counter(change.severity for change in changes)
     app = "An app that runs the old version"
@@ -103,7 +103,7 @@ def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
 def paired(
     old: Sequence[Part], new: Sequence[Part], named: NamedList
 ) -> dict[str, tuple[Part | None, Part | None]]:
-    """Pair the items of two lists by name; None for a missing item. Items of the new list come first, in their order."""
+    """Pair the items of two lists by name, with None for a missing item. Items of the new list come first, in their order."""
     documents, new_documents = ([item.to_json() for item in items] for items in (old, new))
     pairs, removed, added = match(documents, new_documents, named.namers)
     before = {j: old[i] for _, i, j in pairs}
@@ -132,7 +132,7 @@ def _change(delta: JsonChange) -> Change:
 
 
 def subject(delta: JsonChange) -> str:
-    """The changed field with its values: `metadata.inputs[0].name "ids" -> "input_ids"`."""
+    """Return the changed field with its values: `metadata.inputs[0].name "ids" -> "input_ids"`."""
     at, op, old, new = delta
     if op == "reordered":
         index = next(i for i, pair in enumerate(zip(old, new, strict=False)) if not same(*pair))
@@ -145,13 +145,13 @@ def subject(delta: JsonChange) -> str:
 
 
 def field(delta: JsonChange) -> str:
-    """The path of a field, relative to its artifact if it has one."""
+    """Return the path of a changed field; if the field is part of an artifact, the path is relative to the artifact."""
     is_inside, path = delta.at.pattern.startswith("artifacts[]."), delta.at.path
     return _clip(path.removeprefix(f"artifacts[{delta.at.names[0]}].") if is_inside else path)
 
 
 def _show(value: Any) -> str:
-    """A value as text for people, with digests and numbers shortened."""
+    """Return a value as text for people, with digests and numbers shortened."""
     if isinstance(value, str) and _DIGEST.fullmatch(value):
         return value[: len("sha256:") + 12]
     if isinstance(value, float) and not value.is_integer():

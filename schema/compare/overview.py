@@ -1,7 +1,7 @@
 """The difference of two versions as one screen: artifacts and figures side by side, other facts, folded changes.
 
-Pure: made from two manifests. Every change is shown exactly once: in a row, as a fact, or counted in a folded group
-under its cause. The terminal, Markdown and the web pages all show this document.
+No I/O: the caller gives two manifests. Every change is shown exactly once: in a row, as a fact, or counted in a folded
+group under its cause. The terminal, Markdown and the web pages all show this document.
 """
 
 from collections import Counter, defaultdict
@@ -41,9 +41,9 @@ from onnxreg.schema.manifest.vocabulary import ASIDE, UNJUDGED
 MAX_NAMED = 3
 """The most figures, files or changes of one kind that a sentence or a fact names."""
 MAX_SUBJECT_LETTERS = 40
-"""The most characters of a change in a list of changes. If one is longer, the list names fields without their values."""
+"""The most characters of a change in a list of changes. If a change is longer, the list names fields without values."""
 _OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")
-"""Roles of companion files that an evaluation writes."""
+"""The roles of companion files that an evaluation writes."""
 
 Place = tuple[str, ...]
 """The part of the screen that shows a change: (`ARTIFACT` or `CHECK`, names), (`FACT`, section) or (`FOLLOWS`, cause)."""
@@ -125,7 +125,7 @@ def overview(
 ) -> tuple[ManifestDiff, DiffOverview]:
     """Compare two manifests. Return the diff, and its changes grouped by the questions of an auditor.
 
-    `states` has, for the old and the new version, the artifacts' states after later evaluations, and their speeds.
+    `states` has the artifacts' states after later evaluations, and their speeds, for the old and for the new version.
     """
     changes = located_changes(old, new, states)
     diff = diff_of(changes)
@@ -207,7 +207,7 @@ def _places(
 
 
 def _of_check(pattern: str, names: Sequence[str], row: FigureRow | None) -> Place:
-    """The `Place` of a change in a check, or of an added or removed check."""
+    """Return the `Place` of a change in a check, or of an added or removed check."""
     leaf = pattern.removeprefix("artifacts[].checks[]").strip(".")
     if row is not None and leaf in ("", "value", "verdict"):
         is_compared = leaf != "value" or row.verdict != "uncompared"
@@ -220,7 +220,7 @@ def _of_check(pattern: str, names: Sequence[str], row: FigureRow | None) -> Plac
 
 
 def _loaded_bytes(artifact: Artifact) -> list[object]:
-    """The digests of the files that a runtime loads."""
+    """Return the digests of the files that a runtime loads."""
     return [file.digest for file in artifact.all_files() if file.role not in ASIDE]
 
 
@@ -232,7 +232,7 @@ def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
 
 
 def artifact_side(artifact: Artifact, states: Mapping[str, ArtifactState]) -> ArtifactSide:
-    """An artifact with its state from `states`; if `states` lacks its path, with the state in the manifest."""
+    """Return an artifact with its state from `states`, or, if `states` lacks its path, with the state in the manifest."""
     effective = states.get(artifact.path, ArtifactState(artifact.path, artifact.certification.state))
     return ArtifactSide(
         path=artifact.path,
@@ -245,7 +245,7 @@ def artifact_side(artifact: Artifact, states: Mapping[str, ArtifactState]) -> Ar
 
 
 def _reasons(artifact: Artifact, state: str) -> tuple[str, ...]:
-    """The manifest's reasons why an artifact in this state is not certified; none if it was not evaluated."""
+    """Return the manifest's reasons why an artifact in this state is not certified; empty if it was not evaluated."""
     stated = artifact.certification
     return () if "certified" in (state, stated.state) or stated.reasons == UNJUDGED else stated.reasons
 
@@ -284,7 +284,7 @@ def _sentences(
 
 
 def _figures_sentence(figures: Sequence[FigureRow]) -> str:
-    """A sentence on the figures that got worse, with their changes and intervals."""
+    """Make a sentence on the figures that got worse, with their changes and intervals."""
     counts = Counter(row.verdict for row in figures)
     compared, others = sum(row.change is not None for row in figures), counts["uncompared"]
     if not compared:
@@ -311,7 +311,7 @@ def _listed(names: Sequence[str]) -> str:
 def _facts(
     changes: Sequence[LocatedChange], positions: Mapping[Place, Sequence[int]], pairs: ArtifactPairs
 ) -> list[FactRow]:
-    """One fact for each section, severity and kind of change, the worst first, such as `opset added in 2 artifacts:
+    """Make a fact for each section, severity and kind of change, the worst first, such as `opset added in 2 artifacts:
     opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`."""
     groups: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for spot, members in positions.items():

@@ -1,6 +1,6 @@
 """The comparison of a version with its rebuild: differing files, and other changes beyond the tolerance of measured numbers.
 
-Pure: made from two manifests. Files with measured numbers whose digests differ are compared by their contents.
+No I/O: the caller gives two manifests. If files of measured numbers have different digests, their contents are compared.
 """
 
 import re
@@ -16,9 +16,9 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import FileEntry, Manifest
 
 Contents = Callable[[str], tuple[bytes, bytes] | None]
-"""Function that gives a file's recorded and rebuilt bytes, by path; None if the recorded bytes are not available."""
+"""A function that gives a file's recorded and rebuilt bytes, by path; None if the recorded bytes are not available."""
 RATE_TOLERANCE = 0.002
-"""The absolute tolerance of rates (recall, agreement, cosine): below half of the recall loss that certification allows."""
+"""The absolute tolerance of rates (recall, agreement, cosine). It is below half the recall loss that certification allows."""
 DISTANCE_SHARE = 0.1
 """The relative tolerance of distances, such as the largest difference of logits. The least tolerance is `RATE_TOLERANCE`."""
 DISTANCES = frozenset({"atol", "least"})
@@ -27,9 +27,9 @@ MEASURED = DISTANCES | {"min_row_cosine"}
 FAILED_STATES = frozenset({"missing", "extra", "differs"})
 
 _OF_FILES = re.compile(r"(artifacts\[\]\.)?(files|digest|size|pieces)\b.*|.*\.evidence\.(artifact|report)")
-"""Fields of a manifest that follow from a file's bytes. They are skipped, because files are compared by path."""
+"""The fields of a manifest that follow from a file's bytes. They are skipped, because files are compared by path."""
 _SENTENCES = re.compile(r"(.*\.)?reasons\b.*")
-"""Fields whose sentences repeat measured numbers."""
+"""The fields whose sentences repeat measured numbers."""
 _TENSOR_VALUE = re.compile(r"(.*)/data/[0-9]+")
 
 
@@ -46,7 +46,7 @@ class RebuiltFile(Record, frozen=True):
 
 
 class Fact(Record, frozen=True):
-    """A value other than a file that the rebuild changed: a tool's version, a check, a field of the manifest."""
+    """A changed value in the rebuild that is not a file: a tool's version, a check, a field of the manifest."""
 
     name: str
     recorded: Any
@@ -120,7 +120,7 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
 
 
 def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
-    """The parts of two files that differ beyond the tolerance; `bytes` if the files hold no measured numbers."""
+    """Return the parts that differ beyond the tolerance between two files; `bytes` if the files hold no measured numbers."""
     if entry.role not in ("certificate", "golden"):
         return ("bytes",)
     pair = contents(entry.path)
@@ -136,9 +136,9 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 
 
 def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
-    """True for a sentence, and for a measured number within its tolerance. With `is_measured`, any float counts as measured.
+    """True if a sentence changed, or a measured number within its tolerance. With `is_measured`, any float counts as measured.
 
-    A value of a golden vector in the recorded `document` has the tolerances of its tensor (docs/golden.md).
+    A value of a golden vector has the tolerances that the recorded `document` states for its tensor (docs/golden.md).
     """
     at, op, old, new = change
     if _SENTENCES.fullmatch(at.pattern):
@@ -158,7 +158,7 @@ def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = N
 
 
 def is_near(metric: str, old: float, new: float) -> bool:
-    """True if two values of a metric or measured key differ by at most its tolerance."""
+    """True if two measured values differ by at most the tolerance. `metric` is a check's metric, or the key of the values."""
     is_distance = "diff" in metric or metric in DISTANCES
     return abs(old - new) <= max(RATE_TOLERANCE, DISTANCE_SHARE * abs(old) if is_distance else 0.0)
 

@@ -12,16 +12,16 @@ from onnxreg.schema.manifest.vocabulary import comparable_license
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""The severities, worst first: breaks an app, worse results or weaker evidence, worth knowing, without effect."""
+"""The severities, worst first: breaks an app; gives worse results or weaker evidence; worth knowing; without effect."""
 SEVERE = ("breaking", "degrading")
 Direction = Literal["higher", "lower"]
-"""The better values of a figure."""
+"""The direction in which a figure gets better."""
 Share = Literal["same", "new", "not known"]
-"""The graph or the weights compared with the old version."""
+"""The result of comparing an artifact's graph, or its weights, with the old version."""
 Judge = Callable[[JsonChange], Severity]
 
 ARTIFACT, BYTES, CHECK, EVALUATION = "artifacts", "bytes", "checks", "the evaluation"
-"""Sections of the overview in which only severe changes are facts; other changes are in a row or folded."""
+"""The sections of the overview in which only severe changes are facts; other changes are in a row or folded."""
 NOISE = 1.1
 """The ratio up to which two measured latencies of one file count as equal."""
 CAUSES = {
@@ -30,11 +30,11 @@ CAUSES = {
     ("same", "new"): "new weights",
     ("new", "new"): "another graph and new weights",
 }
-"""The reason for different bytes, by the comparison of graph and weights; absent if one is not known."""
+"""The reason why bytes differ, by the comparison of (graph, weights). If one of these is not known, no reason is given."""
 
 
 def _named(*keys: str) -> NamedList:
-    """A `NamedList` that names an object by a text with values of its keys, such as `{role}:{path}`."""
+    """Make a `NamedList` that names an object by filling its values into a text, such as `{role}:{path}`."""
 
     def namer(text: str) -> Namer:
         return lambda item, _: text.format_map(item)
@@ -47,7 +47,7 @@ _IN_PLACE = _ITSELF._replace(positions=True)
 CHECKS = NamedList(
     (lambda item, _: item["name"] if item.get("direction") else f"{item['name']}/{item['metric']}",)
 )
-"""Checks match by name and metric. The name of a check with a direction includes the metric, so it is enough."""
+"""Checks match by name and metric. The name of a check with a direction is enough: it includes the metric."""
 ARTIFACTS = _named("{format}/{precision}/{path}", "{format}/{precision}", "{format}/{path}")
 _TENSORS = NamedList((lambda item, _: item["name"], lambda _, index: str(index)))
 
@@ -77,9 +77,9 @@ LISTS: Lists = {
 
 
 class Rule(Struct, frozen=True):
-    """The kind, severity and message of a field's changes. The kind is `<noun>-<verb>`; `changed_is` replaces `changed`.
+    """The kind, severity and message of a field's changes. The kind is `<noun>-<verb>`, with `changed_is` for `changed`.
 
-    The message ends with `note`, or with `why` if the change is severe. `section` is the change's section in an overview.
+    The message ends with the result of `note`; if this is "" and the change is severe, with `why`. `section` is for overviews.
     """
 
     noun: str
@@ -93,7 +93,7 @@ class Rule(Struct, frozen=True):
     section: str = "other"
 
     def severity(self, delta: JsonChange) -> Severity:
-        """The severity of a change. Adding or removing an empty value is cosmetic in every field."""
+        """Return the severity of a change. Adding or removing an empty value is cosmetic in every field."""
         is_empty = delta.op in ("added", "removed") and all(
             side is None or side in ([], {}) for side in (delta.old, delta.new)
         )
@@ -113,12 +113,12 @@ def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tupl
 
 
 def _cause(delta: JsonChange) -> str:
-    """The reason why two artifacts have different bytes; "" if a semantic digest is not known."""
+    """Return the reason why two artifacts have different bytes; "" if a semantic digest is not known."""
     return CAUSES.get(shares(*(artifact.get("semantic") for artifact in delta.at.within)), "")
 
 
 def _moved(sign: int, worse: Severity) -> Judge:
-    """Judge a number: `worse` if it grew (`sign` 1) or fell (`sign` -1), else notable, as is an unknown number."""
+    """Make the judge of a number: `worse` if it grew (`sign` 1) or fell (`sign` -1); else, or if it is not known, notable."""
     return lambda delta: (
         worse if None not in (delta.old, delta.new) and (delta.new - delta.old) * sign > 0 else "notable"
     )
@@ -129,15 +129,15 @@ _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 
 
 def better_direction(name: str, stated: Direction | None) -> Direction | None:
-    """The direction that a check states, else the direction that its name implies, else None."""
+    """Return the direction that a check states, else the direction that its name implies, else None."""
     implied: Direction | None = "higher" if _QUALITY.search(name) else None
     return stated or ("lower" if _QUALITY_LOST.search(name) else implied)
 
 
 def _measure(delta: JsonChange) -> Severity:
-    """Judge a figure: degrading if a quality fell, a loss grew or a value is missing; else notable.
+    """Judge a figure: degrading if a quality fell, a loss grew or the new value is missing; else notable.
 
-    A distance (parity of logits) is notable, because it changes with every training; its check's verdict is judged apart.
+    A distance (parity of logits) is notable, because every training changes it. The check's verdict is judged separately.
     """
     if _other_suite(delta):
         return "notable"
@@ -150,7 +150,7 @@ def _measure(delta: JsonChange) -> Severity:
 
 
 def _other_suite(delta: JsonChange) -> str:
-    """The reason why two values cannot be compared: suites that differ or are not known; "" if the suites are equal."""
+    """Return why two values cannot be compared: their suites differ, or one is not known. "" if the suites are equal."""
     old, new = (check.get("dataset") for check in delta.at.within)
     if old == new:
         return ""
@@ -169,8 +169,8 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
 
 
 def _reshaped(harmless: tuple[str, ...]) -> Judge:
-    """Judge a changed axis: cosmetic if only the name of a dynamic axis changed, notable if the kinds (old, new) are
-    `harmless` (an input axis that became dynamic, an output axis that became static), else breaking."""
+    """Make the judge of a changed axis: cosmetic if only the name of a dynamic axis changed, notable if the kinds (old, new)
+    are `harmless` (an input axis that became dynamic, an output axis that became static), else breaking."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))
@@ -182,12 +182,12 @@ def _reshaped(harmless: tuple[str, ...]) -> Judge:
 
 
 def _rerouted(delta: JsonChange) -> Severity:
-    """Judge a changed head of a class: notable if it is the first, degrading if the class has none now, else breaking."""
+    """Judge a class's change of head: notable if it had none before, degrading if it has none now, else breaking."""
     return "notable" if delta.old is None else "degrading" if delta.new is None else "breaking"
 
 
 def _is_refused(delta: JsonChange) -> bool:
-    """True if the old artifact is refused, and so was chosen only if nothing else fits."""
+    """True if the old artifact was refused, and so was chosen only if no other artifact fitted."""
     return bool(delta.old.get("certification", {}).get("state") == "refused")
 
 
@@ -198,7 +198,7 @@ def _license(delta: JsonChange) -> Severity:
 
 
 def _of_roles(worse: Severity, *roles: str) -> Judge:
-    """Judge a companion file: `worse` if the file has one of these roles, else notable."""
+    """Make the judge of a companion file: `worse` if the file has one of these roles, else notable."""
     return lambda delta: worse if delta.at.names[0].partition(":")[0] in roles else "notable"
 
 
@@ -211,9 +211,9 @@ def _cosmetic(noun: str) -> Rule:
 
 
 def _ranked(noun: str, *order: Any) -> Rule:
-    """A rule that ranks a value by its position in `order`, worst first: a fall in rank is degrading.
+    """Make a rule that ranks a value by its position in `order`, worst first: a fall in rank is degrading.
 
-    An absent value has the rank of the second value in `order`; to add or remove a value of this rank is cosmetic.
+    An absent value has the rank of the second value in `order`; adding or removing a value of this rank is cosmetic.
     """
 
     def judge(delta: JsonChange) -> Severity:
@@ -240,10 +240,10 @@ _LOADER = Rule("loader", changed=_moved(1, "breaking"), why="an older runtime ma
 _PIECES = _cosmetic("pieces")
 """The rule for digests of pieces: cosmetic, because the change of the file's digest is reported."""
 _KERNEL = _breaking_unless(lambda delta: not delta.at.names[0].startswith("ort"))
-"""Judge a needed operator: breaking in ORT formats, whose minimal builds have only the requested kernels; else notable."""
+"""The judge of a needed operator: breaking in ORT formats, since a minimal build has only requested kernels; else notable."""
 _OPERATOR = Rule("operator", added=_KERNEL, changed=_KERNEL, why="a minimal build must have its kernel")
 _DOMAIN = _breaking_unless(lambda delta: delta.at.pattern.endswith(('["ai.onnx"]', '[""]')))
-"""Judge an added opset: notable for `ai.onnx`, which every graph needs, so that only its record is new; else breaking."""
+"""The judge of an added opset: notable for `ai.onnx` (every graph needs it, so only its record is new); else breaking."""
 _STEP = Rule("step", reordered="notable")
 _BASIS = Rule("certification-basis")
 
@@ -370,7 +370,7 @@ _BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, re
 
 
 def rule_for(pattern: str) -> Rule:
-    """The rule for a field, given by its `Spot.pattern`."""
+    """Return the rule for the field with this `Spot.pattern`."""
     if pattern in RULES:
         return RULES[pattern]
     for branch in _BRANCHES:

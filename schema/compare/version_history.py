@@ -1,4 +1,4 @@
-"""The history of a model's sizes, figures and verdicts: one row for each version. Pure: made from manifests."""
+"""The history of a model's sizes, figures and verdicts: one row for each version, made from its manifest. No I/O."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -21,9 +21,9 @@ class HistoryArtifact(ArtifactSide, frozen=True, kw_only=True):
 
 
 class HistoryRow(Record, frozen=True, omit_defaults=False):
-    """One version. `artifact` is the smallest artifact with the metric, else the smallest; null without a manifest.
+    """One version. `artifact` is the smallest artifact with the metric, else the smallest artifact; null without a manifest.
 
-    `status` is a word such as `yanked`, or "". `value`, its 95 % `interval` and its `suite` belong to the metric; null if not measured.
+    `status` is a word such as `yanked`, or "". `value`, `interval` (95 %) and `suite` are of the metric; null if not measured.
     """
 
     version: str
@@ -41,7 +41,7 @@ class HistoryRow(Record, frozen=True, omit_defaults=False):
 
 
 class HistoryEntry(NamedTuple):
-    """A published version: its row without artifacts, its manifest (None if it was taken down), its artifacts' states."""
+    """A published version: its row without artifacts, its manifest (None if taken down), and its artifacts' states."""
 
     row: HistoryRow
     document: Manifest | None
@@ -67,10 +67,10 @@ def model_history(
     metric: str | None = None,
     is_wanted: Callable[[Artifact], bool] = lambda artifact: True,
 ) -> ModelHistory:
-    """Make the history of a model from its versions, newest first, with the artifacts for which `is_wanted` is true.
+    """Make the history of a model from its versions (`records`, newest first). Artifacts are used if `is_wanted` is true.
 
-    `metric` is the name of a check, or the end of such a name, such as a label. By default it is the loss of recall; if no
-    version has it, the newest version's first figure of a suite. Raise NotFoundError if no version has the metric.
+    `metric` is the name of a check, or the end of such a name, such as a label. The default is the loss of recall, or, if no
+    version has this loss, the newest version's first figure of a suite. Raise NotFoundError if no version has the metric.
     """
     versions = [
         [item for item in (record.document.artifacts if record.document else ()) if is_wanted(item)]
@@ -98,7 +98,7 @@ def model_history(
 
 
 def _measured(artifact: Artifact) -> Iterable[Check]:
-    """The measured qualities and losses of an artifact."""
+    """Return the measured qualities and losses of an artifact."""
     return (check for check in artifact.checks if check.value is not None and direction_of(check))
 
 

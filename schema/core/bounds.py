@@ -1,7 +1,7 @@
-"""Limits on documents and lists from outside. Input above its limit is refused; if its size is known, before it is read."""
+"""Limits on documents and lists from outside. Input above its limit is refused, before reading if its size is known."""
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
-"""The most bytes of a registry's document without a lower limit, such as an index file, or of a file that the user names."""
+"""The most bytes of a file that the user names, and of a registry's document (such as an index file) with no smaller limit."""
 MAX_RECORD_BYTES = 16 * 2**20
 """The most bytes of a manifest, an envelope or a statement."""
 MAX_TEXT_BYTES = 4 * 2**20
@@ -14,14 +14,14 @@ MAX_PATH_CHARS, MAX_PATH_PARTS = 1024, 32
 MAX_MEMBERS = 10_000
 """The most artifacts of a manifest, and members of a family."""
 MAX_STAGES, MAX_METRICS, MAX_PIECES = 64, 32, 256
-"""The most stages of a pipeline, metrics in an artifact's summary, pieces of a file (larger pieces in a very large file)."""
+"""The most stages of a pipeline, metrics in an artifact's summary, and pieces of a file (a large file has larger pieces)."""
 MAX_EVENT_BYTES = 63 * 1024
 MAX_LINE_BYTES = MAX_EVENT_BYTES + 1024
 """The most bytes of a log line: an event, the line's number, its links and a signature of usual length."""
 MAX_SIGNATURE_BYTES, MAX_SIGNATURES = 16 * 1024, 64
 """The most bytes of a log line's signature, and the most signatures of an envelope."""
 MAX_STATEMENTS = 64
-"""The most statements about a version that an import from an OCI registry records. Any writer there can add some."""
+"""The most statements about a version that an import from an OCI registry records. Anybody who may write there can add some."""
 MAX_OCI_BYTES = 4 * 2**20
 """The most bytes of an OCI manifest, an OCI index or a page of referrers (OCI distribution specification)."""
 MAX_REFERRER_BYTES, MAX_REFERRER_PAGES = 16 * 2**20, 1000

@@ -1,4 +1,4 @@
-"""JSON: the canonical encoder (RFC 8785), the strict decoder, and records; and digests, which name bytes.
+"""JSON (the canonical encoder of RFC 8785, the strict decoder, records) and digests, which name bytes.
 
 A record is a JSON document that only this program writes: a frozen msgspec struct, encoded as canonical bytes. Documents
 that people and other programs write are pydantic models (see `document`).
@@ -27,7 +27,7 @@ _TYPES |= {"array": "a list", "object": "keys and values", "null": "null"}
 """The types of msgspec in words."""
 
 _FIRST_BEYOND_BMP = 0xF0
-"""The first UTF-8 byte of characters beyond U+FFFF. UTF-16 writes these as two units, and so sorts them differently."""
+"""The least first byte, in UTF-8, of a character beyond U+FFFF. UTF-16 has two units for it, and so another order."""
 
 
 def encode(value: Any, label: str = "document") -> bytes:
@@ -48,8 +48,8 @@ def encode(value: Any, label: str = "document") -> bytes:
 def decode(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> Any:
     """Parse JSON as RFC 8785 expects it, or raise InputError naming `label`.
 
-    Refused, besides malformed text: duplicate keys, NaN and infinities, whole numbers beyond 2**53 - 1, lone surrogates,
-    more than `MAX_DEPTH` levels, more than `max_bytes` bytes, more than `max_bytes / 16` commas.
+    It refuses malformed text, duplicate keys, NaN and infinities, whole numbers beyond 2**53 - 1, lone surrogates, more than
+    `MAX_DEPTH` levels, more than `max_bytes` bytes, and more than `max_bytes / 16` commas.
     """
     check_size(data, label, max_bytes)
     try:
@@ -122,11 +122,11 @@ def _check(value: Any, label: str) -> bool:
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """A document or a part of a document. Unknown keys are ignored, or refused by a class with `forbid_unknown_fields`.
 
-    The class of a field may have a method `parse`, as `Digest` does, which reads the text. Default values are not written.
+    If the class of a field has a method `parse`, as `Digest` has, this method reads the text. Default values are not written.
     """
 
     def to_json(self) -> dict[str, Any]:
-        """The record as a JSON value."""
+        """Return the record as a JSON value."""
         value: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self, enc_hook=text_of))
         return value
 
@@ -135,7 +135,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         return encode(self.to_json(), type(self).__name__)
 
     def replace(self, **changes: Any) -> Self:
-        """Copy the record with other values of some fields."""
+        """Copy the record with new values of some fields."""
         return msgspec.structs.replace(self, **changes)
 
     @classmethod
@@ -197,7 +197,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _parse(kind: Any, value: Any) -> Any:
-    """Parse a value with the `parse` of its class. Raise ValueError, to which msgspec adds the path, for InputError."""
+    """Parse a value with the `parse` of its class. Raise ValueError, not InputError: msgspec adds the path to it."""
     try:
         return kind.parse(value)
     except InputError as error:
@@ -209,7 +209,7 @@ PIECE_BYTES = 8 * 2**20
 PATTERN = "^sha256:[0-9a-f]{64}$"
 """The pattern of a digest in JSON Schema."""
 is_digest = re.compile(PATTERN[1:-1]).fullmatch
-"""Match a text that is a digest."""
+"""Match a text if it is a digest."""
 
 
 class Digest(str):
@@ -243,7 +243,7 @@ class Digest(str):
 
     @classmethod
     def of(cls, data: bytes) -> "Digest":
-        """The digest of bytes in memory."""
+        """Return the digest of bytes in memory."""
         return str.__new__(cls, f"sha256:{hashlib.sha256(data).hexdigest()}")
 
     @classmethod
@@ -258,7 +258,7 @@ class Digest(str):
 
 
 def directory_digest(files: Mapping[str, Digest]) -> Digest:
-    """The SHA-256 of a directory's listing by `sha256sum`: lines `<hex digest>  <path>`, sorted by POSIX path."""
+    """Return the SHA-256 of a directory's listing by `sha256sum`: lines `<hex digest>  <path>`, sorted by POSIX path."""
     return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())
 
 
@@ -270,7 +270,7 @@ class Pieces(Record, frozen=True, forbid_unknown_fields=True):
 
 
 def piece_size(total: int) -> int:
-    """The size of a file's pieces in bytes: `PIECE_BYTES`, doubled until there are at most `MAX_PIECES`."""
+    """Return the size in bytes of a file's pieces: `PIECE_BYTES`, doubled until the file has at most `MAX_PIECES` pieces."""
     size = PIECE_BYTES
     while size * MAX_PIECES < total:
         size *= 2

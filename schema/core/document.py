@@ -1,4 +1,4 @@
-"""The base of every pydantic document: frozen, strict, and keeping the keys that this build does not know."""
+"""The base of every pydantic document. It is frozen and strict, and keeps the keys that this build does not know."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -49,7 +49,7 @@ class Document(BaseModel):
     )
 
     def to_json(self) -> dict[str, Any]:
-        """The document as a JSON value: only the fields that were set, under the names of the format."""
+        """Return the document as a JSON value: only the fields that were set, under the names of the format."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def encode(self) -> bytes:
@@ -73,7 +73,7 @@ class Document(BaseModel):
 
 
 def _keys(model: type[Document]) -> Iterator[str]:
-    """Yield the keys of a document and of the objects in it. The schema (20 ms) is made only for the first key."""
+    """Yield the keys of a document and of the objects in it. The schema, which takes 20 ms, is made only if a key is needed."""
     schema = model.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
         yield from part.get("properties", ())
@@ -86,7 +86,7 @@ class WrittenDocument(Document):
 
 
 def invalid(error: ValidationError, label: str, keys: Iterable[str] = (), listing: str = "") -> InputError:
-    """The error for an invalid document, an unknown key first; the hint has the nearest of `keys`, else `listing`."""
+    """Make the error for an invalid document; unknown keys come first. The hint has the nearest of `keys`, else `listing`."""
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()
     words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")

@@ -72,9 +72,9 @@ VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Raise an InputError of the block as a `kind`, with a prefix and a hint; with the prefix "", unchanged.
+    """Raise an InputError of the block again as a `kind`, with a prefix and a hint; unchanged if the prefix is "".
 
-    So is a ConflictError, unless `kind` is InputError: then it is unchanged.
+    A ConflictError of the block is raised in the same way, but stays unchanged if `kind` is InputError.
     """
     try:
         yield
@@ -85,7 +85,7 @@ def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Ite
 
 
 def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Wrap a check to raise ValueError for InputError: pydantic and msgspec add the position in the document to it."""
+    """Wrap a check so that it raises ValueError, not InputError: pydantic and msgspec add the position to a ValueError."""
 
     def checked(value: Any) -> T:
         try:
@@ -97,25 +97,25 @@ def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def why(error: object, limit: int = 200) -> str:
-    """The first line of an error's message without error numbers; if the message is empty, the name of the class."""
+    """Return the first line of an error's message, without error numbers; for an empty message, the name of the class."""
     lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
     return lines[0][:limit] if lines else type(error).__name__
 
 
 def unreadable(name: str, error: OSError) -> RegError:
-    """The error for a file that cannot be read: InputError if it is missing or a directory, else HostError."""
+    """Return the error for a file that cannot be read: InputError if it is missing or a directory, else HostError."""
     message = f"{name} cannot be read: {why(error)}"
     is_request = isinstance(error, FileNotFoundError | IsADirectoryError)
     return InputError(message) if is_request else HostError(message, "check the file and its permissions")
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """The kind and the detail of a fault. The kind is `unreadable` if the bytes, which may be sound, could not be read."""
+    """Return a fault's kind and detail. If the bytes could not be read, and so may be sound, the kind is `unreadable`."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
-    """The error for a library that is not installed. The hint names no package index: others may own `onnxreg` there."""
+    """Make the error for a missing library. The hint names no package index: others may own the name `onnxreg` there."""
     where = f"install onnxreg from where it came with its extra {extra}"
     hint = f"{where}, in a checkout: pip install '.[{extra}]'"
     return HostError(f"{purpose} needs {module}, which is not installed", hint)
@@ -123,7 +123,7 @@ def missing_extra(module: str, extra: str, purpose: str) -> HostError:
 
 @contextmanager
 def hub_library(purpose: str) -> Iterator[None]:
-    """Import huggingface_hub in this context: a missing library or a malformed HF_ENDPOINT becomes a RegError."""
+    """A context in which to import huggingface_hub: a missing library or a malformed HF_ENDPOINT becomes a RegError."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -133,7 +133,7 @@ def hub_library(purpose: str) -> Iterator[None]:
 
 
 def nearest(name: str, names: Iterable[str], least: float = 0.6, most: int = 3) -> list[str]:
-    """The names similar to `name`, at most `most`, the best first, ignoring case. `least` is a similarity from 0 to 1."""
+    """Return at most `most` names similar to `name`, ignoring case, best first; `least` is the least similarity (0 to 1)."""
     from difflib import get_close_matches
 
     folded = {candidate.lower(): candidate for candidate in names}
@@ -141,7 +141,7 @@ def nearest(name: str, names: Iterable[str], least: float = 0.6, most: int = 3) 
 
 
 def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: float = 0.6) -> str:
-    """A hint with the candidates similar to `name`; without any, `otherwise` (default: the list of all candidates)."""
+    """Return a hint with the candidates similar to `name`, or else `otherwise` (default: the list of all candidates)."""
     names = list(candidates)
     if alike := nearest(name, names, least):
         return f"did you mean {' or '.join(alike)}?"
@@ -149,6 +149,6 @@ def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: fl
 
 
 def listing(names: Sequence[str], most: int = 20) -> str:
-    """Join the first names as text, each cut to 80 characters, with the number of further names."""
+    """Join the first `most` names, each cut to 80 characters, and add the number of further names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(name[:80] for name in names[:most]) + more

@@ -16,9 +16,9 @@ from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, mis
 HEAD_BYTES = 64
 """The number of bytes at the start of a file that `check_content` needs."""
 SETTLED_NANOSECONDS = 2 * 10**9
-"""The age in nanoseconds of a file's last change at which any later change gets another time on every file system."""
+"""The age in nanoseconds of a file's last change. If it is this old, every file system gives a new change another time."""
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
-"""Numbers such as 1e-4: numbers in JSON and YAML 1.2, but texts for PyYAML."""
+"""The pattern of numbers such as 1e-4, which are numbers in JSON and YAML 1.2 but texts for PyYAML."""
 VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """Python's errors that PyYAML raises for a value that does not fit its type, such as a 13th month or `!!bool x`."""
 
@@ -85,9 +85,9 @@ class FileState(NamedTuple):
         return f"{self.device} {self.inode} {self.size} {self.modified} {self.changed}"
 
     def token(self, now: int) -> str:
-        """The state, read at the time `now` (ns), as text; "" if the file may change without another state.
+        """Return the state as text; "" if a later change may give an equal state. The state was read at the time `now` (ns).
 
-        Times in whole seconds give "", because such file systems (FAT, sshfs) report the time of the bytes as the inode's.
+        Times in whole seconds give "": file systems with such times (FAT, sshfs) report the bytes' time as the inode's.
         """
         has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
         is_old = now - max(self.modified, self.changed) > SETTLED_NANOSECONDS
@@ -110,7 +110,7 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
 
 
 def read_yaml(data: bytes, label: str, extra: str) -> Any:
-    """Parse a YAML or JSON file. Raise InputError if it is neither, HostError if PyYAML (from `extra`) is not installed."""
+    """Parse a YAML or JSON file. Raise InputError if it is neither, HostError if PyYAML (of the extra `extra`) is missing."""
     try:
         import yaml
     except ImportError as error:

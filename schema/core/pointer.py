@@ -9,33 +9,33 @@ ABSENT: Any = object()
 
 
 def child(pointer: str, token: str | int) -> str:
-    """The pointer to a key or index below a pointer."""
+    """Extend a pointer by a key or an index."""
     return f"{pointer}/{str(token).replace('~', '~0').replace('/', '~1')}"
 
 
 def tokens(pointer: str) -> list[str]:
-    """The keys and indexes of a pointer. Raise InputError if the pointer is malformed."""
+    """Return the keys and indexes in a pointer. Raise InputError if the pointer is malformed."""
     if pointer and not pointer.startswith("/"):
         raise InputError(f"not a JSON pointer: {pointer[:80]!r}", "it is empty or begins with a slash")
     return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
 def _children(value: Any) -> dict[str, Any]:
-    """The values of an object by key, in ascending order, or of a list by index; empty for another value."""
+    """Return the values of an object by key, in ascending order, or of a list by index; empty for another value."""
     if isinstance(value, dict):
         return dict(sorted(value.items()))
     return {str(index): item for index, item in enumerate(value)} if isinstance(value, list) else {}
 
 
 def find(value: Any, pointer: str) -> Any:
-    """The value at a pointer, or `ABSENT`."""
+    """Return the value at a pointer, or `ABSENT`."""
     for token in tokens(pointer):
         value = _children(value).get(token, ABSENT)
     return value
 
 
 def expand(value: Any, pattern: str) -> list[str]:
-    """The pointers to values of a document that match a pattern. `*` matches every index or key; keys ascend."""
+    """Return the pointers in a document that match a pattern. `*` matches every index, or every key in ascending order."""
     places = {"": value}
     for token in tokens(pattern):
         places = {
@@ -48,7 +48,7 @@ def expand(value: Any, pattern: str) -> list[str]:
 
 
 def relative(pointer: str, path: str) -> str:
-    """The pointer that a path leads to from `pointer`. The path has keys and indexes, and `..` for one level up."""
+    """Return the pointer to which a path leads from `pointer`. A path has keys and indexes, and `..` for one level up."""
     for step in path.split("/") if path else ():
         pointer = pointer.rpartition("/")[0] if step == ".." else f"{pointer}/{step}"
     return pointer

@@ -72,12 +72,12 @@ class Version(str):
         return bool(self.pre)
 
     def next_patch(self) -> "Version":
-        """The version to propose next: for a pre-release its release, else the next patch."""
+        """Return the version to propose next: for a pre-release, the release; else the next patch."""
         return Version(self.major, self.minor, self.patch + (0 if self.pre else 1))
 
     @classmethod
     def is_version(cls, text: str) -> bool:
-        """True if a tag is a version (never moves) and not a channel (may move)."""
+        """True if a tag is a version, which never moves, and not a channel, which may move."""
         return len(text) <= 128 and _SEMVER.fullmatch(text) is not None
 
     @classmethod

@@ -16,7 +16,7 @@ SIZE_UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9,
 SIZE_UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 Advance = Callable[[int], None]
-"""Function that reports a number of bytes as moved; a negative number takes back the bytes of a failed attempt."""
+"""A function that reports a number of bytes as moved; a negative number takes back the bytes of a failed attempt."""
 
 
 def parse_size(text: str) -> int:
@@ -33,7 +33,7 @@ def parse_size(text: str) -> int:
 
 
 def size(value: Any) -> int:
-    """Read a size in a JSON document, in bytes: a number of bytes, or a text for `parse_size`."""
+    """Return a size in bytes from its form in a JSON document: a number of bytes, or a text that `parse_size` reads."""
     return parse_size(value if isinstance(value, str) else json.dumps(value))
 
 
@@ -60,17 +60,17 @@ def counted(count: int, noun: str) -> str:
 
 
 class Progress:
-    """Receiver of progress, called from several threads. This base class draws nothing."""
+    """A receiver of progress, called from several threads. This base class draws nothing."""
 
     def plan(self, files: int, size: int) -> None:
-        """Announce a further number of files, and of bytes in them, that will move."""
+        """Announce that further files will move: their number, and their total size in bytes."""
 
     def step(self, label: str) -> None:
         """Announce the next part of the work by its label. Its size is not known."""
 
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Advance]:
-        """Give a function to report the bytes moved of a file of `size` bytes (None: unknown). Reports may come late."""
+        """Yield a function that reports the moved bytes of a file of `size` bytes (None: unknown). Reports may come late."""
         yield lambda count: None
 
 
@@ -78,5 +78,5 @@ SILENT = Progress()
 
 
 def count_cores() -> int:
-    """The number of cores that this process may use, which may be fewer than the machine has."""
+    """Return the number of cores that this process may use; the machine may have more."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

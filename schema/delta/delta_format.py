@@ -1,7 +1,7 @@
 """Delta files, and the table of the deltas that a version offers. See docs/delta.md.
 
 A delta file has a magic number, the length of the header, the header, and spans up to the end of the new file. A table is a
-blob, named by an event and in the version's entry of the state. It is only a hint: an unreadable table offers no deltas.
+blob; an event and the version's entry in the state name it. It is only a hint: an unreadable table offers no deltas.
 """
 
 import struct
@@ -62,7 +62,7 @@ class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
 class Span(NamedTuple):
     """The next `length` bytes of the new file; `op` is COPY, LITERAL or DIFFERENCE.
 
-    `source` is the index of the old file, `offset` the position in it where the span begins to read. A difference has also
+    `source` is the index of an old file; `offset` is where the span begins to read in that file. A difference also has
     `width` (bytes of an element) and `mode` (the bits FLOAT and SPARSE). `payload` is deflated (RFC 1951), empty for a copy.
     """
 
@@ -83,7 +83,7 @@ class Span(NamedTuple):
 def read_spans(stream: BinaryIO, header: DeltaHeader) -> Iterator[Span]:
     """Yield the spans after the header; each payload is read when its span is requested.
 
-    Raise InputError if a span reads or writes out of range, or the spans end too early or too late. Memory: one payload.
+    Raise InputError if a span is malformed or out of range, or the spans end too early or too late. Memory: one payload.
     """
     remaining = header.new.size
     while remaining:

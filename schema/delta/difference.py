@@ -1,4 +1,4 @@
-"""Differences of arrays of numbers: payload to new bytes, and back. Needs numpy.
+"""Differences between arrays of numbers: `encode` makes a payload, from which `restore` makes the new bytes. Needs numpy.
 
 An element of `width` bytes is read as an unsigned little-endian integer. In float mode, floats are first mapped to integers
 of the same order. From each element the old element is subtracted (modulo 256 ** width). The sign moves to the lowest bit
@@ -16,7 +16,7 @@ from onnxreg.schema.delta.delta_format import FLOAT, SPARSE, Span, inflate
 
 
 def restore(span: Span, old: bytes) -> Any:
-    """Make the new bytes of a difference: uint8, shape [span.length]. Raise InputError if the payload has another size."""
+    """Make the new bytes of a difference: uint8, shape [span.length]. Raise InputError if the payload has a wrong size."""
     kind = np.dtype(f"<u{span.width}")
     before = np.frombuffer(old, kind)
     if span.mode & SPARSE:
@@ -41,7 +41,7 @@ def encode(new: Any, old: Any, mode: int) -> bytes:
 
 
 def planes(payload: bytes, length: int, width: int, mode: int) -> list[Any]:
-    """Split a payload into parts of similar bytes: the bits of changed elements, and each plane; without empty parts."""
+    """Split a payload into parts of similar bytes: the bits of changed elements, then each plane. Empty parts are left out."""
     data = np.frombuffer(payload, np.uint8)
     mask_size = (length // width + 7) // 8 if mode & SPARSE else 0
     parts = [data[:mask_size], *np.array_split(data[mask_size:], width)]
@@ -62,7 +62,7 @@ def _read_sparse(span: Span, kind: Any) -> Any:
 
 
 def _planes(values: Any) -> bytes:
-    """The lowest bytes of all values, then the second-lowest bytes, and so on."""
+    """Return the lowest bytes of all values, then the second-lowest bytes, and so on."""
     raw: bytes = values.view(np.uint8).reshape(-1, values.dtype.itemsize).T.tobytes()
     return raw
 

@@ -11,8 +11,8 @@ OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 SourceName = Literal["manifest", "published", "log"]
 """The source of a field: the manifest, the log line that published the version, or lines of the model's log."""
 GeneratorName = Literal["signatures", "changes", "history", "policy"]
-"""The generated tables: the version's signers, the changes since the version published before it, the moves of the
-version's channels with their findings, and the policy rules for these channels."""
+"""The tables that can be generated: the version's signers, the changes since the previous publication, the moves of
+the version's channels with their findings, and the policy rules for these channels."""
 
 
 class ProfileField(WrittenDocument):
@@ -77,7 +77,7 @@ class DossierProfile(WrittenDocument):
     sections: Annotated[Items[ProfileSection], Field(min_length=1)]
 
     def owner_keys(self) -> set[str]:
-        """The keys of the fields that a person may fill in."""
+        """Return the keys of the fields that a person may fill in."""
         return {field.owner for section in self.sections for field in section.fields if field.owner}
 
 
@@ -89,6 +89,6 @@ class OwnerFacts(WrittenDocument):
     statements: Annotated[Table[Text | Items[Text]], Field(description="Keys of the profile's owner fields.")]
 
     def paragraphs(self, key: str) -> tuple[str, ...]:
-        """The paragraphs of a statement; empty without a statement."""
+        """Return the paragraphs of the statement with this key; empty if no such statement exists."""
         value = self.statements.get(key, ())
         return (value,) if isinstance(value, str) else tuple(value)

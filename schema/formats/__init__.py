@@ -3,5 +3,5 @@
 `sbom` writes CycloneDX, `hub_layout` lists the files that clients of the Hub look for, `package_layout` lays out a model
 package of ONNX Runtime; `json_schema` has the schema of each document.
 
-Start with the module of the format.
+Start with the module of the format that you need.
 """

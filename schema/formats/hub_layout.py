@@ -1,6 +1,6 @@
 """The files of a version as clients of the Hugging Face Hub expect them in a repository.
 
-A version's files keep their own paths. Their bytes also get aliases, the paths from which clients load by default:
+A version's files keep their own paths. Some also get aliases, which are the paths from which clients load by default:
 
 * transformers.js and sentence-transformers: `onnx/model.onnx`, and by type of the weights `onnx/model_fp16.onnx`,
   `onnx/model_int8.onnx`, `onnx/model_uint8.onnx`, `onnx/model_q4.onnx`, `onnx/model_quantized.onnx`
@@ -8,7 +8,7 @@ A version's files keep their own paths. Their bytes also get aliases, the paths 
 * Optimum and OpenMed: the same names at the root, and for OpenMed also `openmed-onnx.json`;
 * each stage of a pipeline: these names with the stage's name instead of `model`, and with the common stem of the stage's
   files: `onnx/encoder_model_fp16.onnx` for the stage `encoder` with the file `encoder_model.onnx`;
-* all of them: `config.json`, `id2label.json` and the tokenizer at the root.
+* all these clients: `config.json`, `id2label.json` and the tokenizer at the root.
 
 The metadata of the repository's card has keys of the Hub's specification of model cards, and the key `model-index` of
 Papers with Code.
@@ -27,7 +27,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest, StoredFile
 from onnxreg.schema.manifest.vocabulary import FILENAME, hub_license
 
 MODEL = "model"
-"""The stem of the alias of a version's only graph."""
+"""The stem of the aliases of graphs in a version that is neither a family nor a pipeline."""
 STEMS = {
     "float32": ("model",),
     "float16": ("model_fp16",),
@@ -37,7 +37,7 @@ STEMS = {
     "int4": ("model_q4",),
     "uint4": ("model_q4",),
 }
-"""The stems of aliases, by precision."""
+"""The stems of a graph's aliases, by the precision of its weights."""
 FOLDERS = {
     "onnx": ("transformersjs", "webgpu", "onnx", "onnx-android", "onnx-int8", "onnx-int4"),
     "": ("onnx-android", "onnx", "onnx-int8", "onnx-int4", "transformersjs", "webgpu"),
@@ -48,7 +48,7 @@ PIPELINE_TAGS = {
     "default": "feature-extraction",
     "sequence-classification": "text-classification",
 }
-"""The Hub's name of a task, if it differs from onnxreg's."""
+"""The Hub's names of the tasks that have another name in onnxreg."""
 
 
 class LayoutFile(Struct, frozen=True):
@@ -69,11 +69,11 @@ def layout(
     *,
     refused: bool = False,
 ) -> dict[str, LayoutFile]:
-    """The files of a version by path.
+    """Return the files of a version by path.
 
-    A graph gets all its aliases, or none if a file with other bytes has the path of an alias, or an alias is outside
-    the graph's folder. `digest` and `size` are the manifest's. `states` are the states of artifacts by path (default: `unknown`), `held_paths` the
-    artifacts whose files are present (None: all). With `refused`, refused artifacts are listed too, but without aliases.
+    A graph and its external data get aliases together, or none if one alias is the path of a file with other bytes or is
+    outside the folder. `digest` and `size` are the manifest's. `states` has artifacts' states by path (default: `unknown`).
+    Only artifacts in `held_paths` are listed (None: all); refused ones only with `refused`, and without aliases.
     """
     present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
     sound = [item for item in present if states.get(item.path) != "refused"]
@@ -108,9 +108,9 @@ def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
 def _graphs(
     artifacts: Collection[Artifact], name: str, states: Mapping[str, str]
 ) -> Iterator[list[LayoutFile]]:
-    """Yield the aliases of each graph and its external data, by folder, preferred graphs first; `name` replaces `model`.
+    """Yield, by folder, the aliases of each graph and its external data, preferred graphs first. `name` replaces `model`.
 
-    External data keeps its path relative to the graph, which refers to the data.
+    External data keeps its path relative to the graph, because the graph refers to the data by this path.
     """
     for folder, formats in FOLDERS.items():
         candidates = [item for item in artifacts if item.format in formats and item.path.endswith(".onnx")]
@@ -128,7 +128,7 @@ def _alias(file: StoredFile, path: str) -> LayoutFile:
 
 
 def pipeline_tag(manifest: Manifest) -> str | None:
-    """The Hub's name of the model's task; None if the manifest has no task."""
+    """Return the Hub's name of the model's task; None if the manifest has no task."""
     return None if manifest.task is None else PIPELINE_TAGS.get(manifest.task, manifest.task)
 
 
@@ -136,7 +136,7 @@ _COMPANIONS = re.compile(
     r"(?:[0-9]+_[A-Za-z]+/)?[^/]+\.json|[0-9]+_[A-Za-z]+/model\.safetensors|[^/]+\.jinja|[^/]+\.tiktoken|(?:vocab|merges)\.txt"
     r"|(?:sentencepiece\.bpe|spiece|spm|tokenizer|target|source)\.(?:model|spm)"
 )
-"""Paths of files beside a model that a runtime reads: configurations, tokenizers, modules of sentence-transformers."""
+"""The paths of files beside a graph that its runtime reads: configurations, tokenizers, sentence-transformers' modules."""
 _FOREIGN = re.compile(r".*\.index\.json|openmed-onnx\.json|registry\.json")
 _VARIANT = re.compile(
     r"_(?:fp32|fp16|bf16|int8|uint8|int4|quantized|q[1248](?:f16)?|uint8f16|bnb4|optimized|O[1-4]|qint8_\w+|quint8_\w+)$"
@@ -144,17 +144,17 @@ _VARIANT = re.compile(
 
 
 def is_companion(path: str) -> bool:
-    """True if the file at `path` is a file beside a graph that the graph's runtime reads."""
+    """True if a graph's runtime reads the file at `path` beside the graph, such as a configuration or a tokenizer."""
     return _COMPANIONS.fullmatch(path) is not None and _FOREIGN.fullmatch(path) is None
 
 
 def stem_of(path: str) -> str:
-    """The name of a graph without the type of its weights, such as `model` for `onnx/model_q4f16.onnx`."""
+    """Return the name of a graph without the type of its weights, such as `model` for `onnx/model_q4f16.onnx`."""
     return _VARIANT.sub("", basename(path).rpartition(".")[0])
 
 
 def card_metadata(manifest: Manifest, paths: Collection[str]) -> dict[str, Any]:
-    """The card's keys `license`, `license_name`, `pipeline_tag`, `base_model`, `model-index` for artifacts at `paths`."""
+    """Return a card's `license`, `license_name`, `pipeline_tag`, `base_model`, and `model-index` of artifacts at `paths`."""
     tag, results = pipeline_tag(manifest), []
     for artifact in manifest.artifacts:
         by_dataset: dict[str, list[dict[str, Any]]] = {}
@@ -183,7 +183,7 @@ def card_metadata(manifest: Manifest, paths: Collection[str]) -> dict[str, Any]:
 
 
 def loading(repository: str, manifest: Manifest, paths: Collection[str]) -> list[str]:
-    """Markdown lines that show how other libraries load the files at these paths of a repository."""
+    """Return Markdown lines that show how other libraries load the files at these paths of a repository."""
     python = f'folder = snapshot_download({json.dumps(repository)}, ignore_patterns=["blobs/*", "index/*"])'
     lines = ["```python", "from huggingface_hub import snapshot_download", "", python, "```"]
     tag = pipeline_tag(manifest)

@@ -40,7 +40,7 @@ MODELS: dict[str, type[Document] | type[Record]] = {
 
 
 def text(name: str) -> str:
-    """The JSON Schema of a document. Raise InputError for a name that is not in `MODELS`."""
+    """Return the JSON Schema of a document. Raise InputError for a name that is not in `MODELS`."""
     if name not in MODELS:
         raise InputError(f"no document is called {name[:80]!r}", suggest(name, MODELS))
     kind = MODELS[name]

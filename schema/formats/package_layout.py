@@ -1,4 +1,4 @@
-"""The layout of a version as a model package of ONNX Runtime, schema 1.0. Pure: made from the manifest alone.
+"""The layout of a version as a model package of ONNX Runtime, schema 1.0. It follows from the manifest alone.
 
 Source: `model_package/README.md` of ONNX Runtime. A component is a logical model; a variant is one file of the model for
 one execution provider; a shared asset is a directory named by its `directory_digest`.
@@ -77,7 +77,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
     variants: list[PackageVariant] = []
 
     def free(name: str) -> str:
-        """An unused name for a variant: `name`, or `name` with a number."""
+        """Return an unused name for a variant: `name`, or `name` with a number."""
         choices = chain([name], (f"{name}-{number}" for number in count(2)))
         return next(choice for choice in choices if choice not in bodies)
 
@@ -89,7 +89,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
         files.update({f"model/{name}/{entry.path}": entry for entry in own_files})
         facts = {"format": artifact.format, "precision": artifact.precision, "directory": str(directory)}
         preferred = [provider(name) for name in artifact.metadata.execution_providers]
-        # as in resolve: the CPU and the providers that it names; for the format `webgpu` only these
+        # as in resolve: the CPU and the providers that the artifact names; for `webgpu` only these providers
         every = (preferred or ["webgpu"]) if artifact.format == "webgpu" else ["cpu", *preferred]
         providers = [PROVIDERS[name] for name in dict.fromkeys(every) if name in PROVIDERS] or [
             PROVIDERS["cpu"]
@@ -126,7 +126,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
 
 
 def packaged_files(manifest: bytes) -> set[str]:
-    """The files of a package, read from its `manifest.json`; empty if another program wrote the package."""
+    """Return the paths of a package's files, read from its `manifest.json`; empty if another program wrote the package."""
     try:
         value = canonical.decode(manifest, MANIFEST)
         return {MANIFEST, *value["additional_metadata"][NAMESPACE]["files"]}

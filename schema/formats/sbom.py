@@ -66,7 +66,7 @@ def bill(
 
 
 def _version(manifest: Manifest, digest: Digest, version: Version) -> Json:
-    """The version as a component; its model card has the intended use and the limits."""
+    """Return the version as a component. The component's model card has the intended use and the limits."""
     group, _, name = manifest.name.rpartition("/")
     parameters = {"task": manifest.task, "architectureFamily": manifest.family}
     limits = []
@@ -108,7 +108,7 @@ def _version(manifest: Manifest, digest: Digest, version: Version) -> Json:
 
 
 def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None) -> Json:
-    """An artifact as a component; its model card has its tensors, measurements, evaluation data and verdict."""
+    """Return an artifact as a component. The model card has the tensors, measurements, evaluation data and verdict."""
     metadata, stated = artifact.metadata, artifact.certification
     evidence, state = stated.evidence, state or stated.state
     datasets = dict.fromkeys([*(check.dataset for check in artifact.checks), artifact.suite])
@@ -153,7 +153,7 @@ def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None
 
 
 def _metric(check: Check) -> Json:
-    """A check as a CycloneDX metric: value, slice, interval; limit, samples and verdict are properties of the card."""
+    """Return a check as a CycloneDX metric: value, slice, interval. The card's properties have limit, samples and verdict."""
     head, _, label = check.name.partition("/")
     is_part = check.direction is None and head == check.metric  # `character_recall/NAME`: the recall of NAME
     value: Json = {"type": head, "slice": label} if is_part and label else {"type": check.label}
@@ -166,7 +166,7 @@ def _metric(check: Check) -> Json:
 
 
 def _formula(recipe: Recipe) -> Json:
-    """The making of the version: the tools that affected its bytes, and the steps in order."""
+    """Return the record of how the version was made: the tools that affected its bytes, and the steps in order."""
     facts: Facts = [
         ("recipe:profile_version", recipe.profile_version),
         ("recipe:parameters", recipe.parameters),
@@ -205,13 +205,13 @@ def _limitations(limits: list[str]) -> Json:
 
 
 def _properties(facts: Facts) -> Json:
-    """Facts as `{"properties": [...]}`, named `onnxreg:<key>`, without facts that are None; `{}` if none is left."""
+    """Return the facts that are not None as `{"properties": [...]}`, named `onnxreg:<key>`; `{}` if all are None."""
     entries = [{"name": f"onnxreg:{key}", "value": _text(value)} for key, value in facts if value is not None]
     return {"properties": entries} if entries else {}
 
 
 def _text(value: object) -> str:
-    """A text unchanged; any other value as canonical JSON."""
+    """Return a text unchanged, and any other value as canonical JSON."""
     return str(value) if isinstance(value, str) else canonical.encode(value).decode()
 
 

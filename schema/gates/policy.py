@@ -1,4 +1,4 @@
-"""Policies: rules that a version must meet before a channel may point to it. TOML for people, JSON in the policy log."""
+"""Policies: rules that a version must meet before a channel may point to it. People write TOML; the policy log has JSON."""
 
 from typing import Annotated, Any, cast
 
@@ -23,11 +23,11 @@ class Policy(WrittenDocument):
 
     @property
     def signers(self) -> frozenset[str]:
-        """The names and ids of the keys in these rules. The line of the next policy must be signed by one of them."""
+        """The names and ids of the keys in these rules. One of these keys must sign the line of the next policy."""
         return frozenset(name for rule in self.rules for name in rule.signed_by)
 
     def covering(self, model: str, channel: str) -> tuple[Rule, ...]:
-        """The rules that a channel of a model must meet; empty if no rule covers the channel."""
+        """Return the rules that a channel of a model must meet; empty if no rule covers the channel."""
         return tuple(rule for rule in self.rules if rule.covers(model, channel))
 
     def to_json(self) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def read_policy(data: bytes, label: str) -> Policy:
 
 
 def policy_of(line: LogLine) -> Policy:
-    """The policy that a line of a `PolicyLog` sets. Raise IntegrityError if this build cannot read the line."""
+    """Return the policy that a line of a `PolicyLog` sets. Raise IntegrityError if this build cannot read the line."""
     with about(f"line {line.seq} of policy.jsonl cannot be read", IntegrityError, UPGRADE):
         return Policy.from_json({"rule": cast("PolicyEvent", line.event).rules}, "the policy")
 

@@ -1,7 +1,7 @@
-"""A rule of a policy: its demands on a version, and the check of each demand. Pure.
+"""A rule of a policy: its demands on a version, and the check of each demand. No I/O.
 
-Each demand is a key of `Rule`, annotated with its check function. The function yields, for every part of the demand, True
-if the part is met, and a detail for people.
+Each demand is a key of `Rule`, annotated with its check function. For every part of the demand, the function yields a bool
+(True if the part is met) and a detail for people.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ Demand = Callable[["Rule", "PromotionCandidate"], Found]
 OF_NOTHING: Mapping[str, tuple[tuple[bool, str], ...]] = dict.fromkeys(
     ("suites", "where", "synthetic"), ((False, "nothing was evaluated"),)
 )
-"""The findings of the demands on evaluated artifacts if no artifact was evaluated."""
+"""The findings if no artifact was evaluated, by the key of each demand on evaluated artifacts."""
 NOTHING_BEFORE = "there is no other version to compare with"
 
 
@@ -82,7 +82,7 @@ class PromotionEvidence(Document):
         return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
 
     def refusal(self, reasons: str = "") -> GateError:
-        """The error for a version that does not meet the policy; by default, `reasons` names the failed demands."""
+        """Return the error for a version that does not meet the policy; by default, `reasons` names the failed demands."""
         reasons = reasons or ", ".join(dict.fromkeys(finding.requirement for finding in self.failed))
         hint = "the findings say what is missing; `reg policy show` shows what is demanded"
         if any(finding.requirement == "signed_by" for finding in self.failed):
@@ -97,10 +97,10 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
         manifest, digest, size: the version's manifest, its digest, and its size in bytes.
         evaluations: the later evaluations of the artifacts, as attested.
         signers: for each trusted key that validly signed the manifest, the set of the key's names and ids.
-        before: the last other manifest that was promoted to the channel; None: there was none.
+        before: the last other manifest that was promoted to the channel; None if no other was.
         held: the paths of the artifacts that the registry has; None: all.
         trusted: the names and ids of all keys that the reader trusts; None if they were not read.
-        proofs: the recorded proofs that artifacts are their parents, rounded.
+        proofs: the recorded proofs that an artifact is its parent with rounded weights.
     """
 
     manifest: Manifest
@@ -141,15 +141,15 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
         return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
 
     def evaluated(self, rule: "Rule") -> list[Artifact]:
-        """The artifacts whose evidence a rule judges: the artifacts in the rule's formats `certified`; without any, all
-        evaluated artifacts."""
+        """Return the artifacts whose evidence a rule judges: the artifacts in the formats that the rule's `certified` names;
+        if there are none, all evaluated artifacts."""
         return self.of_formats(rule.certified) or [
             item for item in self.manifest.artifacts if _losses(item) or item.suite is not None
         ]
 
 
 def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that all artifacts in the formats `certified` are certified. A later refusal wins, and the detail says so."""
+    """Check that all artifacts in the formats named in `certified` are certified. A later refusal wins; the detail says so."""
     for form in rule.certified:
         artifacts = candidate.of_formats([form])
         if not artifacts:
@@ -165,7 +165,7 @@ def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that at least `signatures` (default: all) of the keys `signed_by` signed."""
+    """Check that at least `signatures` (default: all) of the keys named in `signed_by` signed the version."""
     signed = [name for name in rule.signed_by if any(name in names for names in candidate.signers)]
     count = sum(not names.isdisjoint(rule.signed_by) for names in candidate.signers)
     threshold = len(rule.signed_by) if rule.signatures is None else rule.signatures
@@ -180,7 +180,7 @@ def _signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that each artifact was certified on each suite, in the manifest or later, and refused on none."""
+    """Check that each artifact was certified on each suite, in the manifest or later, and was not refused on any."""
     for artifact, suite in product(candidate.evaluated(rule), rule.suites):
         states = {item.state for item in candidate.later(artifact) if item.suite == suite}
         if artifact.suite == suite:
@@ -224,7 +224,7 @@ def _losses(artifact: Artifact) -> list[Check]:
 
 
 def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check the expression with the figures of the manifest, and with the states of later evaluations."""
+    """Check that each artifact meets the expression, given the manifest's figures and the states of later evaluations."""
     expression = parse(rule.where or "")
     for artifact in candidate.evaluated(rule):
         states = [evaluation.state for evaluation in candidate.later(artifact)]
@@ -235,7 +235,7 @@ def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _synthetic(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that the suite of each artifact says that it is not synthetic; a suite that does not say so fails."""
+    """Check that the suite of each artifact states that its texts are not synthetic. A suite that states nothing fails."""
     words = {True: "synthetic", False: "not synthetic", None: "not said to be real"}
     for artifact in candidate.evaluated(rule):
         evidence = artifact.certification.evidence
@@ -267,7 +267,7 @@ def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _contract(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that, for each contract of a released app in `contract`, the registry has an artifact."""
+    """Check that the registry has an artifact for each contract in `contract`, which lists contracts of released apps."""
     for digest in rule.contract:
         artifacts = [item for item in candidate.full_summary.artifacts if item.contract == digest]
         paths = [item.path for item in artifacts if candidate.held is None or item.path in candidate.held]
@@ -281,9 +281,9 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that each smaller artifact is proven to be a rounded float32 artifact, signed by a key of `signed_by` if any.
+    """Check that each artifact smaller than float32 is proven to be a rounded float32 artifact.
 
-    The newest valid report decides, so that a later report can withdraw a verdict.
+    With `signed_by`, one of these keys must have signed the proof. The newest valid report decides: it can withdraw a verdict.
     """
     artifacts = candidate.of_formats(rule.certified)
     smaller = [item for item in artifacts or candidate.manifest.artifacts if item.precision != FULL_PRECISION]
@@ -374,7 +374,7 @@ class Rule(WrittenDocument):
 
     @classmethod
     def demands(cls) -> dict[str, Demand]:
-        """The check function of each demand that a rule can have, by key."""
+        """Return the check function of each demand that a rule can have, by key."""
         fields = cls.model_fields.items()
         return {key: check for key, field in fields for check in field.metadata if isfunction(check)}
 
@@ -389,7 +389,7 @@ class Rule(WrittenDocument):
         return channel == self.channel and any(fnmatchcase(model, pattern) for pattern in self.models)
 
     def to_json(self) -> dict[str, Any]:
-        """The rule as a JSON value, without absent demands."""
+        """Return the rule as a JSON value, without absent demands."""
         demanded = self.model_dump(mode="json", exclude_defaults=True)
         return {"channel": self.channel, "models": list(self.models), **demanded}
 

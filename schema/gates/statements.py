@@ -1,11 +1,11 @@
-"""Statements about published bytes, each a blob and an event of the log: evaluations, proofs, measured speed.
+"""Statements about published bytes: evaluations, proofs and measured latencies. Each is a blob and an event of the log.
 
 An evaluation is the certificate that an export writes (with `task`, `metrics` and `resampling`), or a shorter document of
 another tool (docs/gates.md). The loss of recall is the check `quant_recall_delta`. A proof says that an artifact is its
-parent, rounded; anybody can repeat the proof from the two files (docs/prove.md). A latency is attested after publication,
-because it depends on the machine and the moment, which a manifest does not record; no rule tests it. Its checks are
-`latency of batch 8` or `latency, short (17 tokens)`, with the metric `median_ms`, `p95_ms` or `ratio` (to the parent's
-latency).
+parent with rounded weights; anybody can repeat the proof from the two files (docs/prove.md). A latency is attested after
+publication, because a manifest does not record the machine and the moment of a measurement; no rule tests latencies. The
+checks of a latency are named `latency of batch 8` or `latency, short (17 tokens)`; the metric is `median_ms`, `p95_ms` or
+`ratio` (to the parent's latency).
 """
 
 from collections.abc import Collection
@@ -173,7 +173,7 @@ class RecordedProof(Struct, frozen=True):
 
 
 def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact | None:
-    """The artifact with which a proof compares: the nearest float32 ancestor, else the parent; None without a parent."""
+    """Return the artifact with which a proof compares `artifact`: its nearest float32 ancestor, else its parent, else None."""
     lineage = manifest.ancestors(artifact)
     exact = (item for item in lineage if item.precision == FULL_PRECISION)
     return next(chain(exact, lineage), None)
@@ -218,7 +218,7 @@ class BenchmarkDocument(Document):
 
     @property
     def speeds(self) -> dict[Digest, Speed]:
-        """The speed with the largest ratio of each artifact, in the form of a `timing` event."""
+        """For each artifact, the speed with the largest ratio, as a `timing` event records it."""
         machine = {"isa": self.isa[:MAX_MACHINE_CHARS], "runtime": self.runtime[:MAX_MACHINE_CHARS]}
         speeds: dict[Digest, Speed] = {}
         for item in self.artifacts:

@@ -72,7 +72,7 @@ class LockedArtifact(Record, frozen=True):
 
 
 class LockChange(msgspec.Struct, frozen=True):
-    """The change of one entry; `before` is None for a new entry, `after` for a removed one."""
+    """The change of one entry. `before` is None for a new entry; `after` is None for a removed entry."""
 
     name: str
     before: LockedArtifact | None
@@ -110,12 +110,12 @@ class Lockfile(msgspec.Struct, frozen=True):
         return Lockfile.of({**self.models, **locked, **moved}.values())
 
     def is_moved(self, entry: LockedArtifact) -> bool:
-        """True if the lock has this entry, except that another registry answered."""
+        """True if the lock has an entry that differs from this entry only in the registry."""
         before = self.models.get(entry.name)
         return before is not None and before != entry == before.replace(registry=entry.registry)
 
     def changes(self, before: "Lockfile") -> list[LockChange]:
-        """The changes since an earlier lock, sorted by name."""
+        """Return the changes since an earlier lock, sorted by name."""
         names = sorted(self.models.keys() | before.models.keys())
         changes = [LockChange(name, before.models.get(name), self.models.get(name)) for name in names]
         return [change for change in changes if change.before != change.after]

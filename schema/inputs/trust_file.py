@@ -24,11 +24,11 @@ REMOVED = {
     "witnesses": f"write lines = true: {SIGNED}",
     "approvals": 'write lines = true for models = [".policy"]: each policy is signed by a key that the one before it names',
 }
-"""Keys of older trust files, and what to write instead."""
+"""The keys of older trust files, and what to write instead."""
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table of the file. An unknown key is refused, because it may be a misspelt requirement."""
+    """A table of the trust file. An unknown key is refused, because it may be a misspelt requirement."""
 
 
 class RevocationPoint(_Table, frozen=True):
@@ -74,7 +74,7 @@ class TrustedKey(_KeyTable, frozen=True, kw_only=True):
 class SignatureRequirement(_Table, frozen=True):
     """A requirement of signatures for some models. `keys` are names; an empty list means any trusted key.
 
-    Lines must be signed from line `since` on; in a log that a point in `after` names, from the line after this point on.
+    Lines must be signed from line `since` on, or, in a log with a point in `after`, from the first line after the point.
     """
 
     models: tuple[str, ...] = ("*",)
@@ -92,7 +92,7 @@ class SignatureRequirement(_Table, frozen=True):
             raise InputError("a requirement asks for nothing", "write lines = true, versions = true, or both")
 
     def anchor(self, registry: str, model: str) -> RevocationPoint | None:
-        """The point in `after` up to which this log needs no signatures; None if `after` has none for the log."""
+        """Return the point in `after` up to which this log needs no signatures; None if `after` has no point for the log."""
         return next(
             (point for point in self.after if (point.registry, point.model) == (registry, model)), None
         )
@@ -113,14 +113,14 @@ class Trust(msgspec.Struct, frozen=True):
         return next((key for key in self.keys.values() if key.name == name), None)
 
     def lineage(self, key: TrustedKey) -> list[TrustedKey]:
-        """A key and its predecessors, newest first: each replaces the next (`replaces`)."""
+        """Return a key and its predecessors, newest first: each key replaces the next one."""
         keys = [key]
         while (old := self.named(keys[-1].replaces or "")) is not None and old not in keys:
             keys.append(old)
         return keys
 
     def signers(self, keyids: Iterable[str]) -> tuple[frozenset[str], ...]:
-        """The signers with these trusted keys, each a set of names and ids. A key and its predecessors are one signer."""
+        """Return the signers with these keys, each as a set of names and ids. A key and its predecessors are one signer."""
         names: dict[str, frozenset[str]] = {}
         for lineage in (self.lineage(self.keys[keyid]) for keyid in keyids):
             own = {name for key in lineage for name in (key.name, key.key.id)}
@@ -136,7 +136,7 @@ class Trust(msgspec.Struct, frozen=True):
         return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
 
     def required(self, registry: str, model: str) -> list[SignatureRequirement]:
-        """The requirements for a model of a registry."""
+        """Return the requirements for a model of a registry."""
         return [
             need
             for need in self.requirements
@@ -146,7 +146,7 @@ class Trust(msgspec.Struct, frozen=True):
 
 @lru_cache(2)
 def read_trust(data: bytes, label: str) -> Trust:
-    """Read a trust file. Raise InputError, naming the file and the place, if the file is malformed."""
+    """Read a trust file. Raise InputError, naming the file, if it is malformed."""
     value = read_toml(data, label)
     with about(label):
         needs = value.get("require", ())

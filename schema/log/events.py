@@ -2,10 +2,10 @@
 
 The id of an event is the SHA-256 of its canonical bytes, so it is the same in the log of every registry.
 
-A line says that the event came next in the log of one registry: `{"seq", "prev", "event", "via"?, "sig"?}`. `prev` is the
-digest of the previous line (for the first line `genesis`), `via` the registry and line from which the event was copied, and
-`sig` a signature over the line without `sig` (`dsse.sign_line`). A line's digest includes its `sig`, so that removing a
-signature breaks the chain.
+A line says that an event came next in the log of one registry: `{"seq", "prev", "event", "via"?, "sig"?}`. `prev` is the
+digest of the previous line (for the first line, `genesis`). `via` names the registry and the line from which the event was
+copied. `sig` is a signature over the line without `sig` (`dsse.sign_line`). A line's digest includes its `sig`, so that
+removing a signature breaks the chain.
 """
 
 import re
@@ -88,7 +88,7 @@ class Publish(VersionEvent, frozen=True, kw_only=True, tag="publish"):
 
 
 class Tag(VersionEvent, frozen=True, kw_only=True, tag="tag"):
-    """A channel moved to a version. `expects` is the manifest of the channel before the move (absent: no manifest).
+    """A channel moved to a version. `expects` is the channel's manifest before the move (absent: it had none).
 
     If a policy governed the channel, `policy` is the digest of the last line of the policy log at that time, and
     `evidence` the blob that says how the version met the rules.
@@ -108,7 +108,7 @@ class Untag(Event, frozen=True, kw_only=True, tag="untag"):
 
 
 class Yank(VersionEvent, frozen=True, kw_only=True, tag="yank"):
-    """Versions with this manifest no longer resolve, except by digest, until the yank is taken back."""
+    """A version was yanked: until the yank is taken back, versions with this manifest resolve only by digest."""
 
     @property
     def words(self) -> str:
@@ -126,7 +126,7 @@ class Unyank(VersionEvent, frozen=True, kw_only=True, tag="unyank"):
 class Attest(Event, frozen=True, kw_only=True, tag="attest"):
     """A statement about a manifest, such as an evaluation or a signature, was added. The statement is a blob.
 
-    If it is an evaluation, the event repeats its artifact and verdict, so that the state follows from the log alone.
+    For an evaluation, the event repeats the artifact and the verdict, so that the state line follows from the log alone.
     """
 
     manifest: Digest
@@ -179,7 +179,7 @@ class Drop(GiveUp, frozen=True, kw_only=True, tag="drop"):
 
 
 class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
-    """The artifacts of a version that this registry has: their sorted paths; None means all artifacts.
+    """This registry has these artifacts of a version: `paths` are their sorted paths, or None for all artifacts.
 
     The event is never sent to another registry. A registry always has the shared companion files.
     """
@@ -207,7 +207,7 @@ class PolicyEvent(Event, frozen=True, kw_only=True, tag="policy"):
 
 class OptionalEvent(Event, frozen=True, kw_only=True):
     """The base of events that a reader may ignore, because every answer stays right without them. A reader that does not
-    know the kind only keeps the line and its `blobs`.
+    know an event's kind only keeps the line and the event's `blobs`.
 
     `supersedes` has the ids of earlier optional events, whose blobs are no longer needed. `optional` and `blobs` are always
     written, because their defaults come from a factory.
@@ -239,10 +239,10 @@ class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
 
 
 class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
-    """A staged rollout of a channel began, widened or stopped (without `version`); see `schema.log.state`.
+    """A staged rollout of a channel began or widened, or stopped if there is no `version`; see `schema.log.state`.
 
-    `expects` is the manifest of the channel itself, which does not move. `policy` and `evidence` are as in `Tag`; the
-    evidence is the only blob.
+    The channel itself does not move; `expects` is its manifest. `policy` and `evidence` are as in `Tag`, and the evidence
+    is the only blob.
     """
 
     tag: str
@@ -267,7 +267,7 @@ class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
 
 
 class Timing(OptionalEvent, frozen=True, kw_only=True, tag="timing"):
-    """Measured speeds of a manifest's artifacts, from the benchmark document in the blob, which an `Attest` records too."""
+    """Speeds of a manifest's artifacts were measured. The only blob is the benchmark document; an `Attest` records it too."""
 
     manifest: Digest
     speeds: Annotated[dict[Digest, Speed], Meta(min_length=1, max_length=MAX_SPEEDS)]
@@ -279,7 +279,7 @@ class Timing(OptionalEvent, frozen=True, kw_only=True, tag="timing"):
 
 
 class UnknownEvent(OptionalEvent, frozen=True, kw_only=True):
-    """An optional event of a kind from a later build. It has no effect, but its line and its blobs are kept.
+    """An optional event whose kind only a later build knows. It has no effect, but its line and its blobs are kept.
 
     `value` is the whole JSON value, with the keys that only the later build knows.
     """
@@ -350,7 +350,7 @@ def _check_ascending(digests: Sequence[Digest], label: str) -> None:
 
 
 _WITH_FLOATS = PolicyEvent | RolloutStep | Timing | UnknownEvent
-"""The events that may have floats or non-ASCII keys, for which msgspec's bytes may differ from RFC 8785."""
+"""The events that may have floats or non-ASCII keys, which msgspec may write in another way than RFC 8785."""
 
 
 class Via(Record, frozen=True, forbid_unknown_fields=True):
@@ -415,7 +415,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def decode(cls, data: bytes, label: str = "log line", max_bytes: int = MAX_LINE_BYTES) -> "LogLine":
-        """Read one line. Raise InputError if its bytes are not canonical, or a key or required event kind is unknown."""
+        """Read a line. Raise InputError if it is not canonical, or has an unknown key or a required event of unknown kind."""
         canonical.check_size(data, label, max_bytes)
         try:
             line = decode_json(data, cls, label)
@@ -427,7 +427,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
 
 def _unknown(data: bytes, label: str, error: InputError) -> LogLine:
-    """Read a line with an optional event of an unknown kind. Raise `error` for a known kind, InputError if not optional."""
+    """Read a line with an event of unknown kind. Raise `error` if the kind is known, InputError if the event is required."""
     value = canonical.decode(data, label)
     event = value.pop("event", None) if isinstance(value, dict) else None
     if not isinstance(event, dict) or event.get("kind") in (*KINDS, "policy"):
@@ -444,9 +444,9 @@ def walk_chain(
     seq: int = 0,
     head: tuple[int, Digest] | None = None,
 ) -> Iterator[LogLine]:
-    """Check and yield the lines that follow line `seq` with the digest `prev`. Each must name its predecessor's digest.
+    """Yield the lines after line `seq`, whose digest is `prev`, and check that each line names its predecessor's digest.
 
-    Raise IntegrityError at the first break, and if the last line has not the number and digest in `head`.
+    Raise IntegrityError at the first break, or if the last line does not have the number and the digest in `head`.
     """
     for line in lines:
         seq += 1
@@ -460,5 +460,5 @@ def walk_chain(
 
 
 def genesis(registry: str, name: str) -> Digest:
-    """The `prev` of the first line of a log: a digest that binds the chain to one registry and model."""
+    """Return the `prev` of the first line of a log: a digest that binds the chain to one registry and model."""
     return Digest.of(canonical.encode({"name": name, "registry": registry}))

@@ -1,17 +1,17 @@
-"""The state line: tables about one model, computed from the model's log, with which most queries need one small request.
+"""The state line: tables about one model, computed from its log. With these, most queries need only one small request.
 
 `summaries` has a summary of each of the newest versions and of the versions of channels and rollouts. `summarize` derives
-a summary from the manifest alone, so that `reg verify` can compare the two.
+a summary from the manifest alone, so that `reg verify` can check the stored summary.
 
-Sealing moves `SEGMENT_LINES` lines of the log into a blob (`segments`, in order) and writes all versions to another blob,
-the checkpoint. `versions` has the newest versions, the versions of channels and rollouts, and the versions that changed
-since the last sealing (among them dropped versions). `tombstones` are the blobs that were taken down and must not return.
-`refused` are the artifacts that a later evaluation refused, in every version with these bytes. `speeds` are measured
-latencies by manifest and artifact; the checkpoint has none, so that its bytes stay as earlier builds write them. Keys that
-a later build added are kept and written back; see `registry.log.log`.
+Sealing moves `SEGMENT_LINES` lines of the log into a blob (`segments` lists these blobs in order) and writes all versions to
+another blob, the checkpoint. `versions` has the newest versions, the versions of channels and rollouts, and the versions that
+changed since the last sealing, even if dropped. `tombstones` are the blobs that were taken down and must not return. `refused`
+are the artifacts that a later evaluation refused; they are refused in every version that has them. `speeds` are measured
+latencies by manifest and artifact. The checkpoint has no speeds, so that its bytes stay as earlier builds write them. Keys
+that a later build added are kept and written back; see `registry.log.log`.
 
-A staged rollout gives the next release of a channel to a share of its devices first, which `schema.query.device` chooses.
-`docs/rollouts.md` is the specification.
+A staged rollout gives the next release of a channel first to a share of the channel's devices; `schema.query.device` decides
+which devices take part. `docs/rollouts.md` is the specification.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -34,8 +34,8 @@ STATES = ("certified", "unknown", "refused")
 
 
 def effective_state(stated: str, *verdicts: str | None) -> str:
-    """The effective state of an artifact: the state in the manifest, or `refused` if a later verdict on the same bytes
-    refuses it.
+    """Return the effective state of an artifact: `stated` (the state in the manifest), or `refused` if a later verdict on
+    the same bytes refuses it.
 
     A later certificate never improves a state, because anybody who can write to the registry could attest a certificate.
     """
@@ -77,10 +77,10 @@ class Speed(Record, frozen=True):
 
 
 class ArtifactState(NamedTuple):
-    """The state of an artifact, by its three sources: `stated` in the manifest, `attested` (the worst verdict of later
-    evaluations in this version; None without any), and `refused_elsewhere` (a refusal of the same bytes in another version).
+    """The state of an artifact from three sources: `stated` (in the manifest), `attested` (the worst verdict of this version's
+    later evaluations; None without any), and `refused_elsewhere` (True if the same bytes were refused in another version).
 
-    `speeds` are from the log, the newest last.
+    `speeds` are the speeds in the log, the newest last.
     """
 
     path: str
@@ -100,7 +100,7 @@ class ArtifactState(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """A sentence if the effective state, or a later evaluation, differs from the manifest; else empty."""
+        """A sentence on how the effective state or a later evaluation differs from the manifest; empty if neither does."""
         if self.state != self.stated:
             is_own = self.attested == self.state
             why = "by a later evaluation" if is_own else "with the bytes of another version"
@@ -120,8 +120,8 @@ def artifact_states(
     refused: Collection[Digest],
     speeds: Mapping[Digest, tuple[Speed, ...]],
 ) -> ArtifactStates:
-    """The states of a version's artifacts; empty without a manifest. `attested` has later verdicts by artifact, `refused`
-    the artifacts that were refused in any version of the model, `speeds` the speeds measured for this manifest.
+    """Return the states of a version's artifacts; empty without a manifest. `attested` maps artifacts to later verdicts,
+    `refused` has the artifacts refused in any version of the model, `speeds` maps artifacts to speeds in this version.
     """
     states = []
     for item in manifest.artifacts if manifest else ():
@@ -135,7 +135,7 @@ RECALL = "character_recall/"
 """The prefix of the names of checks that measure the recall of one label."""
 CERTIFICATE, ITEM_SCORES = "certificate", "item-scores"
 EVIDENCE = frozenset({CERTIFICATE, ITEM_SCORES})
-"""Roles of companion files that are evidence for a verdict. Downloads omit them, because no artifact needs them to run."""
+"""The roles of companion files that are evidence for a verdict. Downloads omit these files: no artifact needs them to run."""
 
 
 class FileSummary(Record, frozen=True):
@@ -157,20 +157,20 @@ class KvCacheSummary(Record, frozen=True):
     max_tokens: Count
 
     def size(self, context: int | None = None) -> int:
-        """The memory in bytes for a context of `context` tokens (None: the longest context)."""
+        """Return the memory in bytes for a context of `context` tokens (None: the longest context)."""
         return self.bytes_per_token * (self.max_tokens if context is None else context)
 
 
 class ArtifactSummary(Record, frozen=True):
     """The summary of one artifact: all that a device must know before a download.
 
-    `operators` is the digest of the operator-set blob, the canonical JSON of the manifest's `operators`; `domains` are the
-    domains of these operators without `ai.onnx`. `ir_version` is read from the ONNX file. `recall` maps a label to its
-    measured recall, `metrics` the name of a check on the certification's suite to the check's value. `member` is the
-    pipeline stage of the artifact. `contrib` lists the needed contrib operators of ONNX Runtime, and their features that a
-    release may lack. `contract` is the digest of what an app's code relies on. `kv_cache` is set for a decoder. `preferred`
-    is True for the winner of the search that made the version. An index file never stores `speeds` and `stated`, which is
-    the manifest's state if a later evaluation refused the artifact (then `state` is `refused`).
+    `operators` is the digest of the operator-set blob (the canonical JSON of the manifest's `operators`); `domains` are the
+    domains of these operators except `ai.onnx`. `ir_version` is read from the ONNX file. `recall` maps a label to its
+    measured recall. `metrics` maps the name of a check on the certification's suite to the check's value. `member` is the
+    pipeline stage of the artifact. `contrib` lists the contrib operators of ONNX Runtime, and the features of operators, that
+    the artifact needs and a release may lack. `contract` is the digest of what an app's code relies on. `kv_cache` is set for
+    a decoder. `preferred` is True for the winner of the search that made the version. If a later evaluation refused the
+    artifact, `state` is `refused` and `stated` is the manifest's state. An index file stores neither `stated` nor `speeds`.
     """
 
     format: str
@@ -200,7 +200,7 @@ class ArtifactSummary(Record, frozen=True):
         check_path(self.path)
 
     def after(self, verdict: str | None, speeds: tuple[Speed, ...]) -> "ArtifactSummary":
-        """Copy the summary with the effective state after a later verdict, and with measured speeds."""
+        """Return a copy with the effective state after a later verdict, and with these measured speeds."""
         state = effective_state(self.state, verdict)
         stated = self.stated if state == self.state else self.state
         return self.replace(state=state, stated=stated, speeds=speeds)
@@ -225,7 +225,7 @@ class VersionSummary(Record, frozen=True, dict=True):
 
     @cached_property
     def download_sizes(self) -> tuple[int, ...]:
-        """For each artifact, the number of bytes that a device must fetch: the artifact's files and the shared companions.
+        """The number of bytes that a device must fetch for each artifact: the artifact's files and the shared companion files.
         Equal files count once."""
         shared, sizes = {entry.digest: entry.size for entry in self.shared_files}, []
         for artifact in self.artifacts:
@@ -241,14 +241,14 @@ class VersionSummary(Record, frozen=True, dict=True):
 
     @cached_property
     def members(self) -> tuple[str, ...]:
-        """The names of a pipeline's stages, in the manifest's order; empty for another model."""
+        """The names of a pipeline's stages, in the manifest's order; empty for a model that is not a pipeline."""
         named = (artifact.member for artifact in self.artifacts)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     def after(
         self, attested: Mapping[Digest, str], speeds: Mapping[Digest, tuple[Speed, ...]] = {}
     ) -> "VersionSummary":
-        """Copy the summary with the effective states and the speeds of artifacts. `attested` has verdicts by artifact."""
+        """Return a copy with the artifacts' effective states and speeds. `attested` has later verdicts by artifact."""
         if (attested.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = tuple(
@@ -259,9 +259,9 @@ class VersionSummary(Record, frozen=True, dict=True):
 
 
 def operator_set(artifact: "Artifact") -> bytes | None:
-    """The operator-set blob of an artifact. Versions with equal sets share one blob.
+    """Return the operator-set blob of an artifact; None if the artifact lists no operators.
 
-    None if the artifact lists no operators.
+    Versions with equal sets share one blob.
     """
     operators = [operator.to_json() for operator in artifact.operators]
     return canonical.encode(operators) if operators else None
@@ -273,7 +273,7 @@ def summarize(
     """Summarize a manifest. `digest` and `size` (bytes) describe the manifest itself.
 
     A family's summary has only the `entry_artifacts`, because hundreds of heads would not fit into an index file. With
-    `every` it has all artifacts; with `member` it has also the artifacts of this member, and names their members.
+    `every` it has all artifacts. With `member` it also has the artifacts of this member, and each artifact names its member.
     """
     stages = manifest.stages if member is None else manifest.members
     first = {artifact.path for artifact in manifest.entry_artifacts}
@@ -298,7 +298,7 @@ def _file(entry: "FileEntry") -> FileSummary:
 
 
 def suite_checks(artifact: "Artifact") -> list["Check"]:
-    """An artifact's measured checks on the suite that judged it, without the recalls of single labels."""
+    """Return an artifact's measured checks on the suite that judged it, except the recalls of single labels."""
     return [
         check
         for check in artifact.checks
@@ -354,11 +354,11 @@ MAX_LISTED_VERSIONS = 5
 """The most versions that an error names."""
 Percent = Annotated[int, Meta(gt=0, le=100)] | Annotated[float, Meta(gt=0, le=100)]
 Salt = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
-"""The random text of a rollout, which decides the devices that take part."""
+"""The random text of a rollout; it decides which devices take part."""
 
 
 def check_held(paths: tuple[str, ...]) -> None:
-    """Raise InputError unless the paths are valid, sorted and different, and at least one."""
+    """Raise InputError unless there is at least one path, and the paths are valid, sorted and different."""
     if not paths or list(paths) != sorted(set(map(check_path, paths))):
         raise InputError("not a sorted list of different paths")
 
@@ -405,8 +405,8 @@ class VersionEntry(Record, frozen=True):
         return self.gone is not None and self.gone.how == "dropped"
 
     def status(self, summary: VersionSummary | None) -> str:
-        """The first word for people that applies: expired, purged, dropped, yanked, refused (if an artifact is), pinned,
-        partial; else "".
+        """Return the version's status in a word: the first that applies of expired, purged, dropped, yanked, refused (if an
+        artifact is refused), pinned and partial; else "".
 
         `summary` is the version's summary with effective states; None if the summary is not known.
         """
@@ -425,7 +425,7 @@ class VersionEntry(Record, frozen=True):
 class Channel(Record, frozen=True):
     """The version of a channel, and the number of the line that moved the channel to this version.
 
-    `policy` and `evidence` are copied from the line's event (`Tag`); None without them.
+    `policy` and `evidence` are copied from the line's event (`Tag`); None if the event lacks them.
     """
 
     version: Version
@@ -508,15 +508,15 @@ class State(Record, frozen=True, dict=True):
             check_tag(tag)
 
     def verdicts(self, entry: VersionEntry | None) -> Mapping[Digest, str]:
-        """The verdict of later evaluations on each artifact, by the artifact's digest. A refusal wins.
+        """Return the verdict of later evaluations on each artifact, by the artifact's digest. A refusal wins.
 
-        `entry` is the version's entry; None if only the checkpoint has the entry: then only refusals are known.
+        `entry` is the version's entry, or None if only the checkpoint has the entry. With None, only refusals are known.
         """
         attested = {} if entry is None else entry.attested
         return {**attested, **dict.fromkeys(self.refused, "refused")} if self.refused else attested
 
     def effective_summary(self, version: Version) -> VersionSummary | None:
-        """The summary of a version with the effective states of its artifacts; None if the state line lacks the summary."""
+        """Return a version's summary with the effective states of its artifacts; None if the state line lacks the summary."""
         summary = self.summaries.get(version)
         if summary is None:
             return None
@@ -524,7 +524,7 @@ class State(Record, frozen=True, dict=True):
         return summary.after(verdicts, self.speeds.get(summary.manifest, {}))
 
     def speeds_until(self, seq: int) -> Speeds:
-        """The speeds of the lines up to line `seq`."""
+        """Return the speeds that the log lines up to line `seq` recorded."""
         tables: Speeds = {}
         for manifest, table in self.speeds.items():
             for artifact, speeds in table.items():
@@ -538,14 +538,14 @@ class State(Record, frozen=True, dict=True):
         return newest_of(self.versions)
 
     def newest_release(self) -> Version | None:
-        """The newest usable release, without pre-releases; None if no release is usable."""
+        """Return the newest usable release, which is never a pre-release; None if no release is usable."""
         return next((version for version in self.newest if not version.is_prerelease), None)
 
 
 def newest_of(
     entries: Mapping[Version, VersionEntry], count: int = SUMMARIZED_RELEASES
 ) -> tuple[Version, ...]:
-    """The newest usable versions: `count` releases, and `count` pre-releases above all releases. The newest is the first.
+    """Return the newest usable versions, newest first: at most `count` pre-releases above all releases, and `count` releases.
 
     Versions are sorted by SemVer precedence, then by the number of the publishing line; never by time.
     """
@@ -557,7 +557,7 @@ def newest_of(
 
 
 def version_of(state: State, tag: str) -> Version:
-    """The version of a tag; a version tag need not exist. Raise NotFoundError for a tag that is not a version or channel."""
+    """Return the version of a tag. If the tag is a version, it need not exist. Raise NotFoundError for an unknown channel."""
     if Version.is_version(tag):
         return Version.parse(tag)
     if tag not in state.channels and tag[:1].isdigit():
@@ -571,7 +571,7 @@ def version_of(state: State, tag: str) -> Version:
 def no_version(
     name: str, subject: str, entries: Mapping[Version, VersionEntry], rule: str = ""
 ) -> NotFoundError:
-    """The error for a model that lacks `subject`, such as `version 9.0.0`.
+    """Make the error for a model that lacks `subject`, such as `version 9.0.0`.
 
     The hint is `rule`, followed by the newest versions among `entries`.
     """
@@ -583,6 +583,6 @@ def no_version(
 
 
 def no_channel(name: str, tag: str, channels: Collection[str], more: str = "") -> NotFoundError:
-    """The error for a model that lacks a channel. Its hint lists the model's channels, followed by `more`."""
+    """Make the error for a model that lacks a channel. The hint lists the model's channels, followed by `more`."""
     listed = f"its channels: {', '.join(channels)}" if channels else "it has none yet: `reg tag` makes one"
     return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed + more))

@@ -22,7 +22,7 @@ class DraftFile:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A certification of an artifact without a digest. `report` is a path; for `synthetic` see `parts.Evidence`."""
+    """The certification of an artifact that has no digest yet. `report` is a path; for `synthetic` see `manifest.Evidence`."""
 
     state: str
     rule: str | None = None
@@ -57,8 +57,8 @@ class Draft:
     """A version that has no digests yet.
 
     `root` is the workspace directory with all files. `fields` has keys of the manifest as JSON (task, source, ...). If
-    files of the workspace are links, `file_states` has the states of the targets before they were read. `document`, if
-    given, is an existing manifest of these files, which is used unchanged. `warnings` are for the user.
+    files of the workspace are links, `file_states` has the targets' states before the files were read. `document`, if
+    given, is an existing manifest of these files; it is used unchanged. `warnings` are for the user.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Draft:
     warnings: tuple[str, ...] = ()
 
     def paths(self) -> list[str]:
-        """The paths of all files of the version, without duplicates."""
+        """Return the paths of all files of the version, without duplicates."""
         paths = (path for a in self.artifacts for path in (a.path, *(item.path for item in a.sidecars)))
         return list(dict.fromkeys([*paths, *(item.path for item in self.companions)]))
 
@@ -79,7 +79,7 @@ class Draft:
         """Make the manifest of this draft. `measured` has the digest and size of the file at each path.
 
         Raise InputError, naming the field or the path, if the draft's facts do not make a valid manifest or `measured`
-        lacks a file; raise IntegrityError if a file has not the digest in `document`.
+        lacks a file. Raise IntegrityError if a file does not have the digest that `document` states.
         """
 
         def descriptor(path: str) -> Descriptor:

@@ -1,4 +1,4 @@
-"""A model family: several graphs released in one manifest, and the graph that answers each class.
+"""A model family: several graphs released in one manifest, and the head that an app runs for each class.
 
 A pipeline of named graphs, such as a detector and a recognizer, is a family whose members are stages; see `pipeline_of`.
 """
@@ -48,7 +48,7 @@ class Classes(Document):
 
 
 def classes_digest(ids: Sequence[str]) -> Digest:
-    """The SHA-256 of the canonical JSON array of class ids, in order."""
+    """Return the SHA-256 of the canonical JSON array of class ids, in order."""
     return Digest.of(canonical.encode(list(ids)))
 
 
@@ -94,7 +94,7 @@ class ModelFamily(Document):
 
     @property
     def stages(self) -> list[Member]:
-        """The members of a pipeline, which have the role `stage`; empty for another family."""
+        """The members with the role `stage`; empty for a family that is not a pipeline."""
         return self.of_role("stage")
 
     @property
@@ -103,11 +103,11 @@ class ModelFamily(Document):
         return self.stages or self.of_role("backbone")
 
     def of_role(self, role: Role) -> list[Member]:
-        """The members of a role, in the family's order."""
+        """Return the members with a role, in the family's order."""
         return [member for member in self.members if member.role == role]
 
     def member(self, name: str) -> Member | None:
-        """The member with this name; None if there is none."""
+        """Return the member with this name; None if no such member exists."""
         return next((member for member in self.members if member.name == name), None)
 
     @model_validator(mode="after")
@@ -127,7 +127,7 @@ class ModelFamily(Document):
             yield f"a pipeline has at most {MAX_STAGES} stages, this one {len(self.stages)}"
 
     def _routing_faults(self) -> Iterator[str]:
-        """Yield faults: not one backbone, class or head without route, route or edge to nothing, member without edge."""
+        """Yield faults: not exactly one backbone, class or head without route, route or edge to nothing, unconnected member."""
         if len(self.of_role("backbone")) != 1:
             yield f"a family has one backbone, this one {len(self.of_role('backbone'))}"
         backbone = self.of_role("backbone")[0]
@@ -156,7 +156,7 @@ def _repeated(names: Iterable[str]) -> str | None:
 
 
 def pipeline_of(members: Mapping[str, str]) -> dict[str, Any]:
-    """Make the `model_family` of a pipeline from the name of each artifact's stage, by the artifact's path."""
+    """Make the `model_family` of a pipeline. `members` maps an artifact's path to the name of its stage."""
     paths: dict[str, list[str]] = {}
     for path, name in members.items():
         paths.setdefault(name, []).append(path)
@@ -172,7 +172,7 @@ def check_member(name: str) -> str:
 
 
 def check_alternatives(graphs: Mapping[str, Graph], hint: str = MEMBERS_ADVICE) -> None:
-    """Raise InputError, naming two files, if one of the graphs (by path) cannot replace another.
+    """Raise InputError, naming two files, if two of the graphs (by path) cannot replace each other.
 
     Alternatives have inputs and outputs of the same names, ranks and kinds of numbers; sizes and float types may differ.
     """

@@ -66,7 +66,7 @@ class Preprocessing(Document):
 
     @classmethod
     def of_input(cls, value: Mapping[str, Any], shape: tuple[int, int, int]) -> Self:
-        """Read preprocessing that people write. Raise InputError unless it fits an input [channels, height, width]."""
+        """Read preprocessing as people write it. Raise InputError unless it fits an input of `shape` (channels first)."""
         channels, *size = shape
         image = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
         if image.layout != "NCHW" or CHANNELS[image.color] != channels:
@@ -267,7 +267,7 @@ class Check(Document):
 
     @property
     def label(self) -> str:
-        """The name and the metric; the name alone for a check with a direction, whose name includes the metric."""
+        """The check's name and metric, or only its name if this includes the metric, as it does if `direction` is set."""
         is_named = self.direction is not None or self.name.startswith(self.metric)
         return self.name if is_named else f"{self.name}/{self.metric}"
 
@@ -403,7 +403,7 @@ class Artifact(StoredFile):
 
     @property
     def reaches_limit(self) -> bool:
-        """True if the artifact is certified although the interval of a loss reaches its limit."""
+        """True if the artifact is certified although the upper end of a check's interval reaches the check's limit."""
         return self.certification.state == "certified" and any(
             check.interval is not None and check.limit is not None and check.interval[1] >= check.limit
             for check in self.checks
@@ -411,12 +411,12 @@ class Artifact(StoredFile):
 
     @property
     def own_size(self) -> int:
-        """The number of bytes that a runtime loads, without sidecars of the roles in `ASIDE`; at most `MAX_INTEGER`."""
+        """The number of bytes that a runtime loads: all files except sidecars with a role in `ASIDE`; at most `MAX_INTEGER`."""
         size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
         return min(size, canonical.MAX_INTEGER)
 
     def all_files(self) -> Iterator[FileEntry]:
-        """The main file, then its sidecars."""
+        """Yield the main file, then its sidecars."""
         main = {key: getattr(self, key) for key in StoredFile.model_fields}
         return iter((FileEntry.model_construct(role="artifact", **main), *self.files))
 
@@ -432,7 +432,7 @@ class Source(Document):
     digest: Digest | None = None
 
     def public_id(self, model: str) -> str | None:
-        """The id by which others can find the source of a model; None for local files."""
+        """Return the id by which others can find the source of a model; None for local files."""
         return None if self.id == model and self.revision is None else self.id
 
 
@@ -501,7 +501,7 @@ class Manifest(Document):
             yield "artifacts are each other's parents"
 
     def _family_faults(self) -> Iterator[str]:
-        """Yield faults: an artifact not in one member, a wrong number of classes, an edge between different tensors."""
+        """Yield faults: an artifact in no or several members, a wrong number of classes, an edge between unlike tensors."""
         if self.model_family is None:
             return
         members, by_path = self.model_family.members, {artifact.path: artifact for artifact in self.artifacts}
@@ -550,13 +550,13 @@ class Manifest(Document):
                         yield f"member {member.name}: {edge.input} of {path} is {ends}"
 
     def all_files(self) -> Iterator[FileEntry]:
-        """Every file of the version except the manifest itself; the companions come last."""
+        """Yield every file of the version except the manifest itself; the companion files come last."""
         for artifact in self.artifacts:
             yield from artifact.all_files()
         yield from self.files
 
     def ancestors(self, artifact: Artifact) -> list[Artifact]:
-        """The artifacts of this version from which an artifact was made, the nearest first."""
+        """Return the artifacts of this version from which an artifact was made, the nearest first."""
         by_digest = {item.digest: item for item in self.artifacts}
         lineage: list[Artifact] = []
         while artifact.parent is not None:
@@ -566,7 +566,7 @@ class Manifest(Document):
 
     @property
     def entry_artifacts(self) -> tuple[Artifact, ...]:
-        """The artifacts that an app loads first: in a family the artifacts of the backbone or of the stages, else all."""
+        """The artifacts that an app loads first: in a family those of the backbone or the stages, else all artifacts."""
         if self.model_family is None:
             return self.artifacts
         first = {path for member in self.model_family.entries for path in member.artifacts}
@@ -607,10 +607,10 @@ def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1"
 
 
 def contract_of(manifest: Manifest, artifact: Artifact) -> Digest | None:
-    """The digest of all that an app's code relies on (docs/resolve.md); None if inputs or outputs are not recorded.
+    """Return the digest of all that an app's code relies on (docs/resolve.md); None if inputs or outputs are not recorded.
 
-    The digest excludes keys without a value and the names of dynamic axes. If the manifest does not list the labels, it
-    includes the digests of the label files instead.
+    The digest covers neither keys without a value nor the names of dynamic axes. If the manifest does not list the labels,
+    the digest covers the label files instead.
     """
     sides = {"inputs": artifact.metadata.inputs, "outputs": artifact.metadata.outputs}
     if not all(sides.values()):

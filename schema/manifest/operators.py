@@ -22,13 +22,13 @@ Types = Mapping[str, frozenset[str]]
 GLOBAL = "!globally_allowed_types;"
 ALL = "!no_ops_specified_means_all_ops_are_required"
 ONE_HOT = ("ai.onnx", "OneHot")
-"""The operator whose types are always triples. If a config has them in another form, it allows no types."""
+"""The operator whose types are always triples. If a config writes its types in another form, no types are allowed."""
 MAX_LISTED_NAMES = 3
 """The most missing operators that a message names."""
 
 
 class Need(msgspec.Struct, frozen=True):
-    """One operator that an artifact needs, with the element types of inputs and outputs; empty if they were not recorded."""
+    """One operator that an artifact needs. `inputs` and `outputs` have element types by position; empty if not recorded."""
 
     domain: str
     name: str
@@ -46,10 +46,10 @@ def read_operator_set(data: bytes) -> tuple[Need, ...]:
 
 
 class Build(msgspec.Struct, frozen=True):
-    """The operators of a reduced build, as (domain, opset, name); None: every operator.
+    """A reduced build of ONNX Runtime. `operators` are (domain, opset, name); None means every operator.
 
-    `types` has, by domain and name of an operator, its allowed element types by position (of inputs, of outputs). `triples`
-    has the allowed combinations for OneHot (indices, values, depth), `everywhere` the allowed types of all operators.
+    `types` maps an operator (domain, name) to its allowed element types, by position: of inputs, of outputs. `triples` has
+    the allowed combinations for OneHot (indices, values, depth). `everywhere` has the types that all operators may use.
     """
 
     operators: frozenset[tuple[str, int, str]] | None = frozenset()
@@ -58,7 +58,7 @@ class Build(msgspec.Struct, frozen=True):
     everywhere: frozenset[str] | None = None
 
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
-        """The reason why the build cannot run these operators: missing operators, else missing types. None if it can.
+        """Return the reason why the build cannot run these operators: missing operators, else missing types. None if it can.
 
         The reason is the code of a `Miss` (see `query.resolve`), and a detail for people.
         """
@@ -70,7 +70,7 @@ class Build(msgspec.Struct, frozen=True):
         return ("types", f"needs {_few(unfit)}") if unfit else None
 
     def _wrong_types(self, need: Need) -> str:
-        """The needed types that the build lacks for an operator, as text; "" if it lacks none."""
+        """Return the needed types that the build lacks for an operator, as text; "" if it lacks none."""
         key, unrecorded = (need.domain, need.name), "types that are not recorded"
         if self.everywhere is not None:
             kinds = frozenset[str]().union(*need.inputs.values(), *need.outputs.values())
@@ -147,7 +147,7 @@ _NAME_END = re.compile("[{,]")
 
 
 def _entries(text: str) -> Iterator[tuple[str, _Restriction | None]]:
-    """entries = name [json] *("," name [json])"""
+    """Yield each operator's name and types, by the rule: entries = name [json] *("," name [json])"""
     decoder = json.JSONDecoder()
     position = 0
     while position < len(text):

@@ -10,13 +10,13 @@ from onnxreg.schema.core.errors import InputError, nearest
 FILENAME = "openmed-onnx.json"
 FORMAT = "openmed-onnx"
 ASIDE = ("golden", "operator-config")
-"""Roles of sidecars that no runtime loads: `golden` is for testing a runtime, `operator-config` for building one."""
+"""The roles of sidecars that no runtime loads: `golden` files test a runtime, `operator-config` files build one."""
 UNJUDGED = ("not evaluated",)
 """The `reasons` in the certification of an artifact that was not evaluated."""
 CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
 """The number of channels of each colour order; `L` is luminance alone."""
 LOSS = "quant_recall_delta"
-"""The name of the check for the largest loss of recall of any label against the full-precision parent."""
+"""The name of the check of the largest loss of recall, over all labels, compared with the full-precision parent."""
 
 Tensor = tuple[str, tuple[int | None, ...]]
 """The element type of an input or output, and the size of each axis; None for a dynamic axis."""
@@ -40,7 +40,7 @@ LICENSE_HINT = "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef
 
 
 def spdx_expression(text: str) -> str | None:
-    """The SPDX expression in its canonical spelling, such as `Apache-2.0` for `apache-2.0`; None for other text."""
+    """Return an SPDX expression in its canonical spelling, such as `Apache-2.0` for `apache-2.0`; None for other text."""
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:
@@ -50,12 +50,12 @@ def spdx_expression(text: str) -> str | None:
 
 
 def comparable_license(text: str) -> str:
-    """The form in which licences are compared: the SPDX expression, or lower case for text that is not SPDX."""
+    """Return a licence in the form for comparing: the canonical SPDX expression, or other text in lower case."""
     return spdx_expression(text) or text.lower()
 
 
 def check_license(text: str) -> str:
-    """Return a licence in its canonical spelling. Raise InputError, with the nearest names as hint, for other text."""
+    """Return a licence in its canonical spelling. Raise InputError for an unknown licence; the hint has the nearest names."""
     if (expression := spdx_expression(text)) is not None:
         return expression
     if text.lower() in HUB_NAMES:
@@ -68,7 +68,7 @@ def check_license(text: str) -> str:
 
 
 def hub_license(text: str) -> dict[str, str]:
-    """The licence keys of a model card: `license`, and also `license_name` if the Hub has no name for the licence."""
+    """Return a model card's licence keys: `license`, and also `license_name` if the Hub has no name for the licence."""
     name = re.sub(r"-(only|or-later)$", "", text.lower())
     return {"license": name} if name in HUB_NAMES else {"license": "other", "license_name": text.lower()}
 

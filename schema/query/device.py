@@ -1,10 +1,10 @@
 """A device: the ONNX Runtime of an app, and the phone on which the app runs.
 
-`Device.requirements` makes the tests that an artifact must pass. An artifact that does not record its opset, ORT format or
-operators fails their test. Specification: `docs/resolve.md`; test vectors: `tests/vectors/resolve`.
+`Device.requirements` makes the tests that an artifact must pass. If the opset, ORT format or operators of an artifact are
+not recorded, it fails their test. Specification: `docs/resolve.md`; test vectors: `tests/vectors/resolve`.
 
-Each device decides for itself if it takes part in a rollout, and reports nothing. When the share grows, devices join and
-none leaves, because the rollout keeps its random salt. Each rollout has another salt, and so begins with other devices.
+Each device decides for itself if it takes part in a rollout, and reports nothing. If the share grows, devices join and no
+device leaves, because the rollout keeps its random salt. Each rollout has a new salt, and so begins with other devices.
 Specification: `docs/rollouts.md`; test vectors: `tests/vectors/rollout.json`.
 """
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Build, Need
 
 OperatorSets = Callable[[Digest], "tuple[Need, ...]"]
-"""Function that reads an operator set by digest. It is called only for artifacts that meet all other requirements."""
+"""A function that reads an operator set by digest. It is called only for artifacts that meet all other requirements."""
 
 BUILDS = ("full", "minimal")
 BUILT_IN = frozenset({"ai.onnx", "ai.onnx.ml", DOMAIN})
 """The operator domains that every full build has."""
 FOREIGN = frozenset({"openvino-ir"})
-"""Formats that ONNX Runtime does not load."""
+"""The formats that ONNX Runtime does not load."""
 ORT_FORMATS = frozenset({"ort", "ort-android"})
 FAMILIES = {
     **dict.fromkeys(("arm64-v8a", "aarch64", "arm64e"), "arm64"),
@@ -44,7 +44,7 @@ FAMILIES = {
     **dict.fromkeys(("armeabi-v7a", "armv7l"), "arm"),
     "wasm32": "wasm",
 }
-"""The processor family of an ABI, if its name differs. The `isa` of a measured speed begins with the family."""
+"""The processor family of each ABI that has another name than its family. The `isa` of a speed begins with the family."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
@@ -103,7 +103,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return read_build(self.operators)
 
     def speeds(self, artifact: ArtifactSummary) -> list[Speed]:
-        """The speeds of an artifact measured with ONNX Runtime on the device's processor family (without `abi`: on any)."""
+        """Return an artifact's speeds, measured with ONNX Runtime on the processor family of `abi` (None: on any family)."""
         family = None if self.abi is None else FAMILIES.get(self.abi.lower(), self.abi.lower())
         return [
             speed
@@ -179,7 +179,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return misses
 
     def _memory_problem(self, artifact: ArtifactSummary, context: int | None) -> str:
-        """The reason if weights, keys and values (of `context` tokens; None: the most) exceed the memory; else ""."""
+        """Return a reason if the memory cannot hold the weights and the cache of `context` tokens (None: the most), else ""."""
         parts = (file.size for file in artifact.files if file.role == "external-data")
         weights, kv_cache = artifact.size + sum(parts), artifact.kv_cache
         size = weights + (0 if kv_cache is None else kv_cache.size(context))
@@ -193,13 +193,13 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
 
 def provider(name: str) -> str:
-    """Normalize an execution provider's name: `NnapiExecutionProvider` and `NNAPI` to `nnapi`, `WASM` to `cpu`."""
+    """Normalize an execution provider's name: `NnapiExecutionProvider` and `NNAPI` give `nnapi`, `WASM` gives `cpu`."""
     short = name.lower().removesuffix("executionprovider")
     return "cpu" if short == "wasm" else short
 
 
 OLDEST = (1, 16)
-"""The oldest release with presets: older packages for phones were minimal builds, which cannot load today's ORT format."""
+"""The oldest release with presets. Older packages for phones were minimal builds, which cannot load today's ORT format."""
 
 
 class RuntimePackage(msgspec.Struct, frozen=True):
@@ -223,7 +223,7 @@ class Preset(NamedTuple):
 
 
 def presets() -> dict[str, Preset]:
-    """All presets by name, package by package, the oldest release of a package first."""
+    """Return all presets by name: package by package, and in each package the oldest release first."""
     presets_by_name = {}
     for package in PACKAGES:
         for major, minor in sorted(RELEASES):
@@ -236,7 +236,7 @@ def presets() -> dict[str, Preset]:
 
 
 def preset(name: str) -> Device:
-    """The device of the preset with this name. Raise InputError, with the nearest names, if no such preset exists."""
+    """Return the device of the preset `name`. Raise InputError, with the nearest names, if no such preset exists."""
     presets_by_name = presets()
     if name in presets_by_name:
         return presets_by_name[name].device
@@ -270,7 +270,7 @@ class ResolveRequest(NamedTuple):
         return cls(ref, Query.read(conditions), device)
 
     def to_json(self) -> dict[str, Any]:
-        """The request as a document, with the whole device in place of a preset, so that later presets cannot change it."""
+        """Return the request as a document, with a device in place of a preset's name, so that new presets cannot change it."""
         device = {} if self.device is None else {"device": self.device.to_json()}
         return {"ref": str(self.ref), **self.query.to_json(), **device}
 
@@ -291,8 +291,8 @@ DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
 def rolled_out_to(
     state: State, tag: str | None, device: Device | None, seed: str, digest: Digest | None = None
 ) -> list[Version]:
-    """Return the version that a rollout of the channel offers to the device; empty if the device does not take part, or
-    if the version has another manifest than `digest`. This version comes before the channel's own version.
+    """Return, as a list, the version that a rollout of the channel offers to the device; empty if the device does not take
+    part, or if the version's manifest is not `digest`. The device tries this version before the channel's own version.
     """
     rollout = state.rollouts.get(tag or "")
     if rollout is None or digest not in (None, rollout.manifest):
@@ -301,7 +301,7 @@ def rolled_out_to(
 
 
 def admits(rollout: Rollout, seed: str, device: Device | None = None) -> bool:
-    """True if the device with this seed takes part. Raise InputError if the seed is malformed."""
+    """True if the device with this seed takes part in a rollout. Raise InputError if the seed is malformed."""
     if position(rollout.salt, seed) >= round(rollout.percent * 100) * 2**32:
         return False
     if rollout.where is None:
@@ -310,7 +310,7 @@ def admits(rollout: Rollout, seed: str, device: Device | None = None) -> bool:
 
 
 def position(salt: str, seed: str) -> int:
-    """The position of a device among all devices, from 0 to 2^32 * 10,000, exclusive.
+    """Return the position of a device among all devices, from 0 up to but not including 2**32 * 10,000.
 
     It is `PARTS` times the first 32 bits of the SHA-256 of the text salt + seed, both in hex digits.
     """
@@ -325,7 +325,7 @@ def parse_cohort(text: str) -> Expression:
 
 
 def of_device(device: Device) -> dict[str, Any]:
-    """The fields of a device that an expression tests. In `ort`, a release without a patch number gets `.0`."""
+    """Return the fields of a device that an expression may test. An `ort` without a patch number gets `.0`."""
     values = {key: getattr(device, key) for key in DEVICE_FIELDS}
     padding = ".0" if device.ort.count(".") == 1 else ""
     return values | {"ort": device.ort + padding, "providers": list(device.providers)}

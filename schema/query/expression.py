@@ -1,8 +1,8 @@
 """A small, safe language for questions about candidates: `format = onnx-int8 and size <= 30MB and recall.PHONE >= 0.95`.
 
 A candidate is one artifact of one version of one model; `fields` lists its fields. The parser splits the text into tokens
-and joins tests by the binding power of `and` and `or` (Pratt, "Top down operator precedence", 1973). The docstring of each
-method is its production in the grammar. The parser checks the types of all values, so that evaluation cannot fail on them. A
+and joins tests by the binding power of `and` and `or` (Pratt, "Top down operator precedence", 1973). A method's docstring
+has the grammar rule that it parses. The parser checks the types of all values, so that evaluation cannot fail on them. A
 `Budget` limits the steps of a question; a step is one test of one value. `docs/query.md` is the specification.
 """
 
@@ -28,7 +28,7 @@ MAX_COLUMNS = 76
 MAX_SHOWN_CHARACTERS = 40
 """The most characters of a word that a message repeats."""
 CHARACTERS_PER_STEP = 8
-"""The number of characters matched against a pattern that cost one step of the budget."""
+"""The number of characters that one step of the budget allows to match against a pattern."""
 POWERS = {"or": 1, "and": 2, "not": 3}
 """The binding power of each word: a larger number binds closer."""
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -57,11 +57,11 @@ _HINTS = {
     "!": "write not, or !=",
     **dict.fromkeys("&|", "write and, or"),
 }
-"""Hints for operators that other languages use."""
+"""The hints for operators that other languages use."""
 
 
 class ExpressionError(InputError):
-    """An expression that cannot be read. `span` has the start and end of the faulty part of `text`, `drawing` shows it."""
+    """The error for an expression that cannot be read. `span` is the position of the mistake in `text`; `drawing` shows it."""
 
     def __init__(self, text: str, span: tuple[int, int], problem: str, hint: str = "") -> None:
         message = f"the expression cannot be read: {problem}"
@@ -73,8 +73,8 @@ class Expression:
     """A parsed condition on candidates. `str` gives its canonical text, which can be parsed into an equal expression.
 
     `matches` tests a candidate. `fields` has the names of the tested fields: `recall` for any label, `metric` for any
-    metric. `word` is the word that joins the parts of the condition. A test of a field without a known value is false, also
-    with `!=` and `not in`; `not` before such a test gives true.
+    metric. `word` is the word that joins the parts of the condition. If the value of a field is not known, each test of the
+    field is false, even with `!=` and `not in`; so `not` before such a test gives true.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Literal(NamedTuple):
 
     @classmethod
     def of_text(cls, value: str) -> "Literal":
-        """Put a text into quotes; the text must have at most one kind of quotes."""
+        """Make a literal of a text, in quotes. The text itself must contain at most one kind of quotes."""
         quote = '"' if "'" in value else "'"
         return cls(value, f"{quote}{value}{quote}")
 
@@ -118,7 +118,7 @@ class Field(NamedTuple):
 def field_test(
     field: Field, sign: str = "", values: Sequence[Literal] = (), negated: bool = False
 ) -> Expression:
-    """A test of one field, which costs one step of the budget.
+    """Make a test of one field. Each use of the test costs one step of the budget.
 
     `sign` is "" for a flag, a key of `COMPARE` for a comparison, `~` for a pattern, `in` if the field must equal one of the
     values, or `has` if the field is a list that must contain the value. `negated` is for `in` and `has` only.
@@ -209,7 +209,7 @@ _budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 @contextmanager
 def limited(steps: int) -> Iterator[Budget]:
-    """Limit the questions in this context to a number of steps."""
+    """Limit the steps that all questions in this context may take together."""
     budget = Budget(steps)
     token = _budget.set(budget)
     try:
@@ -259,7 +259,7 @@ class _Parser:
         return self._tokens[self._index]
 
     def whole(self) -> Expression:
-        """whole = conditions END"""
+        """Parse by the rule: whole = conditions END"""
         node = self._conditions()
         if self._next.kind != "end":
             hint = "write it in lower case" if self._next.text.lower() in POWERS else ""
@@ -267,7 +267,7 @@ class _Parser:
         return node
 
     def _conditions(self, power: int = 0) -> Expression:
-        """conditions = condition {("and" | "or") condition}, up to a word whose power is not above `power`"""
+        """Parse by the rule: conditions = condition {("and" | "or") condition}, up to a word with at most the power `power`."""
         node = self._condition()
         while (word := self._next.text) in ("and", "or") and POWERS[word] > power:
             operands = [node]
@@ -277,7 +277,7 @@ class _Parser:
         return node
 
     def _condition(self) -> Expression:
-        """condition = "not" condition | "(" conditions ")" | test"""
+        """Parse by the rule: condition = "not" condition | "(" conditions ")" | test"""
         opening = self._next
         if opening.text not in ("not", "("):
             return self._test()
@@ -293,7 +293,7 @@ class _Parser:
         return node
 
     def _test(self) -> Expression:
-        """test = value ["not"] "in" LIST-FIELD | FLAG
+        """Parse by the rule: test = value ["not"] "in" LIST-FIELD | FLAG
         | field (("=" | "==" | "!=" | "<" | "<=" | ">" | ">=") value | "~" TEXT | ["not"] "in" "(" value {"," value} ")")
         """
         if self._is_membership():
@@ -330,14 +330,14 @@ class _Parser:
         return field_test(subject, sign.text.replace("==", "="), (self._literal(kind, kind.value),))
 
     def _is_membership(self) -> bool:
-        """True if a value and `in` (or `not in`) come next, without a bracket, which would begin a list of values."""
+        """True if the next tokens are a value and `in` (or `not in`), and no bracket follows, which begins a list of values."""
         after = [token.text for token in self._tokens[self._index + 1 : self._index + 4]]
         following = after[1:] if after[:1] == ["not"] else after
         is_literal = self._next.kind in ("word", "string", "number")
         return is_literal and following[:1] == ["in"] and following[1:2] != ["("]
 
     def _membership(self) -> Expression:
-        """membership = TEXT ["not"] "in" LIST-FIELD"""
+        """Parse by the rule: membership = TEXT ["not"] "in" LIST-FIELD"""
         value = self._literal(FieldKind.TEXT, "the text that the list may have")
         negated = self._accept("not")
         self._require("in")
@@ -349,9 +349,9 @@ class _Parser:
         return field_test(subject, "has", (value,), negated)
 
     def _field(self) -> Field:
-        """field = NAME | ("recall" | "metric") ("." LABEL | "[" TEXT "]")
+        """Parse by the rule: field = NAME | ("recall" | "metric") ("." LABEL | "[" TEXT "]")
 
-        `metric['character_recall/PHONE']` is `recall.PHONE`.
+        `metric['character_recall/PHONE']` means the same as `recall.PHONE`.
         """
         token = self._next
         if token.kind != "word":
@@ -376,7 +376,7 @@ class _Parser:
         return Field(name, label)
 
     def _literal(self, kind: FieldKind, expected: str) -> Literal:
-        """value = TEXT | VERSION | SIZE | NUMBER, by the kind of the field"""
+        """Parse by the rule: value = TEXT | VERSION | SIZE | NUMBER. The kind of the field decides which."""
         token = self._next
         token_kinds, read = _LITERALS[kind]
         if token.kind not in token_kinds:
@@ -440,7 +440,7 @@ def short(text: str) -> str:
 
 
 def _nearest(name: str, fields: Iterable[str]) -> str:
-    """A hint with the nearest fields, else with all fields. A text with `/` is taken for a model's name."""
+    """Return a hint with the nearest fields, or else with all fields. A text with `/` is taken for a model's name."""
     if "/" in name:
         return f"write name = {name}"
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}
@@ -452,13 +452,13 @@ def _nearest(name: str, fields: Iterable[str]) -> str:
 
 
 def _version(text: str) -> Literal:
-    """VERSION = a version of SemVer 2.0, with or without quotes"""
+    """Read VERSION = a version of SemVer 2.0, in an expression with or without quotes; `text` has none."""
     version = Version.parse(text)
     return Literal(version, f"'{version}'")
 
 
 def _number(text: str) -> Literal:
-    """NUMBER = DIGITS ["." DIGITS]"""
+    """Read NUMBER = DIGITS ["." DIGITS]"""
     match = _NUMERAL.fullmatch(text)
     if match is None:
         raise InputError(f"not a number: {short(text)}")
@@ -468,7 +468,7 @@ def _number(text: str) -> Literal:
 
 
 def _share(text: str) -> Literal:
-    """SHARE = NUMBER, at most 1"""
+    """Read SHARE = NUMBER, at most 1."""
     share = _number(text)
     if float(text) > 1:
         raise InputError(f"{short(text)} is more than 1")
@@ -476,7 +476,7 @@ def _share(text: str) -> Literal:
 
 
 def _size(text: str) -> Literal:
-    """SIZE = NUMBER ["B" | "kB" | "MB" | "GB" | "TB" | "KiB" | "MiB" | "GiB" | "TiB"], a whole number of bytes"""
+    """Read SIZE = NUMBER ["B" | "kB" | "MB" | "GB" | "TB" | "KiB" | "MiB" | "GiB" | "TiB"], a whole number of bytes."""
     _number(text.rstrip(ascii_letters))
     if text.endswith("KB"):
         raise InputError("KB is not a unit of size", "write kB or KiB")
@@ -491,4 +491,4 @@ _LITERALS: dict[FieldKind, tuple[tuple[str, ...], Callable[[str], Literal]]] = {
     FieldKind.NUMBER: (("number",), _number),
     FieldKind.SHARE: (("number",), _share),
 }
-"""The kinds of tokens that can be a value of each kind of field, and the function that reads the token."""
+"""For each kind of field, the kinds of tokens that can be its value, and the function that reads such a token."""

@@ -16,7 +16,7 @@ FieldValues = Mapping[str, Any]
 
 
 class FieldKind(Enum):
-    """The kind of a field's value. The value of the enum describes the literals for this kind, for messages."""
+    """The kind of a field's value. The text of each kind describes, for messages, the literals of this kind."""
 
     TEXT = "a text, such as onnx-int8 or 'two words'"
     VERSION = "a version, such as 1.4.0"
@@ -58,11 +58,11 @@ LABELLED: Final = {
         "write metric['sts/spearman'], with the name of a check of the version",
     ),
 }
-"""The fields that map labels to numbers, written as `recall.PHONE`. For messages: a description of the label, and a hint."""
+"""The fields that map labels to numbers, as in `recall.PHONE`. Each has two texts for messages: what a label is, and a hint."""
 
 
 def of_version(state: "State", version: "Version", entry: "VersionEntry") -> dict[str, Any]:
-    """The fields of a version that follow from the log: its current status."""
+    """Return the fields of a version that follow from the log: the version's current status."""
     return {
         "name": state.name,
         "version": str(version),
@@ -76,7 +76,7 @@ def of_version(state: "State", version: "Version", entry: "VersionEntry") -> dic
 
 
 def of_artifact(summary: "VersionSummary", artifact: "ArtifactSummary", download_size: int) -> dict[str, Any]:
-    """The fields of an artifact that follow from the manifest, and so never change."""
+    """Return the fields of an artifact. They follow from the manifest; later log lines may change state and latency."""
     return {
         "task": summary.task,
         "family": summary.family,

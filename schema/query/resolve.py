@@ -1,7 +1,7 @@
 """Resolve: choose one artifact of a model, given the model's state.
 
 A query is a list of requirements, tested in order; a device adds requirements (`device.py`). The reason for rejecting an
-artifact is the first requirement that it does not meet. Pure: callers pass in the data beyond the state line, such as
+artifact is the first requirement that it does not meet. No I/O: callers pass in data that the state line lacks, such as
 summaries of older versions and operator sets. `docs/resolve.md` is the specification. Clients in other languages also run
 the test vectors in `tests/vectors/resolve`.
 """
@@ -45,7 +45,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "contract": lambda value: tuple(map(Digest.parse, value if isinstance(value, list) else [value])),
     "where": lambda value: parse(str(value)),
 }
-"""Functions that read the values of keys with types that JSON does not have."""
+"""The functions that read values of types that JSON does not have, by the key of the value."""
 
 
 def read_document(value: Any, kind: type[Document], label: str) -> Document:
@@ -76,13 +76,13 @@ class Miss(NamedTuple):
 
 
 Requirements = Callable[[ArtifactSummary, int], Iterable[Miss]]
-"""Function that tests an artifact, given its download size in bytes, and yields a `Miss` for each unmet requirement."""
+"""A function that tests an artifact, given its download size in bytes, and yields a `Miss` for each unmet requirement."""
 
 
 class Query(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The conditions on an artifact. `formats` has the preferred one first; empty means any, ordered by `FORMAT_PREFERENCE`.
+    """The conditions on an artifact. `formats` has the preferred format first; empty: any, in the order `FORMAT_PREFERENCE`.
 
-    `max_size` limits the download in bytes; `min_recall` maps a label to the least recall that must have been measured.
+    `max_size` limits the download in bytes; `min_recall` maps a label to the least measured recall that is accepted.
     `member` is a stage of a pipeline or a member of a family. `contracts` are the contracts that the app was written for;
     empty means any. `context` is the number of tokens that a decoder must be able to keep.
     """
@@ -103,7 +103,7 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
         return read_document(value, cls, "a query")
 
     def to_json(self) -> dict[str, Any]:
-        """The query as a document, without absent conditions."""
+        """Return the query as a JSON document, without absent conditions."""
         value: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
         return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
@@ -183,7 +183,7 @@ def judge(
 
     The order is by state, proof, latency, search and format (docs/resolve.md). `formats` has the preferred format first;
     without `formats`, a search's winner comes first, then `FORMAT_PREFERENCE` decides. Without `formats` and `precision`, a
-    quantized artifact that is not certified comes after the others. `is_slow` tells if one is slower than full precision.
+    quantized artifact that is not certified comes after the others. `is_slow` finds artifacts slower than full precision.
     """
     artifacts, sizes = summary.artifacts, summary.download_sizes
     misses = [
@@ -258,20 +258,20 @@ class ResolveOutcome(NamedTuple):
         return tuple(sorted(rejections, key=lambda rejection: rejection.version.precedence, reverse=True))
 
     def _misses(self) -> Iterator[Rejection]:
-        """A rejection for each artifact of `looked_at` that was not chosen."""
+        """Yield a rejection for each artifact in `looked_at` that was not chosen."""
         for candidate, ranking in self.looked_at:
             for artifact, miss in zip(candidate.summary.artifacts, ranking.misses, strict=True):
                 if miss is not None:
                     yield Rejection(candidate.version, artifact.path, *miss)
 
     def nearest(self) -> str:
-        """The rejections of the artifacts that met the most requirements, in words."""
+        """Return, in words, the rejections of the artifacts that met the most requirements."""
         misses = sorted(self._misses(), key=lambda rejection: -CODES.index(rejection.code))
         return "; ".join(map(str, misses[:MAX_NEAREST]))
 
 
 def releases(state: State) -> list[Version]:
-    """The versions that a ref without a tag may mean, the newest first."""
+    """Return the versions that a ref without a tag may mean, the newest first."""
     return [version for version in state.newest if not version.is_prerelease]
 
 
@@ -283,10 +283,10 @@ def resolve_among(
     is_slow: Callable[[ArtifactSummary], bool] | None = None,
     any_version: bool = False,
 ) -> ResolveOutcome:
-    """Find the best artifact of the first version that has a matching artifact. `any_version`: the ref had no tag.
+    """Find the best artifact of the first version that has a matching artifact.
 
-    The iterator of candidates is read only up to that version. `of_device` and `is_slow` are a device's requirements and
-    its judgement of measured speeds.
+    Candidates are read only up to that version. `of_device` has a device's requirements; `is_slow` is true for an artifact
+    that is too slow on the device. `any_version` is true if the ref had no tag.
     """
     looked_at = []
     answer: tuple[VersionCandidate | None, ArtifactSummary | None, int] = None, None, 0
@@ -312,7 +312,7 @@ def resolve_among(
 def _row(
     status: FieldValues, summary: VersionSummary, artifact: ArtifactSummary, download: int
 ) -> FieldValues:
-    """The fields of an artifact that `where` tests."""
+    """Return the fields of an artifact that `where` tests."""
     return {**status, **of_artifact(summary, artifact, download)}
 
 
@@ -322,11 +322,11 @@ WITHHELD = {
     "expired": "has expired: its files are no longer here",
     "purged": "was taken down",
 }
-"""The reasons why a version is a candidate only if it is named: code and words."""
+"""The reasons (code and words) why a version is a candidate only if the ref names it."""
 
 
 def withheld(version: Version, entry: VersionEntry) -> str:
-    """The code of the reason why a version is a candidate only if it is named; "" if it is always a candidate."""
+    """Return the code of the reason why a version is a candidate only if the ref names it; "" if there is no reason."""
     if entry.gone is not None:
         return entry.gone.how
     if entry.yanked:

@@ -1,13 +1,13 @@
 """The newest opset, ONNX IR version and ORT format that each release of ONNX Runtime loads.
 
 Measured with the wheels of 1.15.1, 1.16.3, 1.17.3, 1.18.1, 1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.27.0, 1.29.0
-and 1.31.1 from PyPI, by loading a graph of one `Relu` with rising versions; a release between two with equal results counts
-as equal to them. In an .ort file, ONNX Runtime checks the opset, not the IR version. Format 5 came with 1.13 and 6 with 1.16
+and 1.31.1 from PyPI, by loading a graph of one `Relu` with rising versions. If two of them gave equal results, releases in
+between count as equal. In an .ort file, ONNX Runtime checks the opset, not the IR version. Format 5 came with 1.13, 6 with 1.16
 (https://onnxruntime.ai/docs/performance/model-optimizations/ort-format-models.html, microsoft/onnxruntime#20670). Files of
 formats before 5 load with limits, and count as too old.
 
-Contrib operators are operators that ONNX Runtime adds to ONNX's, in the domain `com.microsoft`. A need is an operator's
-name (with the domain if it is another one), alone or with one feature: `MatMulNBits`, `MatMulNBits bits=8`, `MatMulNBits
+Contrib operators are the operators that ONNX Runtime adds in the domain `com.microsoft`. A need is an operator's name
+(with the domain if it is not `com.microsoft`), alone or with one feature: `MatMulNBits`, `MatMulNBits bits=8`, `MatMulNBits
 inputs=5`, `GroupQueryAttention softcap` (an attribute), `ai.onnx:DequantizeLinear Int4x2` (an element type),
 `ai.onnx:MatMul kernel=MLFloat16` (an element type in ORT format, where no cast is added). `contrib_releases.json` has the
 first release that meets each need (measured by tests/support/contrib/measure.py). `docs/resolve.md` is the
@@ -27,7 +27,7 @@ OLDEST_FORMAT = 5
 
 
 class Runtime(NamedTuple):
-    """The newest versions that a release loads. It also loads older versions (ORT formats from `OLDEST_FORMAT` on)."""
+    """The newest versions that a release loads. The release also loads older ones (ORT formats from `OLDEST_FORMAT` on)."""
 
     opset: int
     ir: int
@@ -47,14 +47,14 @@ RELEASES = {
     (1, 24): Runtime(25, 13, 6),
     **dict.fromkeys([(1, minor) for minor in range(25, 32)], Runtime(26, 13, 6)),
 }
-"""The versions by a release's major and minor number. A release newer than all of these counts as the newest."""
+"""The versions that each release loads, by its major and minor number. A release newer than these counts as the newest."""
 NEWEST = RELEASES[max(RELEASES)]
 
 _RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?")
 
 
 def release_number(release: str) -> tuple[int, int]:
-    """The major and minor number of a release such as `1.23.2`. Raise InputError if the text is not a release."""
+    """Return the major and minor number of a release such as `1.23.2`. Raise InputError if the text is not a release."""
     match = _RELEASE.fullmatch(release)
     if match is None:
         raise InputError(f"not a release of ONNX Runtime: {release[:40]!r}", "write it as 1.23.2 or 1.23")
@@ -62,7 +62,7 @@ def release_number(release: str) -> tuple[int, int]:
 
 
 def runtime(release: str) -> Runtime:
-    """The versions that a release such as `1.23.2` loads. Raise InputError for other text, and for too old a release."""
+    """Return the versions that a release such as `1.23.2` loads. Raise InputError for other text or too old a release."""
     requested = release_number(release)
     older = [number for number in RELEASES if number <= requested]
     if not older:
@@ -80,9 +80,9 @@ FIRST_RELEASES = msgspec.json.decode(
 
 
 class Use(NamedTuple):
-    """A node: its operator, the number of its inputs, its element types and its attributes.
+    """The use of an operator by a node: the operator, the number of the node's inputs, the element types and the attributes.
 
-    An attribute is None if its value is not an integer. With `in_ort_format`, ONNX Runtime adds no casts on loading.
+    An attribute is None if its value is not an integer. If `in_ort_format` is true, ONNX Runtime adds no casts on loading.
     """
 
     domain: str
@@ -109,7 +109,7 @@ def words(use: Use) -> Iterator[str]:
 
 
 def needs(uses: Iterable[Use]) -> tuple[str, ...]:
-    """The needs of nodes that some release may not meet, sorted: contrib operators, and features in `FIRST_RELEASES`."""
+    """Return, sorted, the needs of these nodes that a release may lack: contrib operators, and features in `FIRST_RELEASES`."""
     needed = {
         word
         for use in uses
@@ -120,7 +120,7 @@ def needs(uses: Iterable[Use]) -> tuple[str, ...]:
 
 
 def problem(contrib: Iterable[str], release: str) -> str:
-    """The first of the needs `contrib` that a release such as `1.23.2` does not meet, in words; "" if it meets all."""
+    """Return, in words, the first need in `contrib` that a release such as `1.23.2` does not meet; "" if it meets all."""
     number = release_number(release)
     for need in contrib:
         first = FIRST_RELEASES.get(need)

@@ -1,7 +1,7 @@
 """The pages for people: models, one model, one version, two versions side by side, and the history of a figure.
 
 A page is cached by its URL and by the index files of its models, since it depends on nothing else. Its entity tag is its
-digest. Pages have a search of their own, so that apps never wait for their queries.
+digest. Pages have a separate search, so that apps never wait for the queries of people.
 """
 
 import re
@@ -48,7 +48,7 @@ from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
 """The most rows of each kind on one page."""
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
-"""The most versions in a history, links to figures in a history, and characters of a figure's name in a URL."""
+"""The most versions and links to figures in a history, and the most characters of a figure's name in a URL."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
 """The sizes of the chart, in units of its coordinates."""
 IMAGES = "image-classification"
@@ -80,7 +80,7 @@ class VersionRow(Struct, frozen=True):
 
     @property
     def revision(self) -> str:
-        """The revision that clients must name to get the files: the version, or the manifest's digest if it is yanked."""
+        """The revision that clients must name to get the files: the version or, if it is yanked, the manifest's digest."""
         return str(self.entry.manifest if self.entry.yanked else self.version)
 
     def has_files(self, artifact: Artifact) -> bool:
@@ -110,7 +110,7 @@ class VersionRow(Struct, frozen=True):
 
 
 class LogRow(NamedTuple):
-    """A line of the log on a page: a word for its event, its version, the channel's version before, details, the signer."""
+    """A log line on a page: a word for its event, its version, the version that the channel had before, details, the signer."""
 
     line: LogLine
     word: str
@@ -121,7 +121,7 @@ class LogRow(NamedTuple):
 
 
 class ModelPage:
-    """A model's data for its pages, each part read on first use. NotFoundError, with similar names, if there is no model."""
+    """A model's data for pages. Each part is read on first use. NotFoundError, with similar names, if there is no model."""
 
     def __init__(self, registry: ServedRegistry, name: str, index: IndexFile | None) -> None:
         if index is None:
@@ -151,7 +151,7 @@ class ModelPage:
     def log_rows(self, before: int | None, count: int) -> list[LogRow]:
         """Return rows for the `count` log lines before line `before` (None: the last lines), newest first.
 
-        The row of an attestation has the version that last published the manifest; the row of a rollout's end, its version.
+        An attestation's row has the version that last published the manifest; a rollout's last row has the rollout's version.
         """
         digests = {line.seq: line.digest for line in self.lines}
         judge = SignatureJudge(load_trust(), self._registry.registry_id, self.name, digests.get)
@@ -243,7 +243,7 @@ class Pages:
         ]
 
     def _most(self, count: int) -> int:
-        """Return how many rows a page may have: `count` on a server, any number in a file."""
+        """Return how many rows a page may have: `count` if a server sends it, any number if it is a file."""
         return maxsize if self._is_static else count
 
     def _page(self, template: str, **values: Any) -> bytes:
@@ -294,7 +294,7 @@ class Pages:
         return self._page("search.html", query=query, error=None, matches=shown, more=more, damages=damages)
 
     async def _of_model(self, name: str, make: Callable[[ModelPage], bytes], *key: object) -> bytes:
-        """Return a page of one model. `key` identifies the page; a change of index, policies or trust file makes it anew."""
+        """Return a page of one model. `key` names the page. It is made anew if index, policies or trust file changed."""
 
         def read(index: IndexFile | None) -> bytes:
             return make(ModelPage(self._registry, name, index))
@@ -354,7 +354,7 @@ class Pages:
         return await self._of_model(ref.name, make, "version", ref, base)
 
     def _snippets(self, model: ModelPage, row: VersionRow, manifest: Manifest, base: str) -> list[Snippet]:
-        """Return the lines that clients use to get a version's best artifact; [] if no artifact is here and not refused."""
+        """Return the lines that clients use to get a version's best artifact; [] if every artifact is absent or refused."""
         artifact, digest = row.best_artifact(manifest), row.entry.manifest
         if artifact is None:
             return []

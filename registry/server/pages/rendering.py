@@ -29,7 +29,7 @@ MAX_JSON_CHARS = 2000
 """The most characters of a JSON value that a page shows."""
 POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'"
 SCRIPTS = "; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
-"""The content security policies: `POLICY` for all pages; `SCRIPTS` is added for pages with the script that tries a model."""
+"""The content security policies: `POLICY` is for all pages; `SCRIPTS` is added for pages with the script that tries a model."""
 
 
 class Links:
@@ -56,7 +56,7 @@ class Links:
 
 
 class StaticLinks(Links):
-    """The links of pages that are files in one folder. Their names use `~` and `@`, which no model's name has."""
+    """The links of pages that are files in one folder. The file names use `~` and `@`, which no model's name has."""
 
     is_static = True
 
@@ -64,7 +64,7 @@ class StaticLinks(Links):
         self.root, self.tree = ".", tree
 
     def policy(self, has_script: bool) -> str:
-        """Return the content security policy that a page states itself, because it is read from a file."""
+        """Return the content security policy to write into a page file, since its web server may send none."""
         tree = urlsplit(self.tree)
         host = f" {tree.scheme}://{tree.netloc}" if tree.netloc else ""
         return f"{POLICY}{SCRIPTS}{host}" if has_script else POLICY
