@@ -105,7 +105,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
 
 
 def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Find the digests of files in a recipe (JSON form): return the object and the key that hold each, by the file's name."""
+    """Map the name of each file to the object and the key that hold its digest in a recipe (JSON form)."""
     options, evaluation = recipe.get("options", {}), recipe.get("evaluation")
     keys = [key for key in task_catalog.find(recipe["task"]).paths if options.get(key) is not None]
     steps = {step["name"]: (step, "data") for step in recipe["steps"] if "data" in step}

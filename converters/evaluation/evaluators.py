@@ -356,7 +356,7 @@ class Embeddings(TaskEvaluator):
 def text_vector(
     outputs: Mapping[str, Any], feed: Feed, name: str = "the model"
 ) -> tuple[Floats, Floats | None]:
-    """Return a text's vector, and None. If the graph gives only token vectors, return their mean, and the token vectors.
+    """Return (the text's vector, None), or if the graph gives only token vectors, (their mean, the token vectors).
 
     Raises ConversionError, about the graph `name`, if neither output exists.
     """

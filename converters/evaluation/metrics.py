@@ -259,7 +259,7 @@ class WordErrorRate(Metric):
 
 
 class CharacterF(Metric):
-    """The mean chrF of each text, from 0 to 1 (`sacrebleu.sentence_chrf`, which gives 0 to 100)."""
+    """The mean of the texts' chrF, from 0 to 1 (`sacrebleu.sentence_chrf` divided by 100)."""
 
     id = "chrf"
     tasks, uses = MADE, "sacrebleu"

@@ -161,7 +161,7 @@ def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
     """Return the scheme of a model's tags, which are in the order of the logits.
 
     A model uses marks, such as the B in `B-NAME`, if some label has B and another mark, or if every tag but `O` begins with B
-    or I. In such a model, a tag's mark is read if its label has a tag with B. B and I are always read if every tag has a mark.
+    or I. Such a model's mark counts in tags whose label has the mark B too. If all but `O` have marks, B and I always count.
     So `E-MAIL` is a whole label in a model without `B-MAIL`, and `HEPATITIS_B` in a model without `HEPATITIS_I`.
     """
     inside = [tag for tag in tags if tag not in ("O", "o")]

@@ -166,7 +166,7 @@ DETECTOR: Literal["ood"] = "ood"
 PLAIN = "float32"
 SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
 COMPARED_IMAGES, COMPARED_EMBEDDINGS = 32, 64
-"""The most images on which precisions of the backbone are compared, and the most embeddings for heads and detector."""
+"""The most images for comparing the backbone's precisions, and the most embeddings for those of heads and detector."""
 MAX_NAMED_LIMITS = 5
 """The most failed limits that one error lists."""
 BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))

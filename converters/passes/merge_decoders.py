@@ -108,7 +108,7 @@ class MergeDecoders(GraphPass):
 def _make_unsigned(body: Any) -> None:
     """Store INT8 weights of products as UINT8, with zero points that give the same integers.
 
-    x86 processors without VNNI saturate products with INT8 weights. The session option against this does not reach weights
+    x86 processors without VNNI saturate products with INT8 weights. The session option that prevents this misses weights
     that are stored outside a branch.
     """
     import numpy as np

@@ -85,7 +85,7 @@ class ModelBuilder(Pass[Decoder, Generator]):
         int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
 
     def requires(self, subject: Decoder) -> None:
-        """Raise HostError if the extra `genai` or enough memory is missing, InputError if the source is not a checkpoint."""
+        """Raise HostError if the extra `genai` is missing or memory is short, InputError if the source is not a checkpoint."""
         if find_spec("onnxruntime_genai") is None:
             raise missing_extra("onnxruntime-genai", "genai", "building a decoder")
         if not (subject.checkpoint / "config.json").is_file():

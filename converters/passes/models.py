@@ -402,7 +402,7 @@ def drop_second_names(view: Any) -> None:
 
 
 def fold_transposes(view: Any) -> None:
-    """Fold each Transpose of a MatMul's stored matrix, in place: its output becomes a stored tensor of the same name."""
+    """Fold each Transpose of a MatMul's stored matrix, in place: the Transpose's output is stored under its own name."""
     for node in [node for node in view.graph if node.op_type == "Transpose" and not node.domain]:
         matrix, across = node.inputs[0], node.outputs[0]
         is_factor = any(use.node.op_type == "MatMul" and use.idx == 1 for use in across.uses())

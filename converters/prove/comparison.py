@@ -30,7 +30,7 @@ HALF_SCALE = 2.0**-10
 MAX_FAR_SHARE = 0.1
 """The largest share of a tensor's weights that may differ by more than a step of the scale or a unit in the last place."""
 INFINITE = 1e30
-"""The magnitude from which on a finite number means infinity, as in attention masks, so that clipping it loses nothing."""
+"""The least magnitude of finite numbers that mean infinity, as in attention masks; clipping them loses nothing."""
 CHUNK_ELEMENTS = 2**17
 """The number of weights to compare at a time: they fit into the processor's cache."""
 WIDE = ("float32", "float64")

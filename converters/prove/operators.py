@@ -42,7 +42,7 @@ SINCE: Mapping[str, int] = {
 """The first version of an operator with today's meaning: later versions only add types, optional operands or attributes."""
 REDUCTIONS = tuple(name for name in SINCE if name.startswith("Reduce"))
 MOVED = dict.fromkeys((*REDUCTIONS, "Squeeze", "Unsqueeze"), "axes") | {"Split": "split"}
-"""For each operator, the attribute that a later version replaced by the second operand."""
+"""For each operator, the attribute that became the second operand in a later version."""
 
 UNARY = names(
     "Abs Cast Ceil Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Neg Not Reciprocal Relu Round"

@@ -189,7 +189,7 @@ def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candida
 def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> Iterator[Candidate]:
     """Yield the requested candidates in the order of the request; if it names none, all default candidates that fit a graph.
 
-    `has_tables` is True if the graph has embedding tables; `head` is the name of the graph's last product. Raises InputError
+    `has_tables`: the graph has embedding tables. `head` is the name of the graph's last matrix product. Raises InputError
     for an unknown name, or for two candidates with the same name.
     """
     own = {candidate.name: candidate for candidate in built_in(request.calibration, head)}
@@ -268,7 +268,7 @@ def _dynamic_but(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
 def run_judged(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
 ) -> tuple[Draft, LatencyTable]:
-    """Run a plan that has an evaluation, in `workspace`; if the recipe asks for a search, search first and add the winner.
+    """Run a plan that has an evaluation, in `workspace`; if the recipe asks for a search, the winner joins the plan first.
 
     The winner is judged once on the second suite, and returned whatever the verdict. Then the judged artifacts are timed;
     the table of latencies is empty if no artifact has a parent in full precision.

@@ -301,7 +301,7 @@ class Log:
     """One model's history in memory, and the state that follows from it.
 
     `state` is line 1 of the index file. The tables of all versions (`versions`, `channels`, `rollouts`, `tombstones`,
-    `refused`) are computed at their first use, by a replay from the checkpoint if lines were sealed. The replay raises
+    `refused`) are computed at their first use by a replay, which begins at the checkpoint if lines were sealed. The replay raises
     IntegrityError if it contradicts the state.
 
     `index` is the index file that was read, if any. `tail` are the lines that are not sealed, and `summaries` the known

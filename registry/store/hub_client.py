@@ -511,6 +511,6 @@ class HubStore(ObjectStore):
             )
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """List the files of the newest commit below a prefix."""
+        """List the newest commit's files whose paths begin with a prefix."""
         entries = self.refresh().tree(prefix.rstrip("/"))
         return iter(sorted(entry for entry in entries if entry.path.startswith(prefix)))

@@ -174,7 +174,7 @@ def check_writer(identity: Identity, url: str) -> None:
 
 
 class IndexFile(NamedTuple):
-    """The bytes of an index file, and the token with which a swap replaces exactly these bytes."""
+    """The bytes of an index file, and the token by which a compare-and-swap fails if they have changed."""
 
     data: bytes
     token: str

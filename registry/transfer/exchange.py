@@ -550,7 +550,7 @@ class BlobMover(Struct):
 
 
 SMALL_TRANSFER_BYTES = 2**20
-"""The most bytes of all blobs together that are moved within the commit. This saves a request for missing blobs."""
+"""The most bytes, of all blobs together, that a commit itself may carry. This saves a request for missing blobs."""
 
 
 class SkippedVersion(Struct, frozen=True):

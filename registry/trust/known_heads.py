@@ -102,9 +102,9 @@ def observe(
 ) -> KnownHead | None:
     """Compare an index file `data`, from the place `origin` (`url` in errors), with the head `before`; return the new head.
 
-    If the place has no file (`data` is None) and never had one, return `before`. If the place is only behind other places,
-    the head keeps their lines; but an earlier log of policies is always refused, because it has no state to compare.
-    Raise the IntegrityError whose class names the broken rule; ForkError for rules 3 and 4.
+    If the place has no file (`data` is None) and never had one, return `before`. If the place only lags behind others, the
+    head keeps the others' lines; but an older log of policies is always refused, because it has no state to compare.
+    Raise the IntegrityError whose class names the broken rule below; ForkError for rules 3 and 4.
     """
     url = url or origin
     reset = f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"

@@ -272,7 +272,7 @@ def summarize(
 ) -> VersionSummary:
     """Summarize a manifest. `digest` and `size` (bytes) describe the manifest itself.
 
-    A family's summary has only the `entry_artifacts`, because hundreds of heads would not fit into an index file. With
+    A family's summary has only the `entry_artifacts`, because hundreds of members would not fit into an index file. With
     `every` it has all artifacts. With `member` it also has the artifacts of this member, and each artifact names its member.
     """
     stages = manifest.stages if member is None else manifest.members

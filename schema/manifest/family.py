@@ -53,7 +53,7 @@ def classes_digest(ids: Sequence[str]) -> Digest:
 
 
 class Member(Document):
-    """One graph of a family, with the paths of its variants (`artifacts`), or files of the family (`files`, by path)."""
+    """Either one graph of a family (`artifacts`: the paths of its variants), or files of the family (`files`, by path)."""
 
     name: MemberName
     role: Role

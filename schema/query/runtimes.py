@@ -76,7 +76,7 @@ DOMAIN = "com.microsoft"
 FIRST_RELEASES = msgspec.json.decode(
     Path(__file__).with_name("contrib_releases.json").read_bytes(), type=dict[str, tuple[int, int]]
 )
-"""The first release that meets each need on the CPU. A feature without an entry came with its operator."""
+"""The first release that meets each need on the CPU. Features that are not listed are as old as their operator."""
 
 
 class Use(NamedTuple):

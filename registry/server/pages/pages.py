@@ -151,7 +151,7 @@ class ModelPage:
     def log_rows(self, before: int | None, count: int) -> list[LogRow]:
         """Return rows for the `count` log lines before line `before` (None: the last lines), newest first.
 
-        An attestation's row has the version that last published the manifest; a rollout's last row has the rollout's version.
+        An attestation's row has the version that last published the manifest; a rollout's newest row has its version.
         """
         digests = {line.seq: line.digest for line in self.lines}
         judge = SignatureJudge(load_trust(), self._registry.registry_id, self.name, digests.get)
