@@ -342,8 +342,11 @@ def _option_for(context: Any, message: str) -> str:
     options = {name for parameter in context.command.params for name in parameter.opts}
     if not extra:
         return ""
-    if not re.search(r"[/\\:]|^\.", extra):
+    remotes = context.obj.remotes().urls if "--remote" in options else {}
+    if extra not in remotes and not re.search(r"[/\\:]|^\.", extra):
         return f"write reg {context.info_name} ... --text {quote(extra)}" if "--text" in options else ""
-    if named := [name for name in ("--remote", "--output") if name in options]:
+    if named := [name for name in ("--remote", "--output") if name in options][
+        : 1 if extra in remotes else 2
+    ]:
         return f"write {' or '.join(f'{name} {quote(extra)}' for name in named)}"
     return f"the registry goes before the verb: reg --registry {quote(extra)} {context.info_name} ..."

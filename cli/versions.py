@@ -478,7 +478,7 @@ def _next_steps(version: Release) -> Iterator[str]:
         yield "  reg export ... --certify --eval-suite FILE --confirm-suite FILE (docs/certification.md)"
     elif judged:
         yield f"next: reg push {version.ref}"
-    elif version.manifest.recipe and (
+    elif version.manifest.source and (
         small := [item.path for item in version.manifest.artifacts if item.precision != "float32"]
     ):
         yield f"next: no suite judged {' and '.join(map(printable, small))}; to judge with your own examples:"

@@ -95,7 +95,7 @@ def yank(
         versions = ", ".join(f"{name}:{version}" for version in result.others)
         session.say(f"the same holds for {versions}, with the same manifest")
     if result.is_logged and not undo:
-        session.say(f"to take it back: reg yank {ref} --undo{suffix}")
+        session.say(f"to take it back: reg yank {name}:{result.target.version} --undo{suffix}")
 
 
 def drop(session: Session, ref: str = EXACT_REF, reason: str | None = REASON) -> None:

@@ -280,3 +280,8 @@ def test_a_channel_takes_no_yanked_version_and_a_yank_names_the_channels_that_ho
     assert "reg yank acme/pii:0.1.0 --undo" in yanked.out
     assert reg("tag", f"acme/pii@{manifest}", "canary").status == 5
     assert "canary" not in reg("ls", "acme/pii").out
+    assert reg("yank", "acme/pii:0.1.0", "--undo").status == 0
+    yanked = reg("yank", "acme/pii:stable", "--reason", "leak")  # the channel may move before the undo
+    assert "reg yank acme/pii:0.1.0 --undo" in yanked.out
+    assert reg("remote", "add", "origin", "shared").status == 0
+    assert reg("resolve", "acme/pii", "origin").ended(2, "--remote origin")
