@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
-from math import ceil, log, sqrt
+from math import ceil, log
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.samples import digest
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.golden import check_finite
+from onnxreg.schema.compare.figures import wilson
 from onnxreg.schema.core.errors import InputError
 
 DISTANCE, VERDICT = "distance", "in_distribution"
@@ -33,8 +34,6 @@ MAX_DEPENDENT_SHARE = 0.01
 ROUNDING_UNITS = 4
 """The number of units in the last place by which equal values may differ because of rounding."""
 BATCH_ROWS = 64
-Z = 1.959963984540054
-"""The 97.5 % quantile of the normal distribution, for intervals of 95 %."""
 
 
 @dataclass(frozen=True)
@@ -214,16 +213,8 @@ class Detector:
             "held_out": count,
             "held_out_dataset": self.held_out.dataset,
             "false_rejection": rejected / count,
-            "false_rejection_interval": list(wilson(rejected, count)),
+            "false_rejection_interval": list(wilson(rejected / count, count)),
         }
-
-
-def wilson(hits: int, rows: int) -> tuple[float, float]:
-    """Compute the 95 % confidence interval of the share `hits / rows` (Wilson, J. Am. Stat. Assoc. 22, 1927)."""
-    share, spread = hits / rows, Z * Z / rows
-    middle = (share + spread / 2) / (1 + spread)
-    half = Z * sqrt(share * (1 - share) / rows + spread / rows / 4) / (1 + spread)
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None = None) -> Detector:
@@ -295,6 +286,6 @@ def rejection(session: Any, rows: Rows, name: str, metric: str, least: float | N
     """
     takes, count = session.get_inputs()[0].name, len(rows.embeddings)
     hits = int((~samples.outputs(session, {takes: rows.embeddings}, "the detector")[VERDICT]).sum())
-    interval = [float(f"{end:.6g}") for end in wilson(hits, count)]
+    interval = [float(f"{end:.6g}") for end in wilson(hits / count, count)]
     about = {"name": name, "samples": count, "dataset": rows.dataset, "interval": interval}
     return make_check(about, metric, hits / count, least, is_least=True)

@@ -1,11 +1,11 @@
 """Adopt existing files: survey and check them, place them in a workspace, and describe the version."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.importers.intake import Adopted, Difference, Intake
+from onnxreg.converters.importers.intake import Adopted, Intake
 from onnxreg.converters.importers.openmed import survey_openmed
 from onnxreg.converters.importers.survey import (
     Model,
@@ -17,7 +17,7 @@ from onnxreg.converters.importers.survey import (
 )
 from onnxreg.converters.onnx.facts import LABEL_OUTPUT, GraphFacts, with_kv_caches
 from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
-from onnxreg.converters.source.source_files import read_json
+from onnxreg.converters.source.source_files import read_json, read_object
 from onnxreg.converters.tasks.task import head_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
@@ -103,10 +103,9 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
     differences = [
         *compare(survey.claims, described | {"formats": formats}, "", stated),
         *compare(claimed, tokenizer, "tokenizer", ["files"]),
-        *_contradicted(survey.models),
         *survey.differences,
     ]
-    result = {"scrubbed": sorted([*intake.scrubbed, *survey.scrubbed]), **survey.result}
+    result = {"scrubbed": sorted(intake.scrubbed), **survey.result}
     if survey.claims:
         result["differences"] = [difference.path for difference in differences]
     step = {"name": survey.step, "pass": survey.step, "version": 1, "params": survey.params, "result": result}
@@ -145,18 +144,6 @@ def _artifact(model: Model, intake: Intake) -> DraftArtifact:
     return DraftArtifact(format, precision, model.path, sidecars, model.parent, model.verdict, fields)
 
 
-def _contradicted(models: Iterable[Model]) -> Iterator[Difference]:
-    """Yield the claims about models that the files contradict or do not confirm. A missing claim is not a difference."""
-    for index, model in enumerate(models):
-        at, stated = f"artifacts.{index}", model.claims.get("metadata") or {}
-        if model.facts is not None:
-            actual = model.facts.fields()["metadata"] | android_warnings(model.facts.operator_names)
-            yield from compare(model.claims, {"precision": model.facts.precision}, at, ["precision"])
-            yield from compare(stated, actual, f"{at}.metadata", actual)
-        elif model.claims:
-            yield Difference(f"{at}.metadata", model.format, None)
-
-
 def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
     """Return the known manifest fields from config.json, id2label.json and the tokenizer files.
 
@@ -168,9 +155,7 @@ def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if "config" in paths:
         path = root / paths["config"][0]
-        config = read_json(path)
-        if not isinstance(config, dict):
-            raise InputError(f"{path.name} is not a JSON object")
+        config = read_object(path)
         fields["config_path"] = paths["config"][0]
         if head := head_of(config):
             fields["task"] = head.task

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from glob import escape
@@ -88,7 +88,12 @@ class Child:
         with suppress(ConnectionError):
             self._channel.send(request)
         self._deadline = time.monotonic() + BASE_SECONDS
-        for value in self._messages():
+        Thread(target=self._watch, daemon=True).start()
+        while True:
+            try:
+                value = json.loads(self._channel.recv_bytes(MESSAGE_BYTES))
+            except (EOFError, OSError):  # the child may end within a message
+                break
             if "adopted" in value:
                 return decode(value["adopted"])
             if "error" in value:
@@ -102,19 +107,12 @@ class Child:
                 raise RuntimeError(self._about(f"the process that read it failed\n{value['bug']}"))
             self._reading, self._size = value["reading"], value["size"]
             self._deadline = time.monotonic() + BASE_SECONDS + self._size / BYTES_PER_SECOND
+        if self._excess:
+            raise InputError(self._about(f"reading it takes more than {self._excess}"), READER_HINT)
         status = self._process.wait()
         ending = f"signal {-status}" if status < 0 else f"exit status {status}"
         message = self._about(f"the process that read it ended ({ending})")
         raise InputError(message, "look at who made the file")
-
-    def _messages(self) -> Iterator[Mapping[str, Any]]:
-        """Yield messages of the child until it ends. Raises InputError if the child took too much memory or time."""
-        Thread(target=self._watch, daemon=True).start()
-        with suppress(EOFError, OSError):  # the child may end within a message
-            while True:
-                yield json.loads(self._channel.recv_bytes(MESSAGE_BYTES))
-        if self._excess:
-            raise InputError(self._about(f"reading it takes more than {self._excess}"), READER_HINT)
 
     def _watch(self) -> None:
         """Kill the child if it takes too much memory or time; then `_excess` has the limit in words."""

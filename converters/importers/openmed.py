@@ -22,6 +22,7 @@ from onnxreg.converters.importers.survey import (
     read_graph,
 )
 from onnxreg.converters.onnx.facts import GraphFacts, read_weights
+from onnxreg.converters.onnx.mobile_rules import android_warnings
 from onnxreg.converters.source.source_files import read_json, role_of, scrub
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, about
@@ -87,11 +88,17 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
             raise InputError(f"{path} is about another model than {FILENAME}", ONE_EXPORT)
     is_adopted = base in {files[0].path for files in located}
     is_android = any(claim.metadata and claim.metadata.profile == "android" for claim in manifest.artifacts)
-    models = []
-    for claim, (main, *others) in zip(manifest.artifacts, located, strict=True):
-        model_facts = facts.get(main.path)
+    models, contradicted = [], list[Difference]()
+    for index, (claim, (main, *others)) in enumerate(zip(manifest.artifacts, located, strict=True)):
+        at, model_facts = f"artifacts.{index}", facts.get(main.path)
         is_promised = is_android and claim.format in _ANDROID
         stated = claim.metadata.to_json() if claim.metadata else {}
+        if model_facts is None:
+            contradicted.append(Difference(f"{at}.metadata", claim.format, None))
+        else:
+            actual = model_facts.fields()["metadata"] | android_warnings(model_facts.operator_names)
+            contradicted += compare(claim.to_json(), {"precision": model_facts.precision}, at, ["precision"])
+            contradicted += compare(stated, actual, f"{at}.metadata", actual)
         # the manifest's top-level keys describe the INT8 artifact, since OpenMed evaluates only this artifact
         verdicts = (manifest.to_json() if claim.format == "onnx-int8" else {}) | stated
         claimed = {key: verdicts[key] for key in _VERDICT if verdicts.get(key) is not None}
@@ -116,7 +123,6 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
                 parent=base if model_facts and is_adopted and base != main.path else None,
                 verdict=_verdict(manifest, claim, claimed, directory),
                 is_android=is_promised,
-                claims=claim.to_json(),
                 fields=fields,
             )
         )
@@ -131,7 +137,9 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
             entry.update(actual)
     fields, scrubbed = scrub(carried, intake.name, directory)
     reason, weights = "not an artifact or companion of the manifest; left out", f"the weights of {base}"
+    intake.scrubbed += [f"{FILENAME}:{at}" for at in scrubbed]
     differences = [
+        *contradicted,
         *([] if manifest.certified is None else [Difference("certified", manifest.certified, None)]),
         *(Difference(path, None, reason) for path in left_out),
         *(Difference(path, weights, "nothing to compare by name") for path in incomparable),
@@ -143,7 +151,6 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
         companions,
         "openmed-v1",
         fields={**fields, "source": {"id": fields.get("source_model_id") or intake.name}},
-        scrubbed=tuple(f"{FILENAME}:{at}" for at in scrubbed),
         claims=claims,
         differences=tuple(differences),
         hint=EXPORT_AGAIN,

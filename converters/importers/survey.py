@@ -47,7 +47,7 @@ class Model:
 
     `format` and `precision` are the stated names (None: as in the file), `member` is the model's stage in a pipeline, and
     `parent` is the path of the parent model. `is_android`: check the android profile's tensor contract, in any format.
-    `claims` are a document's entry about the model, to compare with the file; `fields` are further keys from this entry.
+    `fields` are further keys from a document.
     """
 
     main: Found
@@ -59,7 +59,6 @@ class Model:
     parent: str | None = None
     verdict: Verdict = NOT_EVALUATED
     is_android: bool = False
-    claims: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -72,9 +71,8 @@ class Survey:
     """The models of a source, and everything else that a version of them needs.
 
     `profile`, `step`, `params` and `result` are for the recipe. `fields` are a document's statements about the version,
-    without paths of a machine; `scrubbed` lists the places of such paths. `claims` are the document, to compare with the
-    files; `differences` are contradictions that the survey found. `hint` is the hint of errors about a file's format;
-    `document` is a manifest to keep unchanged.
+    without paths of a machine. `claims` are the document, to compare with the companions; `differences` are contradictions
+    that the survey found. `hint` is the hint of errors about a file's format; `document` is a manifest to keep unchanged.
     """
 
     models: tuple[Model, ...]
@@ -84,7 +82,6 @@ class Survey:
     params: Mapping[str, Any] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
-    scrubbed: tuple[str, ...] = ()
     claims: Mapping[str, Any] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
     hint: str = "leave --format out, or correct it"

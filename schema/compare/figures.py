@@ -32,7 +32,7 @@ def wilson(share: float, samples: int) -> Interval:
     """Return the 95 % score interval of a share that was measured on independent samples (Wilson, JASA 22, 1927)."""
     spread = Z * sqrt(share * (1 - share) / samples + Z * Z / (4 * samples * samples))
     middle, total = share + Z * Z / (2 * samples), 1 + Z * Z / samples
-    return (middle - spread) / total, (middle + spread) / total
+    return max(0.0, (middle - spread) / total), min(1.0, (middle + spread) / total)
 
 
 def difference(old: float, old_interval: Interval, new: float, new_interval: Interval) -> Interval:

@@ -230,6 +230,8 @@ def test_only_a_figure_beyond_its_interval_makes_the_verdict_worse(full, samples
 def test_wilson_is_that_of_newcombes_first_example():
     """Newcombe, Statistics in Medicine 17, 1998, p. 857: 81 of 263 gives 0.2553 to 0.3662."""
     assert wilson(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson(5 / 50, 50) == pytest.approx((0.04347, 0.21361), abs=1e-5)  # as statsmodels says
+    assert wilson(0, 9)[0] == 0 and wilson(1, 9)[1] == 1
 
 
 def test_the_difference_is_that_of_newcombes_example():
