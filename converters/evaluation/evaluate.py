@@ -6,7 +6,7 @@ no text, id, span or offset of the suite. `recompute` derives the verdict from t
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +34,6 @@ from onnxreg.converters.evaluation.metric import (
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner, generator, parent_runner, predict
 from onnxreg.converters.evaluation.suite import Suite, load, relabel
 from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
-from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.generation import GENERATORS
@@ -57,8 +56,6 @@ BASE = "the graph in full precision"
 CERTIFICATES = "certificates"
 RELATIVE_TOLERANCE = 1e-9
 """Two figures count as equal if they differ by at most this share, since machines may add floats in different orders."""
-Tables = tuple[list[ScoreTable], Mapping[str, Any]]
-"""The scores of an artifact by each metric, and the facts about the suite that the rules of verdicts need."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +208,8 @@ class SourceEvaluation:
         subject: the loaded source.
         cache: an `engine.cache.StepCache`, which stores scores as JSON values; None to store nothing.
         key: everything that affects the source; it becomes a part of the cache's keys.
+
+        Raises InputError, with the position of the item, if the suite does not fit the source.
         """
         self.plan, self.subject, self._trust = plan, subject, trust_remote_code
         self._cache, self._key = cache, key
@@ -218,34 +217,29 @@ class SourceEvaluation:
         self._outputs: dict[Path, list[Mapping[str, Any]]] = {}
         self._graphs: dict[Path | None, Mapping[str, Path]] = {}
         self._full: Path | None = None
-        self._scored: dict[tuple[Path, ...], Tables] = {}
-
-    def check(self) -> None:
-        """Raise InputError, with the position of the item, if the suite does not fit the source."""
-        _ = self._prepared
-
-    @cached_property
-    def _prepared(self) -> tuple[TaskEvaluator, list[Reading]]:
-        evaluator, suite, subject = self.plan.evaluator(self.subject), self.plan.suite, self.subject
-        evaluator.check(suite)
-        readings = []
+        self._scored: dict[tuple[Path, ...], list[ScoreTable]] = {}
+        self._evaluator, self._readings, suite = plan.evaluator(subject), list[Reading](), plan.suite
+        self._evaluator.check(suite)
+        self._items, self._facts = self._evaluator.match(suite.items, plan.request)
         for position, item in zip(suite.positions, suite.items, strict=True):
             try:
-                readings.append(evaluator.reading(item))
+                self._readings.append(self._evaluator.reading(item))
             except (InputError, NotFoundError) as error:
                 raise InputError(f"{position}: {error.message}", error.hint) from error
-        if readings and not evaluator.shares_runs and not subject.is_joint:
-            with parent_runner(subject.part.start, self._trust, subject.part.per_token) as run:
+        self._feeds = [feed for reading in self._readings for feed in reading.feeds]
+        if self._feeds and not self._evaluator.shares_runs and not subject.is_joint:
+            with self._run_source() as run:
                 try:  # the source ran on its sample, so the suite is at fault
-                    run(readings[0].feeds[0])
+                    run(self._feeds[0])
                 except ConversionError as error:
                     message = f"the evaluation suite does not fit the model: {error.message}"
                     raise InputError(message) from error
-        return evaluator, readings
 
-    @property
-    def _feeds(self) -> list[Feed]:
-        return [feed for reading in self._prepared[1] for feed in reading.feeds]
+    def _run_source(self) -> AbstractContextManager[Runner]:
+        if self._full is not None:
+            return nullcontext(self._runner(self._full))
+        part = self.subject.part
+        return parent_runner(part.start, self._trust, part.per_token)
 
     def join(self, draft: Draft) -> None:
         """Choose the graphs that generate with each graph of an encoder-decoder; those in full precision are the parent.
@@ -272,24 +266,18 @@ class SourceEvaluation:
             raise InputError(message, "add an encoder and its decoders in float32 to the outputs")
 
     @cached_property
-    def _parent(self) -> tuple[Sequence[Any], Mapping[str, Any], list[Any], list[Floats]]:
-        """The items with the model's labels, facts about label matching, the source's predictions, and the source's scores."""
-        (evaluator, readings), subject = self._prepared, self.subject
-        items, facts = evaluator.match(self.plan.suite.items, self.plan.request)
+    def _parent(self) -> tuple[list[Any], list[Floats]]:
+        """The source's predictions, and their scores by each metric."""
         try:
-            with (
-                parent_runner(subject.part.start, self._trust, subject.part.per_token)
-                if self._full is None
-                else nullcontext(self._runner(self._full))
-            ) as run:
-                reference = predict(run, readings, evaluator.shares_runs)
+            with self._run_source() as run:
+                reference = predict(run, self._readings, self._evaluator.shares_runs)
         except ConversionError as error:
             raise EvaluationError(f"the source: {error.message}", error.hint) from error
         scores = []
         for metric in self.plan.metrics:
             with blamed(metric):
-                scores.append(metric.scores(items, reference, reference, evaluator.labels))
-        return items, facts, reference, scores
+                scores.append(metric.scores(self._items, reference, reference, self._evaluator.labels))
+        return reference, scores
 
     def judge(self, path: Path | None) -> list[Judgement]:
         """Judge an artifact's file by every metric. If `path` is None, judge the source against itself, so without a loss.
@@ -303,16 +291,17 @@ class SourceEvaluation:
         files = tuple(graphs.values())
         if files not in self._scored:
             self._scored[files] = self._measure(path) if self._cache is None else self._cached(path, graphs)
-        margin = {"margin": True} if self.plan.request.margin else {}
-        tables, facts = self._scored[files]
+        facts = {**self._facts, **({"margin": True} if self.plan.request.margin else {})}
+        if path in self._graphs:
+            facts["graphs"] = _digests(graphs)
         judgements = []
-        for metric, table in zip(self.plan.metrics, tables, strict=True):
+        for metric, table in zip(self.plan.metrics, self._scored[files], strict=True):
             with blamed(metric):
-                judgements.append(metric.judge(table, {**metric.settings, **facts, **margin}))
+                judgements.append(metric.judge(table, {**metric.settings, **facts}))
         return judgements
 
-    def _cached(self, path: Path | None, graphs: Mapping[str, Path]) -> Tables:
-        """Return the score tables and facts of an artifact from the cache; if they are absent, measure and store them."""
+    def _cached(self, path: Path | None, graphs: Mapping[str, Path]) -> list[ScoreTable]:
+        """Return the score tables of an artifact from the cache; if they are absent, measure and store them."""
         beside = [file.parent / GENAI_CONFIG for file in graphs.values()]
         for file in (file for file in graphs.values() if file.suffix == ".onnx"):
             beside += [file.parent / name for name in external_files(load_onnx(file), file)]
@@ -329,28 +318,24 @@ class SourceEvaluation:
         value = self._cache.find_value(SCORES, key)
         try:
             tables = [ScoreTable.decode(one.encode(), SCORES) for one in value["tables"]]
-            facts = value["facts"]
         except (InputError, TypeError, KeyError, AttributeError):  # none, or a damaged one
-            tables, facts = [], {}
+            tables = []
         if len(tables) != len(self.plan.metrics):
-            tables, facts = self._measure(path)
-            value = {"tables": [table.encode().decode() for table in tables], "facts": dict(facts)}
-            self._cache.remember(SCORES, key, value)
-        return tables, facts
+            tables = self._measure(path)
+            self._cache.remember(SCORES, key, {"tables": [table.encode().decode() for table in tables]})
+        return tables
 
-    def _measure(self, path: Path | None) -> Tables:
-        (evaluator, readings), graphs = self._prepared, self._graphs.get(path)
-        items, matched, reference, parent_scores = self._parent
-        labels, joint = evaluator.labels, {} if graphs is None else {"graphs": _digests(graphs)}
-        predictions = reference
+    def _measure(self, path: Path | None) -> list[ScoreTable]:
+        predictions, parent_scores = self._parent
+        reference, labels = predictions, self._evaluator.labels
         if path is not None:
-            predictions = predict(self._runner(path), readings, evaluator.shares_runs)
+            predictions = predict(self._runner(path), self._readings, self._evaluator.shares_runs)
         tables = []
         for metric, parent in zip(self.plan.metrics, parent_scores, strict=True):
             with blamed(metric):
-                scores = metric.scores(items, predictions, reference, labels)
+                scores = metric.scores(self._items, predictions, reference, labels)
                 tables.append(ScoreTable.of(metric.columns(labels), parent, scores, self.plan.suite.groups))
-        return tables, {**matched, **joint}
+        return tables
 
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
         """Time a file beside its parent on a short and a long input of the suite; results name them `path` and `parent_path`.
@@ -541,7 +526,7 @@ def recompute(
         try:
             with blamed(metric):
                 record = metric.judge(table, recorded.settings).record
-        except (ConversionError, InputError) as error:
+        except (ConversionError, EvaluationError, InputError) as error:
             message = f"{label}: the item scores do not fit the metric {recorded.metric}"
             raise IntegrityError(message) from error
         records.append(record)

@@ -144,8 +144,8 @@ CHECKED = {"certified": "pass", "refused": "fail", "unknown": "unknown"}
 """The verdict of a check, for each state of a judgement."""
 
 
-class EvaluationError(ConversionError):
-    """A failure of the source or of a metric, which affects every artifact."""
+class EvaluationError(RegError, family=ConversionError.family):
+    """A failure of the source or of a metric, which affects every artifact; so a search ends with it."""
 
 
 @dataclass(frozen=True)

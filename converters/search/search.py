@@ -23,7 +23,7 @@ from onnxreg.converters.engine.plan import ExportPlan, file_name, plan_outputs, 
 from onnxreg.converters.evaluation.evaluate import BASE, SourceEvaluation, time_judged
 from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
-from onnxreg.converters.evaluation.metric import EvaluationError, combine
+from onnxreg.converters.evaluation.metric import combine
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import run
@@ -368,7 +368,6 @@ class Search:
         self.subject = run_plan.load_subject(self._plan, directory / "subject")
         key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
         self.evaluation = SourceEvaluation(self._choose, self.subject, trusted, cache, key)
-        self.evaluation.check()
         progress.step("judging the source")
         records = (one.record for one in self.evaluation.judge(None))
         # "refused" is not a doubt: a metric whose limit demands a gain refuses the source itself
@@ -461,24 +460,18 @@ class Search:
         for count in sorted((count for count in counts if count > 0), reverse=True):
             self._progress.step(f"{self._label}, {count} of {len(groups)} groups")
             passes = (_dynamic_but(groups[count:]), *candidate.passes)
-            try:
-                with self._part(passes, f"{candidate.name}-{count}") as file:
-                    state, _ = combine([one.record for one in self.evaluation.judge(file)])
-            except EvaluationError:
-                raise
-            except (ConversionError, InputError):  # a pass does not fit these groups
-                continue
-            if state == "certified":
-                self._passed, candidate.passes = {count}, (*smooth, *passes)
-                return
+            part = self._part(passes, f"{candidate.name}-{count}")
+            with suppress(ConversionError, InputError), part as file:  # a pass may not fit these groups
+                state, _ = combine([one.record for one in self.evaluation.judge(file)])
+                if state == "certified":
+                    self._passed, candidate.passes = {count}, (*smooth, *passes)
+                    return
 
     @contextmanager
     def _trying(self, candidate: Candidate) -> Iterator[None]:
-        """A context in which an error makes the candidate `failed`; if the source or a metric failed, the search ends."""
+        """A context in which an error of the candidate makes it `failed`; an EvaluationError ends the search."""
         try:
             yield
-        except EvaluationError:
-            raise
         except (ConversionError, InputError) as error:
             folders = (self._directory.parent, self._plan.directory, Path(self._plan.start))
             # the reason is published with the version, so it names no directory of this machine

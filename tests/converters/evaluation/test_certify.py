@@ -199,11 +199,8 @@ def test_other_libraries_versions_batches_tools_and_processors_are_judged_anew(
     assert judge()
 
 
-TABLE = {"table": "group\n0\n", "facts": {}}
-
-
 @pytest.mark.parametrize(
-    "value", [None, 3, [], {"table": ""}, [TABLE, {}], [{"table": "x", "facts": {}}], [{}]], ids=str
+    "value", [None, 3, [], {}, {"tables": ""}, {"tables": ["group\n0\n", "x"]}, {"tables": [{}]}], ids=str
 )
 def test_a_damaged_entry_is_judged_anew(judge, value):
     (key,) = judge.cache.values

@@ -28,7 +28,7 @@ from onnxreg.converters.evaluation.evaluators import (
 from onnxreg.converters.evaluation.metric import EvaluationError, ScoreTable, percentiles
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.converters.source import toolchain
-from onnxreg.schema.core.errors import ConversionError, HostError, InputError
+from onnxreg.schema.core.errors import HostError, InputError, RegError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 LABELS = ("A", "B")
@@ -187,8 +187,9 @@ def test_a_metric_of_another_package_judges_and_is_recorded(install, export):
 )
 def test_a_metric_that_is_broken_publishes_nothing(install, export, fault, message):
     install(SHORTNESS, module=MODULE.replace("fault = None", fault))
-    with pytest.raises(ConversionError, match=message):
+    with pytest.raises(RegError, match=message) as caught:
         export()
+    assert caught.value.family == "conversion"
 
 
 METHODS = {"columns": "labels", "judge": "table, settings", "value": "rows", "skill": "rows", "check": ""}

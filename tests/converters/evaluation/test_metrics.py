@@ -17,7 +17,7 @@ from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluators import Document, LabelledPixels, LabelledRows, Question, Texts
 from onnxreg.converters.evaluation.metric import Metric, ScoreTable, blamed
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
-from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.core.errors import InputError, RegError
 
 RANDOM = np.random.RandomState(0)
 NO_SUBJECT: Any = SimpleNamespace()
@@ -280,6 +280,13 @@ def test_few_items_or_a_parent_that_guesses_prove_nothing():
     assert metric.judge(table_of(poor + 0.5, poor, [0] * 10), {}).record.state == "unknown"
 
 
+def test_a_loss_of_one_independent_item_has_no_interval():
+    parent = np.ones((4, 1))
+    for groups, has_interval in (([0, 0, 0, 0], False), ([0, 0, 1, 1], True)):
+        judgement = Steady().judge(table_of(parent, parent / 2, groups), {}).record
+        assert judgement.loss == 0.5 and (judgement.interval is not None) is has_interval
+
+
 @pytest.mark.parametrize(
     ("skill", "groups", "state"),
     [(0.2, 200, "certified"), (0.199, 200, "unknown"), (0.2, 199, "unknown"), (0.199, 10_000, "unknown")],
@@ -309,5 +316,6 @@ class Broken(Steady):
 def test_a_metric_that_gives_nan_or_fails_is_an_error():
     fails = r"steady fails: ZeroDivisionError in test_metrics\.py"
     for count, message in ((2, "steady gives nan"), (3, fails)):
-        with pytest.raises(ConversionError, match=message), blamed(Broken):
+        with pytest.raises(RegError, match=message) as caught, blamed(Broken):
             Broken().judge(table_of(np.ones((count, 1)), np.ones((count, 1))), {})
+        assert caught.value.family == "conversion"

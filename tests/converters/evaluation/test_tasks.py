@@ -18,14 +18,17 @@ from support.tasks.seq2seq import save
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
+from onnxreg.converters.evaluation.evaluate import SourceEvaluation, plan_evaluation
 from onnxreg.converters.evaluation.evaluators import EVALUATORS, LabelledRows
 from onnxreg.converters.evaluation.suite import load
 from onnxreg.converters.request import ExportRequest
+from onnxreg.converters.tasks.task import ExportSubject, Part
 from onnxreg.converters.tasks.task_catalog import task_recipe
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
-from onnxreg.schema.inputs.recipe_file import RecipeFile
-from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact
+from onnxreg.schema.manifest.manifest import Source
 
 Make = Callable[..., Path]
 INT8 = [
@@ -369,6 +372,22 @@ def test_items_that_a_model_reads_alike_are_identical_whatever_the_right_answer_
 def test_items_of_other_content_are_not_identical(tmp_path):
     rows = [{"text": a, "text_pair": b, "label": "x"} for a, b in (("a", "b"), ("b", "a"), ("a", "c"))]
     assert len(identities(tmp_path, "text-classification", *rows)) == 3
+
+
+def test_only_graphs_in_full_precision_are_the_parent_of_graphs_that_generate_together(tmp_path):
+    (tmp_path / "suite.json").write_text("[]")
+    request = EvaluationRequest.from_json({"suite": str(tmp_path / "suite.json")})
+    plan = plan_evaluation(request, "text2text-generation", tmp_path, ())
+    parts = {"encoder": Part(None), "decoder_merged": Part(None)}
+    evaluation = SourceEvaluation(plan, ExportSubject(Source(id="acme/x"), parts))
+    files = [(name, precision) for name in parts for precision in ("float32", "int8")]
+    paths = {pair: f"{'_'.join(pair)}.onnx" for pair in files}
+    members = [{"name": name, "artifacts": [paths[name, "float32"], paths[name, "int8"]]} for name in parts]
+    graphs = [DraftArtifact("onnx", precision, paths[name, precision]) for name, precision in files]
+    fields = {"model_family": {"members": members}}
+    evaluation.join(Draft("acme/x", tmp_path, tuple(graphs), fields=fields))
+    with pytest.raises(InputError, match="compares with graphs in full precision"):
+        evaluation.join(Draft("acme/x", tmp_path, tuple(graphs[1::2]), fields=fields))
 
 
 @pytest.mark.large

@@ -353,6 +353,24 @@ def test_judged_files_are_timed_beside_the_file_in_full_precision(
     assert not list(draft.root.glob(".*"))
 
 
+@pytest.mark.parametrize(
+    ("ratio", "is_noisy", "is_slow"),
+    [
+        (Ratio(1.05, 0.99, 1.11), True, False),
+        (Ratio(1.2, 0.9, 1.4), True, False),
+        (Ratio(1.2, 1.0, 1.4), False, True),
+        (Ratio(1.2, 1.15, 1.4), False, True),
+        (Ratio(1.1, 1.05, 1.4), False, False),
+        (Ratio(1.05, 0.9, 1.1), False, False),
+    ],
+    ids=str,
+)
+def test_a_file_is_slow_above_1_1_times_its_parent_unless_the_interval_begins_below_1(
+    ratio: Ratio, is_noisy: bool, is_slow: bool
+) -> None:
+    assert (ratio.is_noisy, ratio.is_slow) == (is_noisy, is_slow)
+
+
 def test_a_short_and_a_long_input_of_the_suite_are_timed() -> None:
     feeds = [{"attention_mask": np.ones((1, 4 + number % 40))} for number in range(80)]
     inputs = typical_inputs(feeds)
@@ -579,7 +597,7 @@ def test_a_metric_that_fails_ends_the_search(
         raise KeyError("a text of the suite")
 
     monkeypatch.setattr("onnxreg.converters.evaluation.metrics.cosines", fail)
-    with pytest.raises(ConversionError, match="the metric mean_cosine fails: KeyError"):
+    with pytest.raises(EvaluationError, match="the metric mean_cosine fails: KeyError"):
         search(write_suite("choose.jsonl", count=440), alone=True, candidates=["fp16", "int8"])
 
 
