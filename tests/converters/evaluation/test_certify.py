@@ -126,8 +126,6 @@ def test_the_certificate_and_the_verdict_hold_no_word_of_the_suite(certify, work
 
 # The scores of an artifact are taken from the cache only if everything that shapes them is equal
 
-TEXTS = ["<NAME:Ada> meets <NAME:Bo> in <CITY:New York>", "<NAME:Cy> and <NAME:Ada> in <CITY:Oslo>"]
-
 
 class Memory:
     """A cache in memory; `values` are by the canonical key."""
@@ -151,7 +149,7 @@ def judge(checkpoint: Any, candidate: Any, write_suite: Any, monkeypatch: pytest
     monkeypatch.setattr(module, "predict", lambda *words: runs.append(1) or predict(*words))
 
     def run(key: Mapping[str, Any] | None = None, **request: Any) -> bool:
-        value = {"suite": str(write_suite(TEXTS)), "metrics": [{"metric": "span_f1"}], **request}
+        value = {"suite": str(write_suite(SENTENCES)), "metrics": [{"metric": "span_f1"}], **request}
         plan = plan_evaluation(EvaluationRequest.from_json(value), "token-classification", Path(), ())
         runs.clear()
         SourceEvaluation(plan, subject, False, cache, key or {"subject": 1}).judge(path)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from onnxreg.converters.evaluation.answers import run_numbers
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import ConversionError, InputError
 
 LABELS = ["cat", "dog"]
 BOXES = [[[0.5, 0.5, 0.2, 0.4], [0.1, 0.2, 0.2, 0.2], [0.5, 0.5, 1.0, 1.0]]]
@@ -50,11 +50,6 @@ def test_a_transcript_has_repeated_tokens_once_and_no_blanks(best, blank, text):
     assert answer(logits=logits, words=WORDS, config={"pad_token_id": blank}) == {"transcript": text}
 
 
-def test_frames_without_a_vocabulary_are_refused():
-    with pytest.raises(InputError, match=r"model\.onnx .*vocab\.json"):
-        answer(logits=np.zeros((1, 3, 4)))
-
-
 @pytest.mark.parametrize(
     ("values", "vector", "pooling"),
     [
@@ -67,9 +62,26 @@ def test_another_output_is_a_vector(values, vector, pooling):
     assert answer(last_hidden_state=values) == {"vector": vector, "pooling": pooling}
 
 
-def test_a_number_is_no_vector():
-    with pytest.raises(InputError, match=r"model\.onnx"):
-        answer(loss=[1.0])
+MANY_BOXES, PIXELS, FRAMES = np.ones((1, 5, 4)), np.ones((1, 3, 4, 4)), np.ones((1, 7, 3))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels", "words", "error"),
+    [
+        ({"logits": np.ones((1, 5, 3)), "pred_boxes": MANY_BOXES}, 0, {}, ConversionError),
+        ({"logits": PIXELS}, 0, {}, ConversionError),
+        ({"logits": PIXELS}, 2, {}, ConversionError),
+        ({"logits": PIXELS[None]}, 3, {}, InputError),
+        ({"logits": FRAMES}, 0, {"eng": {"a": 1}}, InputError),
+        ({"logits": FRAMES}, 0, {}, InputError),
+        ({"loss": np.ones(1)}, 0, {}, InputError),
+        ({"names": np.array([["a"]])}, 0, {}, InputError),
+        ({"names": np.zeros((0, 4))}, 0, {}, InputError),
+    ],
+)
+def test_outputs_without_their_labels_or_words_are_refused(outputs, labels, words, error):
+    with pytest.raises(error, match=r"g\.onnx gives"):
+        run_numbers(outputs, [str(number) for number in range(labels)], {}, "g.onnx", words)
 
 
 def test_depth_is_given_as_it_is():

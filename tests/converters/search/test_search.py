@@ -32,6 +32,7 @@ from onnxreg.schema.inputs.recipe_file import RecipeFile, SearchCandidate
 from onnxreg.schema.manifest.draft import Draft
 
 Make = Callable[..., Path]
+Find = Callable[..., Draft]
 STEPS = [{"name": "fp32", "pass": "OnnxConversion"}]
 OUTPUTS = [{"step": "fp32", "path": "model.onnx"}]
 RUINOUS: Mapping[str, Any] = {
@@ -69,7 +70,7 @@ def shared_cache(exported: Path, tmp_path_factory: pytest.TempPathFactory) -> St
 
 
 @pytest.fixture
-def write_suite(tmp_path: Path) -> Callable[..., Path]:
+def write_suite(tmp_path: Path) -> Make:
     """Texts without gold, which mean_cosine needs: none is in two suites."""
 
     def write(name: str, start: int = 0, count: int = 220) -> Path:
@@ -84,7 +85,7 @@ def write_suite(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def search(encoder: Path, exported: Path, shared_cache: StepCache, tmp_path: Path) -> Callable[..., Draft]:
+def search(encoder: Path, exported: Path, shared_cache: StepCache, tmp_path: Path) -> Find:
     """Search; `alone` with a cache of its own, for a search that makes or judges candidates in another way."""
 
     def run(
@@ -117,12 +118,11 @@ def search(encoder: Path, exported: Path, shared_cache: StepCache, tmp_path: Pat
 
 
 def record(draft: Draft) -> dict[str, Any]:
-    value: dict[str, Any] = dict(draft.fields["recipe"]["parameters"]["search"])
-    return value
+    return dict(draft.fields["recipe"]["parameters"]["search"])
 
 
 def test_the_smallest_that_passes_wins_and_is_confirmed_on_the_other_suite(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
+    search: Find, write_suite: Make
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     names = ["int8", "fp16", "int8-int8-embeddings"]
@@ -145,7 +145,7 @@ def test_the_smallest_that_passes_wins_and_is_confirmed_on_the_other_suite(
 
 @pytest.mark.more
 def test_without_a_second_suite_the_groups_are_split_and_the_halves_are_recorded(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
+    search: Find, write_suite: Make
 ) -> None:
     suite = write_suite("suite.jsonl", count=440)
     draft = search(suite, candidates=["fp16"], seed=3)
@@ -160,16 +160,12 @@ def test_without_a_second_suite_the_groups_are_split_and_the_halves_are_recorded
     assert certificate["metrics"][0]["samples"] == 220
 
 
-def test_a_half_that_is_too_small_is_refused_before_any_work(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
+def test_a_half_that_is_too_small_is_refused_before_any_work(search: Find, write_suite: Make) -> None:
     with pytest.raises(InputError, match=r"half of the suite to choose on .*150 independent items"):
         search(write_suite("suite.jsonl", count=300), candidates=["fp16"])
 
 
-def test_none_passes_is_an_error_that_lists_the_nearest(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
+def test_none_passes_is_an_error_that_lists_the_nearest(search: Find, write_suite: Make) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     names = ["int8", "weights8-32", "weights4"]
     with pytest.raises(ConversionError) as caught:
@@ -181,7 +177,7 @@ def test_none_passes_is_an_error_that_lists_the_nearest(
 
 @pytest.mark.more
 def test_rebuild_repeats_the_path_of_the_winner(
-    search: Callable[..., Draft], write_suite: Callable[..., Path], encoder: Path, tmp_path: Path
+    search: Find, write_suite: Make, encoder: Path, tmp_path: Path
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     published = manifest_of(search(choose, confirm=str(confirm), candidates=["int8", "fp16"]))
@@ -203,8 +199,8 @@ def test_rebuild_repeats_the_path_of_the_winner(
 
 @pytest.mark.more
 def test_a_second_search_takes_its_figures_from_the_cache(
-    search: Callable[..., Draft],
-    write_suite: Callable[..., Path],
+    search: Find,
+    write_suite: Make,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -231,8 +227,8 @@ def test_a_second_search_takes_its_figures_from_the_cache(
     ids=["candidate", "twice", "step", "confirm"],
 )
 def test_impossible_searches_are_refused_before_any_work(
-    search: Callable[..., Draft],
-    write_suite: Callable[..., Path],
+    search: Find,
+    write_suite: Make,
     request_fields: dict[str, Any],
     family: type[Exception],
     message: str,
@@ -241,9 +237,7 @@ def test_impossible_searches_are_refused_before_any_work(
         search(write_suite("choose.jsonl", count=440), **request_fields)
 
 
-def test_items_in_both_suites_are_refused(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
+def test_items_in_both_suites_are_refused(search: Find, write_suite: Make) -> None:
     choose = write_suite("choose.jsonl")
     for confirm in (choose, write_suite("overlap.jsonl", 219)):
         with pytest.raises(InputError, match="items are in both suites"):
@@ -251,9 +245,7 @@ def test_items_in_both_suites_are_refused(
 
 
 @pytest.mark.more
-def test_a_candidate_of_ones_own_that_fails_is_recorded(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
+def test_a_candidate_of_ones_own_that_fails_is_recorded(search: Find, write_suite: Make) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     draft = search(choose, confirm=str(confirm), candidates=[BROKEN, RUINOUS, "fp16"], limit=1e-4)
     states = {trial["candidate"]: trial["state"] for trial in record(draft)["candidates"]}
@@ -299,8 +291,8 @@ SLOW, NOISY, FAST, FASTER = (2.0, 1.9, 2.1), (1.3, 0.8, 1.6), (1.0, 0.9, 1.1), (
     ],
 )
 def test_the_objective_ranks_the_candidates_that_pass(
-    search: Callable[..., Draft],
-    write_suite: Callable[..., Path],
+    search: Find,
+    write_suite: Make,
     monkeypatch: pytest.MonkeyPatch,
     pair: tuple[Any, Any],
     objective: str,
@@ -326,7 +318,7 @@ def test_the_objective_ranks_the_candidates_that_pass(
 
 @pytest.mark.more
 def test_judged_files_are_timed_beside_the_file_in_full_precision(
-    encoder: Path, write_suite: Callable[..., Path], tmp_path: Path
+    encoder: Path, write_suite: Make, tmp_path: Path
 ) -> None:
     steps = [*STEPS, {"name": "half", "pass": "OnnxFloatToFloat16", "input": "fp32"}]
     value = {
@@ -353,22 +345,13 @@ def test_judged_files_are_timed_beside_the_file_in_full_precision(
     assert not list(draft.root.glob(".*"))
 
 
-@pytest.mark.parametrize(
-    ("ratio", "is_noisy", "is_slow"),
-    [
-        (Ratio(1.05, 0.99, 1.11), True, False),
-        (Ratio(1.2, 0.9, 1.4), True, False),
-        (Ratio(1.2, 1.0, 1.4), False, True),
-        (Ratio(1.2, 1.15, 1.4), False, True),
-        (Ratio(1.1, 1.05, 1.4), False, False),
-        (Ratio(1.05, 0.9, 1.1), False, False),
-    ],
-    ids=str,
-)
-def test_a_file_is_slow_above_1_1_times_its_parent_unless_the_interval_begins_below_1(
-    ratio: Ratio, is_noisy: bool, is_slow: bool
-) -> None:
-    assert (ratio.is_noisy, ratio.is_slow) == (is_noisy, is_slow)
+def test_a_file_is_slow_above_1_1_times_its_parent_unless_the_interval_begins_below_1() -> None:
+    slow, noisy = (
+        [Ratio(1.2, 1.0, 1.4), Ratio(1.2, 1.15, 1.4)],
+        [Ratio(1.05, 0.99, 1.11), Ratio(1.2, 0.9, 1.4)],
+    )
+    for ratio in (*slow, *noisy, Ratio(1.1, 1.05, 1.4), Ratio(1.05, 0.9, 1.1)):
+        assert (ratio.is_slow, ratio.is_noisy) == (ratio in slow, ratio in noisy)
 
 
 def test_a_short_and_a_long_input_of_the_suite_are_timed() -> None:
@@ -391,7 +374,7 @@ def test_estimates_order_candidates_as_their_files_do() -> None:
 
 @pytest.mark.more
 def test_static_quantization_is_tried_if_there_are_rows_to_calibrate_on(
-    search: Callable[..., Draft], write_suite: Callable[..., Path], tmp_path: Path
+    search: Find, write_suite: Make, tmp_path: Path
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     rows = {
@@ -419,8 +402,8 @@ def test_static_quantization_is_tried_if_there_are_rows_to_calibrate_on(
     ],
 )
 def test_an_empty_suite_or_half_is_refused_before_any_work(
-    search: Callable[..., Draft],
-    write_suite: Callable[..., Path],
+    search: Find,
+    write_suite: Make,
     choose: int,
     confirm: int | None,
     message: str,
@@ -431,7 +414,7 @@ def test_an_empty_suite_or_half_is_refused_before_any_work(
 
 
 def test_an_item_that_was_changed_in_spaces_id_or_order_is_still_the_same(
-    search: Callable[..., Draft], write_suite: Callable[..., Path], tmp_path: Path
+    search: Find, write_suite: Make, tmp_path: Path
 ) -> None:
     choose = write_suite("choose.jsonl")
     rows = [json.loads(line) for line in choose.read_text().splitlines()]
@@ -442,7 +425,7 @@ def test_an_item_that_was_changed_in_spaces_id_or_order_is_still_the_same(
         search(choose, confirm=str(confirm))
 
 
-def test_halves_with_an_equal_item_are_refused(search: Callable[..., Draft], tmp_path: Path) -> None:
+def test_halves_with_an_equal_item_are_refused(search: Find, tmp_path: Path) -> None:
     suite = tmp_path / "suite.jsonl"
     suite.write_text("".join(json.dumps({"text": "w10" + " " * n}) + "\n" for n in range(1, 9)))
     with pytest.raises(InputError, match="4 items are in both halves of the suite") as caught:
@@ -451,7 +434,7 @@ def test_halves_with_an_equal_item_are_refused(search: Callable[..., Draft], tmp
 
 
 def test_suites_that_allow_other_metrics_are_refused(
-    encoder: Path, write_suite: Callable[..., Path], tmp_path: Path
+    encoder: Path, write_suite: Make, tmp_path: Path
 ) -> None:
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text(json.dumps({"text": "w10", "text_pair": "w11", "score": 1}) + "\n")
@@ -509,9 +492,7 @@ def test_a_candidate_is_not_calibrated_on_the_suite_to_confirm_on(search_rows: C
             search_rows(calibration=450, dtype=dtype)
 
 
-def test_a_candidate_without_its_data_is_refused_before_any_work(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
+def test_a_candidate_without_its_data_is_refused_before_any_work(search: Find, write_suite: Make) -> None:
     own = {"name": "own", "steps": [{"name": "x", "pass": "OnnxStaticQuantization", "data": "rows.npz"}]}
     for fields in ({"calibration": "rows.npz"}, {"candidates": [own]}):
         with pytest.raises(InputError, match=r"no file exists at rows\.npz"):
@@ -519,9 +500,7 @@ def test_a_candidate_without_its_data_is_refused_before_any_work(
 
 
 @pytest.mark.more
-def test_a_candidate_may_have_any_name_and_full_precision(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
+def test_a_candidate_may_have_any_name_and_full_precision(search: Find, write_suite: Make) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     own = {
         "name": "base",
@@ -538,7 +517,7 @@ def test_a_candidate_may_have_any_name_and_full_precision(
 
 @pytest.mark.more
 def test_the_outputs_without_a_path_stay_beside_the_winner(
-    encoder: Path, write_suite: Callable[..., Path], tmp_path: Path
+    encoder: Path, write_suite: Make, tmp_path: Path
 ) -> None:
     value = {
         "task": "pooling",
@@ -553,7 +532,7 @@ def test_the_outputs_without_a_path_stay_beside_the_winner(
 
 
 def test_a_source_that_is_too_weak_ends_the_search_before_a_file_is_made(
-    search: Callable[..., Draft], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    search: Find, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = np.random.default_rng(0).random(440).tolist()
     rows = (
@@ -573,17 +552,13 @@ def test_a_metric_whose_own_limit_demands_a_gain_may_pass(search, write_suite, m
     assert record(draft)["winner"] == "fp16"
 
 
-def test_the_suites_are_read_by_the_plan_alone(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
+def test_the_suites_are_read_by_the_plan_alone(search: Find, write_suite: Make) -> None:
     suites = [write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)]
     draft = search(suites[0], confirm=str(suites[1]), candidates=["fp16"], deleted=suites)
     assert record(draft)["winner"] == "fp16"
 
 
-def test_a_source_that_fails_ends_the_search(
-    search: Callable[..., Draft], write_suite: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_source_that_fails_ends_the_search(search: Find, write_suite: Make, tmp_path: Path) -> None:
     suite = write_suite("choose.jsonl", count=440)
     suite.write_text(suite.read_text() + json.dumps({"text": " "}) + "\n")
     with pytest.raises(EvaluationError, match="the source: it does not run on an item of the suite"):
@@ -591,7 +566,7 @@ def test_a_source_that_fails_ends_the_search(
 
 
 def test_a_metric_that_fails_ends_the_search(
-    search: Callable[..., Draft], write_suite: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    search: Find, write_suite: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         raise KeyError("a text of the suite")
@@ -604,8 +579,8 @@ def test_a_metric_that_fails_ends_the_search(
 @pytest.mark.more
 @pytest.mark.parametrize("folder", ["{start}", "{tmp}/w", "/home/ada/secret", "C:\\Users\\ada"])
 def test_no_path_of_this_machine_is_published(
-    search: Callable[..., Draft],
-    write_suite: Callable[..., Path],
+    search: Find,
+    write_suite: Make,
     encoder: Path,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -629,9 +604,7 @@ def test_no_path_of_this_machine_is_published(
     assert reason.endswith("are broken; 1/2 is 0.5")
 
 
-def test_the_plan_knows_every_file_of_a_search(
-    encoder: Path, write_suite: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_the_plan_knows_every_file_of_a_search(encoder: Path, write_suite: Make, tmp_path: Path) -> None:
     for folder in ("own", "shared"):
         (tmp_path / folder).mkdir()
         np.savez(tmp_path / folder / "rows.npz", x=np.zeros((2, 2)))
@@ -665,7 +638,7 @@ def test_the_profile_refuses_int8_options_beside_a_search(options: dict[str, Any
     [("mixed-int8", "OnnxBlockWiseRtnQuantization"), ("mixed-stored8", "WeightQuantization")],
 )
 def test_groups_of_products_that_bear_it_get_dynamic_int8(
-    mixed: str, others: str, search: Callable[..., Draft], write_suite: Callable[..., Path]
+    mixed: str, others: str, search: Find, write_suite: Make
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     own = [{**BROKEN, "name": name} for name in ("group-1", f"{mixed}-1", f"{mixed}-group-1")]
@@ -709,9 +682,7 @@ def test_products_are_told_apart_by_the_names_of_their_weights_too() -> None:
 
 
 @pytest.mark.more
-def test_recipes_of_other_tools_are_tried_only_if_named(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
+def test_recipes_of_other_tools_are_tried_only_if_named(search: Find, write_suite: Make) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     names = ["ort-dynamic", "olive-dynamic", "optimum-arm64", "optimum-avx512-vnni"]
     assert {candidate.name for candidate in built_in() if candidate.is_default}.isdisjoint(names)
@@ -721,9 +692,7 @@ def test_recipes_of_other_tools_are_tried_only_if_named(
 
 
 @pytest.mark.more
-def test_the_head_may_have_8_bits_beside_4(
-    search: Callable[..., Draft], write_suite: Callable[..., Path]
-) -> None:
+def test_the_head_may_have_8_bits_beside_4(search: Find, write_suite: Make) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     draft = search(choose, confirm=str(confirm), candidates=["weights4-int8-head"], limit=0.9)
     nodes = [
@@ -734,7 +703,7 @@ def test_the_head_may_have_8_bits_beside_4(
 
 @pytest.mark.more
 def test_one_core_gives_the_same_certified_files(
-    search: Callable[..., Draft], write_suite: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    search: Find, write_suite: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     names = ["smooth-int8", "mixed-int8"]
@@ -746,7 +715,7 @@ def test_one_core_gives_the_same_certified_files(
 
 @pytest.mark.more
 def test_a_candidate_that_loads_and_is_wrong_does_not_win(
-    search: Callable[..., Draft], write_suite: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    search: Find, write_suite: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own pass returns a graph of the right contract with other weights, as a broken quantizer would."""
     apply = OnnxDynamicQuantization.apply
@@ -769,7 +738,7 @@ def test_a_candidate_that_loads_and_is_wrong_does_not_win(
 
 @pytest.mark.more
 def test_a_set_of_groups_that_cannot_be_made_leaves_the_candidate_as_it_is(
-    search: Callable[..., Draft], write_suite: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    search: Find, write_suite: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
         raise ConversionError("no kernel for this set")
