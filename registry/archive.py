@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.log.contents import documents, files
 from onnxreg.registry.log.log import find, load, matching, open_log
@@ -121,7 +121,7 @@ class ArchiveStore(ReadOnlyStore):
             data = stream.read(MAX_DOCUMENT_BYTES + 1)
         if len(data) > MAX_DOCUMENT_BYTES or zlib.crc32(data) != self._entries[key].CRC:
             raise IntegrityError(f"{key} of {self.url} is too large, or has another check sum", COPY_AGAIN)
-        return data, Digest.of(data).hex
+        return StoredObject(data, Digest.of(data).hex)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         """Open a stream over an entry's bytes from `start` on. IntegrityError if the zip's directory has a wrong offset."""
@@ -171,7 +171,7 @@ class ArchiveRegistry(RegistryStore):
         about = self.store.get(ABOUT)
         if about is None or not self.store.has([IDENTITY]):
             raise IntegrityError(f"{path} has no {ABOUT} or no {IDENTITY}", COPY_AGAIN)
-        self.carried: Carried = read_about(about[0], self.url)
+        self.carried: Carried = read_about(about.data, self.url)
         self.check_exists()
 
     @property
@@ -231,15 +231,6 @@ def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
     return ""
 
 
-class ArchiveResult(NamedTuple):
-    """The facts about a new archive: the registry's id, each model's versions, the number of blobs, and the size in bytes."""
-
-    registry: str
-    carried: Carried
-    blobs: int
-    size: int
-
-
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
     """Return the versions to archive: one per ref; with `every`, all present versions of these models. InputError if none."""
     carried: dict[str, frozenset[Version]] = {}
@@ -261,8 +252,9 @@ def create_archive(
     carried: Carried,
     target: Path,
     progress: Progress = SILENT,
-) -> ArchiveResult:
-    """Write an archive to `target`, which may be an earlier archive. After an error or a kill, `target` is unchanged.
+) -> tuple[int, int]:
+    """Write an archive to `target`, which may be an earlier archive. Return the number of its blobs and its size in bytes.
+    After an error or a kill, `target` is unchanged.
 
     InputError if `target` exists and is not an archive, or if the new archive exceeds a limit; NotFoundError or IntegrityError
     if part of the source is missing or damaged.
@@ -299,7 +291,7 @@ def create_archive(
                     with archive.open(info, "w") as sink:
                         copy_verified(entry, cast(BinaryIO, sink), progress)
             disk.write_all([(directory / destination.name, destination)], destination.parent)
-        return ArchiveResult(source.registry_id, carried, blobs, destination.stat().st_size)
+        return blobs, destination.stat().st_size
 
 
 def _model_entries(source: RegistryReader, name: str, versions: Collection[Version]) -> dict[str, Content]:

@@ -15,8 +15,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from onnxreg.registry.log.commit import Change, commit, line_signer
-from onnxreg.registry.log.log import LocatedVersion, Log, consult, find, load, log_of, mirror_error, open_log
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader, RegistryStore
+from onnxreg.registry.log.log import LocatedVersion, Log, consult, find, load, log_of, mirror_error
+from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, StoredObject
 from onnxreg.registry.system import stamp
 from onnxreg.registry.trust import signatures
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
@@ -58,7 +58,7 @@ def read_policies(reader: RegistryReader) -> PolicyLog:
     return policies_in(reader.read_index(POLICY_LOG), reader.registry_id)
 
 
-def policies_in(index: IndexFile | None, registry: str) -> PolicyLog:
+def policies_in(index: StoredObject | None, registry: str) -> PolicyLog:
     return PolicyLog(registry) if index is None else PolicyLog.decode(index.data, registry)
 
 
@@ -218,7 +218,11 @@ def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> in
 
 
 def check_holder(
-    reader: RegistryReader, channel: str, located: LocatedVersion, index: IndexFile | None, policy: IndexFile
+    reader: RegistryReader,
+    channel: str,
+    located: LocatedVersion,
+    index: StoredObject | None,
+    policy: StoredObject,
 ) -> None:
     """Check a governed channel. Raise GateError if its version fails the policy, or is no longer the version in `located`.
 
@@ -305,14 +309,11 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[st
     policies = with_policy(read_policies(reader), policy, stamp(POLICY_LOG, None))
     for name in reader.names():
         try:
-            log = open_log(reader, name)
-            channels = sorted(log.state.channels.items())
-            governed = [item for item in channels if policies.policy.covering(name, item[0])]
-            log = load(reader, name, index=log.index) if governed else log
+            log = load(reader, name)
         except RegError as error:
             yield {"name": name, "channel": None, "version": None, "why": error.message}
             continue
-        for tag, channel in governed:
+        for tag, channel in sorted(log.channels.items()):
             try:
                 ChannelGate(log, policies, tag).check()
             except RegError as error:
@@ -346,7 +347,7 @@ def set_policy(
     return longer.lines[-1]
 
 
-def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> IndexFile:
+def _publish(store: RegistryStore, log: PolicyLog, before: StoredObject | None) -> StoredObject:
     """Write `log` in place of the log of policies. `before` is the file that was read; ConflictError if it changed since."""
     data = b"".join(line.raw + b"\n" for line in log.lines)
     try:
@@ -355,7 +356,7 @@ def _publish(store: RegistryStore, log: PolicyLog, before: IndexFile | None) -> 
     except LostRaceError as error:
         hint = "`reg policy show` shows it; then decide again"
         raise ConflictError("somebody else set a policy meanwhile", hint) from error
-    return IndexFile(data, "")
+    return StoredObject(data, "")
 
 
 def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:

@@ -39,9 +39,9 @@ from onnxreg.registry.store.protocol import (
     CATALOG,
     NOTE,
     BlobKey,
-    IndexFile,
     MissingBlobError,
     RegistryStore,
+    StoredObject,
     TreeFile,
     UnlistedError,
     check_writer,
@@ -68,7 +68,6 @@ from onnxreg.schema.log.state import State
 WORKERS = max(system.WORKERS, count_cores())
 """The number of threads that read blobs."""
 MAX_LISTED_PATHS = 5
-"""The most paths that a diagnosis lists."""
 
 
 class Damage(NamedTuple):
@@ -122,7 +121,7 @@ class VerifyReport(Struct):
         self.damages.append(Damage(kind, name, detail, digest))
 
 
-Audit = Callable[[Log, IndexFile], Iterable[tuple[str, str]]]
+Audit = Callable[[Log, StoredObject], Iterable[tuple[str, str]]]
 """A function that checks a log against other documents, and yields the kind and description of each fault."""
 Models = Mapping[str, Collection[Version] | None]
 """The models to verify, each with the versions whose files must be there; None means all versions."""
@@ -139,13 +138,10 @@ def verify(
 
     Damage does not stop the verification. Each blob is read once, even if many versions share it. A log must continue its
     known head, and must meet the trust file and the policies. Without a ref, unreferenced blobs are read too, and stray files
-    are damage. An archive must have the files of the versions that it carries.
+    are damage. An archive must have the files of the versions that it carries. Without `known_heads`, no heads are compared;
+    without `trust`, the user's trust file has the rules.
 
-    Args:
-        known_heads: the known heads of the user; None means that no heads are compared.
-        trust: the rules to use in place of the user's trust file.
-
-    Raises NotFoundError if the registry is gone, IntegrityError if another registry took its place.
+    Raise NotFoundError if the registry is gone, IntegrityError if another registry took its place.
     """
     from onnxreg.registry.trust.signatures import audit_signatures, audit_timings, enforce_policies
 
@@ -156,7 +152,7 @@ def verify(
     with suppress(RegError):  # the audit of each channel reports the error
         is_governed = store.read_index(POLICY_LOG) is not None
 
-    def audit(log: Log, index: IndexFile) -> Iterator[tuple[str, str]]:
+    def audit(log: Log, index: StoredObject) -> Iterator[tuple[str, str]]:
         if known_heads is not None:
             try:  # the log must continue its known head
                 known_heads.read_index(store, log.name, index, is_own=True)

@@ -22,10 +22,10 @@ from urllib.parse import unquote, urlsplit
 from onnxreg.registry.log.log import Log, read_blob
 from onnxreg.registry.store.directory import DirectoryRegistry, exclusive
 from onnxreg.registry.store.protocol import (
-    IndexFile,
     ReaderWrapper,
     RegistryReader,
     RegistryStore,
+    StoredObject,
     index_path,
     open_registry,
     other_registry,
@@ -161,7 +161,7 @@ class RemoteCopy:
         self._id, self.url = registry_id, url
         self.store = DirectoryRegistry(state_directory() / "tracking" / registry_id)
 
-    def read_index(self, name: str) -> IndexFile | None:
+    def read_index(self, name: str) -> StoredObject | None:
         """Return the copy of a model's index file, with the remote's token for it; None if there is no copy.
 
         The token is "" if it may belong to other bytes or to another URL.
@@ -172,7 +172,7 @@ class RemoteCopy:
         with suppress(InputError):
             token = _Token.decode(self.store.read_local(f"tokens/{name}.json") or b"", "token")
         is_same = (token.index, token.url) == (index.token, self.url)
-        return IndexFile(index.data, token.token if is_same else "")
+        return StoredObject(index.data, token.token if is_same else "")
 
     def age(self, name: str) -> float:
         """Return the seconds since the remote last confirmed the index file; at least 0, even if a clock was set back."""
@@ -181,7 +181,7 @@ class RemoteCopy:
         except OSError:
             raise NotFoundError(f"{name} was never seen there", "`reg index fetch` fetches it") from None
 
-    def keep(self, name: str, index: IndexFile, former: IndexFile | None = None) -> None:
+    def keep(self, name: str, index: StoredObject, former: StoredObject | None = None) -> None:
         """Store an index file that the remote has now. `former` is the stored copy, if the caller just read it."""
         if index == (former or self.read_index(name)):
             with host_errors(f"remembering the index of {name}"):
@@ -253,7 +253,7 @@ class RemoteReader(CheckedReader):
         self.copy = RemoteCopy(source.registry_id, source.url)
         self._documents: dict[Digest, bytes] = {}
 
-    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Read and check the current index file, and store a copy if the disk allows it."""
         former = self.copy.read_index(name)
         index = self._known_heads.read_index(self.source, name, cached or former, [self.copy.store])
@@ -285,7 +285,7 @@ class OfflineReader(ReaderWrapper):
     def blob_url(self, digest: Digest) -> str:
         return self._remote.blob_url(digest)
 
-    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         index = self._copy.read_index(name)
         if index is not None and name != POLICY_LOG:
             self._tell(name, self._copy.age(name))

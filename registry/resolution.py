@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from onnxreg.registry.log.log import LocatedVersion, Log, consult, read_blob, read_deltas
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader, innermost
+from onnxreg.registry.store.protocol import RegistryReader, StoredObject, innermost
 from onnxreg.registry.trust.known_heads import KnownHeads, trust_if_any
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, IntegrityError, NotFoundError, RegError, about
@@ -49,7 +49,7 @@ class Resolution(Struct, frozen=True):
     size: int
     files: tuple[tuple[FileSummary, str], ...]
     outcome: ResolveOutcome
-    index: IndexFile | None = None
+    index: StoredObject | None = None
     deltas: tuple[tuple["Delta", str], ...] = ()
     rollout: Rollout | None = None
 
@@ -132,7 +132,7 @@ def check_version_trust(
     reader: RegistryReader,
     ref: Ref,
     located: LocatedVersion,
-    index: IndexFile | None,
+    index: StoredObject | None,
     known_heads: KnownHeads | None = None,
     look_for_policy: bool = False,
 ) -> None:

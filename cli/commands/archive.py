@@ -52,12 +52,12 @@ def archive_create(
     reader = session.reader(remote)
     chosen = choose(reader, refs or (), every)
     with session.progress("archiving") as progress:
-        archive = create_archive(reader, chosen, file, progress)
+        blobs, count = create_archive(reader, chosen, file, progress)
     session.show(
-        {"file": file, **fields(archive, "registry blobs"), "bytes": archive.size}
-        | {"versions": _versions(archive.carried)},
-        _carried(archive.carried),
-        f"written to {file}: {counted(archive.blobs, 'blob')}, {size(archive.size)}",
+        {"file": file, "registry": reader.registry_id, "blobs": blobs, "bytes": count}
+        | {"versions": _versions(chosen)},
+        _carried(chosen),
+        f"written to {file}: {counted(blobs, 'blob')}, {size(count)}",
     )
 
 

@@ -25,11 +25,11 @@ from onnxreg.registry.log.log import Log, consult, load, unknown_model
 from onnxreg.registry.store.protocol import (
     BlobKey,
     BlobReader,
-    IndexFile,
     MissingBlobError,
     Push,
     RegistryReader,
     RegistryStore,
+    StoredObject,
     is_system_path,
     model_of,
     note_path,
@@ -121,7 +121,7 @@ def commit(
                     _retract(remote, intents, keep=1)
                 data = log.encode()
                 push.publish(name, data, log.index.token if log.index else None)
-                log.index = IndexFile(data, "")
+                log.index = StoredObject(data, "")
                 return log
             except LostRaceError as error:
                 lost = error

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from onnxreg.registry.log.log import Log, consult
-from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, RegistryReader
+from onnxreg.registry.store.protocol import MissingBlobError, RegistryReader, StoredObject
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Attest, OptionalEvent, Tag, Yank
-from onnxreg.schema.log.state import EVIDENCE, ArtifactStates, VersionEntry, artifact_states, operator_set
+from onnxreg.schema.log.state import EVIDENCE, ArtifactStates, VersionEntry, operator_set
 
 if TYPE_CHECKING:
     from onnxreg.schema.compare.version_history import HistoryEntry
@@ -237,7 +237,7 @@ class Release(Struct, frozen=True):
     new: bool = False
     held: ArtifactPaths = None
     states: ArtifactStates = ()
-    index: IndexFile | None = None
+    index: StoredObject | None = None
     yank: Yank | None = None
     newer: Version | None = None
 
@@ -245,8 +245,7 @@ class Release(Struct, frozen=True):
     def of(cls, log: Log, version: Version, entry: VersionEntry) -> Release:
         """Make the release of a version in a log. IntegrityError or NotFoundError if the manifest cannot be read."""
         manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
-        timed = log.state.speeds.get(entry.manifest, {})
-        states = artifact_states(manifest, entry.attested, log.state.refused, timed)
+        states = log.state.artifact_states(manifest, entry)
         return cls(
             log.name, version, entry.manifest, manifest, data,
             held=entry.held, states=states, index=log.index,
@@ -293,7 +292,5 @@ def read_history(log: Log, limit: int) -> list[HistoryEntry]:
             status=entry.status(state.effective_summary(version)),
             channels=tuple(sorted(tag for tag, item in state.channels.items() if item.version == version)),
         )
-        timed = state.speeds.get(entry.manifest, {})
-        states = artifact_states(manifest, entry.attested, state.refused, timed)
-        records.append(HistoryEntry(row, manifest, states))
+        records.append(HistoryEntry(row, manifest, state.artifact_states(manifest, entry)))
     return records

@@ -21,9 +21,9 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import (
     UPGRADE,
     BlobReader,
-    IndexFile,
     MissingBlobError,
     RegistryReader,
+    StoredObject,
     UnlistedError,
     other_registry,
 )
@@ -313,7 +313,7 @@ class Log:
     def __init__(self, registry: str, name: str, fetch: Fetch, url: str = "") -> None:
         self.registry, self.name, self.url = registry, name, url
         self.fetch_stored = fetch
-        self.index: IndexFile | None = None
+        self.index: StoredObject | None = None
         self.seq, self.head = 0, genesis(registry, name)
         self.segments: list[Digest] = []
         self.tail: list[LogLine] = []
@@ -665,7 +665,7 @@ def read_segment(data: bytes, name: str) -> list[LogLine]:
 
 
 def log_of(
-    reader: RegistryReader, name: str, index: IndexFile | None, *more: BlobReader, new: bool = False
+    reader: RegistryReader, name: str, index: StoredObject | None, *more: BlobReader, new: bool = False
 ) -> Log:
     """Decode the log in an index file. If `index` is None: an empty log if `new`, else NotFoundError with similar names.
 
@@ -686,7 +686,7 @@ def consult(
     name: str,
     question: Callable[[Log], Value],
     *more: BlobReader,
-    index: IndexFile | None = None,
+    index: StoredObject | None = None,
     new: bool = False,
 ) -> Value:
     """Return `question(log)` for a model's log (see `log_of`). If a blob is missing and there is a newer log, ask again."""
@@ -695,7 +695,7 @@ def consult(
     )
 
 
-def load(reader: RegistryReader, name: str, *more: BlobReader, index: IndexFile | None = None) -> Log:
+def load(reader: RegistryReader, name: str, *more: BlobReader, index: StoredObject | None = None) -> Log:
     """Load and replay a model's log, and check its state; see `consult`."""
     return consult(reader, name, Log.check, *more, index=index)
 
@@ -712,8 +712,8 @@ def find(reader: RegistryReader, ref: Ref, yanked: bool = False, gone: bool = Fa
 def read_consistently(
     reader: RegistryReader,
     name: str,
-    read: Callable[[IndexFile | None], Value],
-    index: IndexFile | None = None,
+    read: Callable[[StoredObject | None], Value],
+    index: StoredObject | None = None,
 ) -> Value:
     """Return `read(file)` for a model's index file. If a blob is missing and the index file has changed, read the new file.
 

@@ -21,7 +21,7 @@ import msgspec
 
 from onnxreg.registry.log.log import Log, open_log, read_blob, read_consistently, read_manifest, unknown_model
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader, index_path, innermost
+from onnxreg.registry.store.protocol import RegistryReader, StoredObject, index_path, innermost
 from onnxreg.registry.system import run_parallel
 from onnxreg.schema.core.bounds import MAX_CATALOG_ARTIFACTS, MAX_CATALOG_LINE_BYTES, MAX_CATALOG_MODELS
 from onnxreg.schema.core.canonical import Count, Digest, decode_json, is_digest
@@ -46,10 +46,8 @@ MAX_DESCRIPTION_BYTES = 4096
 PIECE_BYTES = 2**18
 """The most bytes of artifacts in one piece."""
 BATCH_MODELS = 64
-"""The number of models that are read at a time."""
 REVISIONS = count()
 MAX_WORDS = 20
-"""The most words in one search for models."""
 
 
 class CatalogError(Exception):
@@ -297,24 +295,6 @@ def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[A
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
-class _File(msgspec.Struct, gc=False):
-    """A file in a summary. Only artifacts have a format and sidecar files."""
-
-    path: str
-    digest: str
-    size: Count
-    format: str = ""
-    files: "tuple[_File, ...]" = ()
-
-
-class _Summary(msgspec.Struct, gc=False):
-    manifest: Digest
-    artifacts: tuple[_File, ...]
-    files: tuple[_File, ...]
-    task: str | None = None
-    license: str | None = None
-
-
 class _Entry(msgspec.Struct, gc=False):
     """The entry of a version, without fields that are only needed for its artifacts."""
 
@@ -341,7 +321,7 @@ def read_model(
 ) -> tuple[ModelLine, list[Piece] | None]:
     """Return the line of a model and, if `contents` has the model, its artifacts. Those in `contents` are not read again."""
 
-    def read(index: IndexFile | None) -> tuple[ModelLine, list[Piece] | None]:
+    def read(index: StoredObject | None) -> tuple[ModelLine, list[Piece] | None]:
         line = _read_line(reader, name, tokens[name], index)
         if index is None or name not in contents:
             return line, None
@@ -349,7 +329,7 @@ def read_model(
 
     try:
         data = reader.store.read(index_path(name)) if isinstance(reader, DirectoryRegistry) else None
-        line, pieces = read_consistently(reader, name, read, IndexFile(data, "") if data else None)
+        line, pieces = read_consistently(reader, name, read, StoredObject(data, "") if data else None)
         gaps = pieces[0].gaps if pieces else ()
         if gaps and _read_line(reader, name, "", reader.read_index(name)).head != line.head:
             return read_model(reader, name, tokens, contents)  # a version was deleted meanwhile
@@ -361,7 +341,7 @@ def read_model(
         return ModelLine(name, damage=f"{label}{error.message}"), None
 
 
-def _read_line(reader: RegistryReader, name: str, token: str, index: IndexFile | None) -> ModelLine:
+def _read_line(reader: RegistryReader, name: str, token: str, index: StoredObject | None) -> ModelLine:
     """Make a model's line from the state line of its index file. The log is not replayed here (`verify` does that)."""
     if index is None:
         raise unknown_model(name, reader)
@@ -382,11 +362,10 @@ def _read_line(reader: RegistryReader, name: str, token: str, index: IndexFile |
     count = sum([entry.gone is None or entry.gone.how != "dropped" for entry in entries.values()])
     line = ModelLine(name, token, newest and str(newest), count, channels, str(state.head))
     if newest is not None and (raw := state.summaries.get(newest)) is not None:
-        summary = decode_json(bytes(raw), _Summary, f"the summary of {newest}")
+        summary = decode_json(bytes(raw), VersionSummary, f"the summary of {newest}")
         paths, line.manifest = entries[newest].paths, str(summary.manifest)
         line.task, line.license, line.size = summary.task, summary.license, total_size(summary, paths)
-        artifacts = (item for item in summary.artifacts if paths is None or item.path in paths)
-        line.formats = sorted({artifact.format for artifact in artifacts})
+        line.formats = sorted({artifact.format for artifact, _ in summary.downloads(paths)})
     return line
 
 
@@ -503,8 +482,9 @@ def versions_json(log: Log) -> dict[str, Any]:
     return {"name": state.name, "registry": state.registry, "versions": versions}
 
 
-def total_size(summary: VersionSummary | _Summary, paths: Collection[str] | None) -> int:
+def total_size(summary: VersionSummary, paths: Collection[str] | None) -> int:
     """Return the bytes of the files that a version's artifacts at `paths` need (None: all); equal files count once."""
-    artifacts = [item for item in summary.artifacts if paths is None or item.path in paths]
-    files = chain(artifacts, summary.files, *(item.files for item in artifacts))
-    return sum({file.digest: file.size for file in files}.values())
+    sizes = {file.digest: file.size for file in summary.files}
+    for artifact, _ in summary.downloads(paths):
+        sizes |= {artifact.digest: artifact.size, **{file.digest: file.size for file in artifact.files}}
+    return sum(sizes.values())

@@ -130,21 +130,21 @@ def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
             first, _, data = read_bounded(copy, 2 * MAX_DOCUMENT_BYTES).partition(b"\n")
             url, token = msgspec.json.decode(first, type=tuple[str, str])  # the place and token of the copy
-            former = (data, token) if url == reader.url else None
-    stored = files.read_file(CATALOG, (b"", former[1]) if former else None)
-    if stored is None or (former is not None and stored[1] == former[1]):
+            former = StoredObject(data, token) if url == reader.url else None
+    stored = files.read_file(CATALOG, StoredObject(b"", former.token) if former else None)
+    if stored is None or (former is not None and stored.token == former.token):
         return stored and former
-    if copy is not None and len(stored[0]) <= MAX_DOCUMENT_BYTES:
+    if copy is not None and len(stored.data) <= MAX_DOCUMENT_BYTES:
         with suppress(OSError, RegError):
-            replace_file(copy, msgspec.json.encode((reader.url, stored[1])) + b"\n" + stored[0])
+            replace_file(copy, msgspec.json.encode((reader.url, stored.token)) + b"\n" + stored.data)
     return stored
 
 
 def _decoded(stored: StoredObject, registry_id: str, artifacts: bool = True) -> Catalog:
     """Decode a published catalog; with `artifacts`, both parts. CatalogError if the catalog cannot be used."""
-    if len(stored[0]) > MAX_DOCUMENT_BYTES:
+    if len(stored.data) > MAX_DOCUMENT_BYTES:
         raise CatalogError("is too large")
-    with gzip.open(BytesIO(stored[0])) as file:
+    with gzip.open(BytesIO(stored.data)) as file:
         lines = read_lines(file.readline, MAX_CATALOG_BYTES)
         catalog = Catalog.decode(lines, registry_id)
         if not all(map(is_name, catalog.models)):
@@ -199,7 +199,7 @@ def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT
             f"{MAX_DOCUMENT_BYTES:,}",
             "split the registry by organisation",
         )
-    if not store.swap_file(CATALOG, packed, stored[1] if stored else None):
+    if not store.swap_file(CATALOG, packed, stored.token if stored else None):
         raise LostRaceError("another run published a catalog meanwhile", "run one job")
     artifacts, damages = sum(1 for _ in catalog.query()), catalog.damages(artifacts=True)
     return CatalogPublication(time, len(catalog.models), artifacts, len(packed), damages)

@@ -26,7 +26,7 @@ from onnxreg.registry.server.answers import (
 )
 from onnxreg.registry.server.served_registry import Queue, Search, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.store.protocol import CATALOG, BlobKey, IndexFile, MissingBlobError, model_of
+from onnxreg.registry.store.protocol import CATALOG, BlobKey, MissingBlobError, StoredObject, model_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
@@ -114,7 +114,7 @@ class Api:
     async def model(self, request: Request) -> Response:
         name = check_name(request.scope["path"].removeprefix("/v1/models/"))
 
-        def versions(index: IndexFile | None) -> bytes:
+        def versions(index: StoredObject | None) -> bytes:
             return encode(versions_json(self._registry.log_of(name, index)))
 
         answer = await run_sync(self._registry.answer, ("versions", name), name, versions)

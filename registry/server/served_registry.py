@@ -25,7 +25,7 @@ from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.settings import Limits
 from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore
-from onnxreg.registry.store.protocol import IndexFile, blob_path, index_path
+from onnxreg.registry.store.protocol import StoredObject, blob_path, index_path
 from onnxreg.registry.system import Disk, host_errors
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust, trust_digest
 from onnxreg.schema.core.canonical import Digest
@@ -95,7 +95,7 @@ class ServedRegistry(DirectoryRegistry):
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         super().__init__(root, disk)
         self.store = ServedStore(root, self.disk, "this registry")  # messages do not name the directory
-        self._indexes: Cache[IndexFile] = Cache()
+        self._indexes: Cache[StoredObject] = Cache()
         self.answers: Cache[bytes] = Cache()
 
     @property
@@ -110,7 +110,7 @@ class ServedRegistry(DirectoryRegistry):
         file = open_beneath(self.root, path)
         return file, Digest.of(str(FileState.of(os.fstat(file.fileno()))).encode()).hex
 
-    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Return a model's index file, from the cache if its `stat` has not changed; None if the file does not exist."""
         now = time.time_ns()
         try:
@@ -135,16 +135,16 @@ class ServedRegistry(DirectoryRegistry):
             raise HostError("the trust file of this server cannot be used") from error
         return self.token(POLICY_LOG), trust_digest()
 
-    def log_of(self, name: str, index: IndexFile | None) -> Log:
+    def log_of(self, name: str, index: StoredObject | None) -> Log:
         """Return the log in an index file. NotFoundError if `index` is None, since then the model does not exist."""
         if index is None:
             raise _unknown(name)
         return log_of(self, name, index)
 
-    def answer(self, key: Hashable, name: str, make: Callable[[IndexFile | None], bytes]) -> bytes:
+    def answer(self, key: Hashable, name: str, make: Callable[[StoredObject | None], bytes]) -> bytes:
         """Return the answer for this key from the cache; if absent or from an older index file of `name`, make and cache it."""
 
-        def read(index: IndexFile | None) -> bytes:
+        def read(index: StoredObject | None) -> bytes:
             answer = None if index is None else self.answers.get(key, index.token)
             if answer is None:
                 answer = make(index)
@@ -172,7 +172,7 @@ class ServedRegistry(DirectoryRegistry):
         known_heads = KnownHeads()
         reader = CheckedReader(self, known_heads)
 
-        def read(index: IndexFile | None) -> tuple[Log, LocatedVersion]:
+        def read(index: StoredObject | None) -> tuple[Log, LocatedVersion]:
             log = self.log_of(name, index)
             ref = ref_in(log)
             located = log.find(ref)

@@ -178,7 +178,7 @@ class BucketStore(ObjectStore):
         return ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="bucket")
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        tag = self._version(cached[1])["e_tag"] if cached else ""
+        tag = self._version(cached.token)["e_tag"] if cached else ""
 
         def read() -> StoredObject:
             answer = obstore.get(self._reads, key, options={"if_none_match": tag} if tag else None)
@@ -192,7 +192,7 @@ class BucketStore(ObjectStore):
             is_page = answer.attributes.get("Content-Type", "").startswith("text/html")
             if is_page and data.lstrip()[:1] == b"<":
                 raise self._no_server()
-            return bytes(data), self._token(answer.meta)
+            return StoredObject(bytes(data), self._token(answer.meta))
 
         try:
             return self._ask(f"reading {key}", read)
@@ -290,9 +290,9 @@ class BucketStore(ObjectStore):
             if self._put(key, data, mode):
                 return True
             current = self.get(key)
-            if current is None or current[0] == data or current[1] != expected:
+            if current is None or current.data == data or current.token != expected:
                 break
-        return current is not None and current[0] == data
+        return current is not None and current.data == data
 
     def _put(self, key: str, data: Buffer, mode: Any) -> bool:
         """Write an object in one request. False if the condition `mode` fails, even if an earlier try wrote the object."""

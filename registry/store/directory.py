@@ -268,7 +268,7 @@ class DirectoryStore(ObjectStore):
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         data = self.read(key)
-        return None if data is None else (data, Digest.of(data).hex)
+        return None if data is None else StoredObject(data, Digest.of(data).hex)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         with host_errors(f"reading {key} of {self.url}"):
@@ -318,7 +318,7 @@ class DirectoryStore(ObjectStore):
         lock = self.root / "local" / "locks" / f"{key.replace('/', '~')}.lock"
         with host_errors(f"writing {key} of {self.root}"), exclusive(lock):
             current = self.get(key)
-            if (current[1] if current else None) != expected:
+            if (current.token if current else None) != expected:
                 return False
             self.replace(scratch, key, data)
             return True

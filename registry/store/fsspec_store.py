@@ -51,7 +51,7 @@ class FileStore(ObjectStore):
                 return None
             if len(data) > MAX_DOCUMENT_BYTES:
                 raise RemoteError(f"{key} at {self.url} has more than {MAX_DOCUMENT_BYTES:,} bytes")
-        return data, Digest.of(data).hex
+        return StoredObject(data, Digest.of(data).hex)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         asking = partial(self._asking, f"reading {key}")
@@ -82,7 +82,7 @@ class FileStore(ObjectStore):
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         with self._writing(f"writing {key}"):
             current = self.get(key)
-            if (current[1] if current else None) != expected:
+            if (current.token if current else None) != expected:
                 return False
             self._put(key, io.BytesIO(data))
         return True

@@ -471,13 +471,13 @@ class HubStore(ObjectStore):
         raise RemoteError(f"{self.url} is being changed by others without end", "run the command again")
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        if cached and not cached[0] and is_file(self.now().entries([key]).get(key), cached[1]):
+        if cached and not cached.data and is_file(self.now().entries([key]).get(key), cached.token):
             return cached
         with self._lock:
-            data = (self._pin or self.refresh(key, cached[0] or None if cached else None)).read(key)
-        if cached and data == cached[0]:
+            data = (self._pin or self.refresh(key, cached.data or None if cached else None)).read(key)
+        if cached and data == cached.data:
             return cached
-        return None if data is None else (data, token_of(data))
+        return None if data is None else StoredObject(data, token_of(data))
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         at = self.now()

@@ -55,8 +55,6 @@ PROBE = "gc/probe-"
 """The prefix of the objects that a trial of a store creates and deletes before the first write."""
 SPOOL_BYTES = 2 * 2**20
 """The most bytes of a blob with unknown digest that are buffered in memory. A larger blob is buffered on disk."""
-StoredObject = tuple[bytes, str]
-"""The bytes of a small object, and a token: a text that changes with the bytes."""
 Carried = Mapping[str, frozenset[Version]]
 """For each model, the versions whose files an archive contains."""
 
@@ -173,8 +171,8 @@ def check_writer(identity: Identity, url: str) -> None:
         raise HostError(f"{url} is written by a newer onnxreg only", UPGRADE)
 
 
-class IndexFile(NamedTuple):
-    """The bytes of an index file, and the token by which a compare-and-swap fails if they have changed."""
+class StoredObject(NamedTuple):
+    """The bytes of a small object, such as an index file, and a token: a text that changes with the bytes."""
 
     data: bytes
     token: str
@@ -232,10 +230,10 @@ class RegistryReader(BlobReader, Protocol):
     def is_mirror(self) -> bool:
         """True for a mirror: an exact copy of another registry, with the same id. No event is created in a mirror."""
 
-    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Return a model's current index file (`cached`, if it is still current); None if the model is unknown."""
 
-    def read_fresh(self, name: str) -> IndexFile | None:
+    def read_fresh(self, name: str) -> StoredObject | None:
         """Read a model's newest index file, never a copy from a web cache or from a pinned commit of the Hub."""
         return self.read_index(name)
 
@@ -279,7 +277,7 @@ class ReaderWrapper(RegistryReader):
     def names(self) -> Iterator[str]:
         return self.source.names()
 
-    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         return self.source.read_index(name, cached)
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
@@ -423,7 +421,7 @@ class MemoryStore(ObjectStore):
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         data = self.objects.get(key)
-        return None if data is None else (data, Digest.of(data).hex)
+        return None if data is None else StoredObject(data, Digest.of(data).hex)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         data = self.objects.get(key)
@@ -435,7 +433,7 @@ class MemoryStore(ObjectStore):
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         with self._lock:
             current = self.get(key)
-            if (current[1] if current else None) != expected:
+            if (current.token if current else None) != expected:
                 return False
             self.objects[key] = data
             return True
@@ -504,7 +502,7 @@ class RegistryStore(RegistryReader):
             if self._known_id:
                 hint = f"there was one; if it was deleted for good: reg trust reset {self._known_id}"
             raise NotFoundError(f"there is no registry in {self.url}", hint)
-        identity = read_identity(stored[0], self.url)
+        identity = read_identity(stored.data, self.url)
         if self._known_id not in (None, identity.id):
             raise other_registry(self.url, identity.id, str(self._known_id))
         self._identity = identity
@@ -542,13 +540,11 @@ class RegistryStore(RegistryReader):
     def blob_url(self, digest: Digest) -> str:
         return f"{self.url.partition('?')[0].rstrip('/')}/{BlobKey(digest).path}"
 
-    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
-        stored = self.store.get(index_path(name), cached)
-        return cached if stored is cached else IndexFile(*stored) if stored else None
+    def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
+        return self.store.get(index_path(name), cached)
 
-    def read_fresh(self, name: str) -> IndexFile | None:
-        stored = self.read_file(index_path(name))
-        return IndexFile(*stored) if stored else None
+    def read_fresh(self, name: str) -> StoredObject | None:
+        return self.read_file(index_path(name))
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         return self.store.get(path, cached)
@@ -591,7 +587,7 @@ class RegistryStore(RegistryReader):
         prefix = note_path(kind, "")
         names = [file.path.removeprefix(prefix) for file in self.store.list(prefix)]
         contents = ((name, self.store.get(prefix + name)) for name in names if NOTE.fullmatch(name))
-        return {name: value[0] for name, value in contents if value is not None}
+        return {name: note.data for name, note in contents if note is not None}
 
     def remove_note(self, kind: Kind, note: str) -> None:
         """Remove a note; ignore a missing one."""

@@ -439,7 +439,7 @@ class HttpStore(ReadOnlyStore):
 
     def get(self, key: str, cached: StoredObject | None = None, fresh: bool = False) -> StoredObject | None:
         """Read a small file as `ObjectStore.get` does. `fresh`: no cache between client and server may answer."""
-        conditions = {"If-None-Match": cached[1]} if cached and cached[1] else {}
+        conditions = {"If-None-Match": cached.token} if cached and cached.token else {}
         if fresh:
             conditions["Cache-Control"] = "no-cache"
         try:
@@ -452,7 +452,7 @@ class HttpStore(ReadOnlyStore):
             raise
         if headers.get_content_type() == "text/html" and data.lstrip()[:1] == b"<":
             raise RemoteError(f"{self.url}/{key} is a web page", "is there a login or a proxy in between?")
-        return data, entity_tag(headers)
+        return StoredObject(data, entity_tag(headers))
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         def begin(offset: int, tag: str) -> ObjectAnswer:

@@ -138,8 +138,8 @@ def _verbatim(
             report.add(exchange(source, destination, ExchangeRequest(name, versions), progress, log=log))
     if not report.skipped and catalog is not None:
         own_catalog = destination.read_file(CATALOG)
-        if own_catalog is None or own_catalog[0] != catalog[0]:
-            destination.swap_file(CATALOG, catalog[0], own_catalog[1] if own_catalog else None)
+        if own_catalog is None or own_catalog.data != catalog.data:
+            destination.swap_file(CATALOG, catalog.data, own_catalog.token if own_catalog else None)
     if frees_blobs or destination.has(tombstones):
         report.freed = collect(destination, None if destination.is_mirror else tombstones)
 

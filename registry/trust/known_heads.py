@@ -21,10 +21,10 @@ import msgspec
 from onnxreg.registry.log.log import Fetch, Log, StateError, fetcher
 from onnxreg.registry.store.protocol import (
     BlobReader,
-    IndexFile,
     MissingBlobError,
     ReaderWrapper,
     RegistryReader,
+    StoredObject,
 )
 from onnxreg.registry.system import host_errors, refuse_unlisted, replace_file, state_directory, trust_file
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
@@ -254,10 +254,10 @@ class KnownHeads:
         self,
         reader: RegistryReader,
         name: str,
-        cached: IndexFile | None = None,
+        cached: StoredObject | None = None,
         near: Sequence[BlobReader] = (),
         is_own: bool = False,
-    ) -> IndexFile | None:
+    ) -> StoredObject | None:
         """Read an index file, check it by `observe` and, if it changed, by the trust file; then save it as the known head.
 
         If a check fails, the newest index file is read and checked instead: an old file from a cache or a pinned commit is
@@ -281,7 +281,7 @@ class KnownHeads:
         if self.knows(store.registry_id, name):
             self.read_index(store, name, near=near, is_own=True)
 
-    def remember(self, store: RegistryReader, name: str, index: IndexFile | None) -> None:
+    def remember(self, store: RegistryReader, name: str, index: StoredObject | None) -> None:
         """Save an index file that this user just wrote as the known head, so that a later loss of the file is noticed."""
         try:
             self._accept(store, name, index, self.read(store.registry_id, name), is_own=True)
@@ -324,7 +324,7 @@ class KnownHeads:
         self,
         reader: RegistryReader,
         name: str,
-        index: IndexFile | None,
+        index: StoredObject | None,
         before: KnownHead | None,
         near: Sequence[BlobReader] = (),
         is_own: bool = False,
@@ -373,7 +373,7 @@ class CheckedReader(ReaderWrapper):
         super().__init__(source)
         self._known_heads = known_heads
 
-    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         return self._known_heads.read_index(self.source, name, cached)
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 from onnxreg.registry.log.contents import Release
 from onnxreg.registry.log.log import LocatedVersion, Log, load, log_of, read_blob, read_manifest
 from onnxreg.registry.signing import PrivateKey, is_valid, sign_statement
-from onnxreg.registry.store.protocol import IndexFile, RegistryReader
+from onnxreg.registry.store.protocol import RegistryReader, StoredObject
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, NotFoundError, RegError, about, fault
@@ -316,7 +316,7 @@ def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) ->
     return [item.verdict for item in signed_statements(log, trust, manifest) if item.version == version]
 
 
-def enforce(trust: Trust, reader: RegistryReader, name: str, index: IndexFile) -> None:
+def enforce(trust: Trust, reader: RegistryReader, name: str, index: StoredObject) -> None:
     """Raise IntegrityError if a log does not meet the requirements of the trust file.
 
     All lines of the log are read. The state in `index`, except keys that this build does not know, must follow from the lines.
@@ -434,8 +434,6 @@ def check_copied(log: Log, trust: Trust) -> None:
 def require_signed(reader: RegistryReader, located: LocatedVersion, trust: Trust) -> None:
     """Raise IntegrityError if the trust file demands signed versions of a model, and this version is not signed."""
     needs = [need for need in trust.required(reader.registry_id, located.name) if need.versions]
-    if not needs:
-        return
     manifest = located.entry.manifest
     verdicts = signatures_of(load(reader, located.name), trust, located.version, manifest)
     if not all(any(_counts(verdict, need) for verdict in verdicts) for need in needs):

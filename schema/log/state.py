@@ -114,23 +114,6 @@ ArtifactStates = tuple[ArtifactState, ...]
 """The states of all artifacts of a version, in the manifest's order."""
 
 
-def artifact_states(
-    manifest: "Manifest | None",
-    attested: Mapping[Digest, str],
-    refused: Collection[Digest],
-    speeds: Mapping[Digest, tuple[Speed, ...]],
-) -> ArtifactStates:
-    """Return the states of a version's artifacts; empty without a manifest. `attested` maps artifacts to later verdicts,
-    `refused` has the artifacts refused in any version of the model, `speeds` maps artifacts to speeds in this version.
-    """
-    states = []
-    for item in manifest.artifacts if manifest else ():
-        verdict, stated = attested.get(item.digest), item.certification.state
-        is_refused = item.digest in refused and verdict != "refused"
-        states.append(ArtifactState(item.path, stated, verdict, is_refused, speeds.get(item.digest, ())))
-    return tuple(states)
-
-
 RECALL = "character_recall/"
 """The prefix of the names of checks that measure the recall of one label."""
 CERTIFICATE, ITEM_SCORES = "certificate", "item-scores"
@@ -522,6 +505,15 @@ class State(Record, frozen=True, dict=True):
             return None
         verdicts = self.verdicts(self.versions.get(version))
         return summary.after(verdicts, self.speeds.get(summary.manifest, {}))
+
+    def artifact_states(self, manifest: "Manifest | None", entry: VersionEntry) -> ArtifactStates:
+        """Return the states of a version's artifacts after later evaluations; empty without a manifest."""
+        states, speeds = [], self.speeds.get(entry.manifest, {})
+        for item in manifest.artifacts if manifest else ():
+            verdict, stated = entry.attested.get(item.digest), item.certification.state
+            is_refused = item.digest in self.refused and verdict != "refused"
+            states.append(ArtifactState(item.path, stated, verdict, is_refused, speeds.get(item.digest, ())))
+        return tuple(states)
 
     def speeds_until(self, seq: int) -> Speeds:
         """Return the speeds that the log lines up to line `seq` recorded."""

@@ -5,7 +5,7 @@ digest. Pages have a separate search, so that apps never wait for the queries of
 """
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property, partial
 from hashlib import sha256
 from itertools import islice
@@ -29,7 +29,7 @@ from onnxreg.registry.server.pages.rendering import HERE, POLICY, SCRIPTS, Links
 from onnxreg.registry.server.pages.snippets import OF_TREES, Snippet, snippets
 from onnxreg.registry.server.served_registry import Search, ServedRegistry
 from onnxreg.registry.server.settings import Limits, Settings
-from onnxreg.registry.store.protocol import IndexFile
+from onnxreg.registry.store.protocol import StoredObject
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
 from onnxreg.registry.trust.signatures import SignatureJudge, latest_proofs, word_of, words
 from onnxreg.schema.compare.overview import overview
@@ -41,7 +41,7 @@ from onnxreg.schema.formats.hub_layout import layout
 from onnxreg.schema.gates.statements import RecordedProof
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Attest, LogLine, Publish, RolloutStep, Tag, Untag
-from onnxreg.schema.log.state import ArtifactState, ArtifactStates, Speed, VersionEntry, artifact_states
+from onnxreg.schema.log.state import ArtifactState, ArtifactStates, State, VersionEntry
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
@@ -75,8 +75,7 @@ class VersionRow(Struct, frozen=True):
     size: int | None
     standings: Sequence[Standing]
     published: LogLine
-    refused: Collection[Digest]
-    speeds: Mapping[Digest, tuple[Speed, ...]]
+    state: State
 
     @property
     def revision(self) -> str:
@@ -96,9 +95,7 @@ class VersionRow(Struct, frozen=True):
         return is_whole and manifest.task in TRIALS and self.entry.gone is None and not self.entry.yanked
 
     def states(self, manifest: Manifest) -> dict[str, ArtifactState]:
-        """Return the state of each artifact, by the artifact's path."""
-        states = artifact_states(manifest, self.entry.attested, self.refused, self.speeds)
-        return {state.path: state for state in states}
+        return {item.path: item for item in self.state.artifact_states(manifest, self.entry)}
 
     def best_artifact(self, manifest: Manifest) -> Artifact | None:
         """Return the smallest certified artifact that is here, else the first that is here and not refused, else None."""
@@ -123,7 +120,7 @@ class LogRow(NamedTuple):
 class ModelPage:
     """A model's data for pages. Each part is read on first use. NotFoundError, with similar names, if there is no model."""
 
-    def __init__(self, registry: ServedRegistry, name: str, index: IndexFile | None) -> None:
+    def __init__(self, registry: ServedRegistry, name: str, index: StoredObject | None) -> None:
         if index is None:
             hint = suggest(name, registry.names(), "the first page lists those that are")
             raise NotFoundError(f"there is no model {name} here", hint)
@@ -197,9 +194,7 @@ class ModelPage:
         states += [Standing(word) for word, is_set in flags.items() if is_set]
         channels = sorted(tag for tag, channel in self.log.channels.items() if channel.version == version)
         size = None if summary is None else total_size(summary, entry.held)
-        published = self.lines[entry.seq - 1]
-        speeds = self.log.state.speeds.get(entry.manifest, {})
-        return VersionRow(version, entry, channels, size, states, published, self.log.refused, speeds)
+        return VersionRow(version, entry, channels, size, states, self.lines[entry.seq - 1], self.log.state)
 
     def proofs(self, manifest: Manifest, digest: Digest) -> dict[str, RecordedProof]:
         """Return a version's recorded proofs by the artifact's path; {} if any proof cannot be read."""
@@ -296,7 +291,7 @@ class Pages:
     async def _of_model(self, name: str, make: Callable[[ModelPage], bytes], *key: object) -> bytes:
         """Return a page of one model. `key` names the page. It is made anew if index, policies or trust file changed."""
 
-        def read(index: IndexFile | None) -> bytes:
+        def read(index: StoredObject | None) -> bytes:
             return make(ModelPage(self._registry, name, index))
 
         return await run_sync(lambda: self._registry.answer((*key, *self._registry.rules()), name, read))

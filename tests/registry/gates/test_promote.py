@@ -16,7 +16,7 @@ from onnxreg.registry.gates import ChannelGate, copy_policies, read_policies, se
 from onnxreg.registry.log.log import find
 from onnxreg.registry.resolution import check_version_trust, coverage
 from onnxreg.registry.signing import generate
-from onnxreg.registry.store.protocol import IndexFile, MissingBlobError, index_path
+from onnxreg.registry.store.protocol import MissingBlobError, StoredObject, index_path
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.canonical import Digest
@@ -328,10 +328,10 @@ def test_another_trust_file_is_looked_at(promoted, reader, site, tmp_path, monke
 class TwoFaced:
     """Serves one index file, keeps back what would show that it is forged, and then serves another."""
 
-    def __init__(self, promoted: Home, *answers: IndexFile | None, withheld: Any = ()) -> None:
+    def __init__(self, promoted: Home, *answers: StoredObject | None, withheld: Any = ()) -> None:
         self._store, self._answers, self.withheld = promoted.store, list(answers), list(withheld)
 
-    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, known: StoredObject | None = None) -> StoredObject | None:
         if name != NAME:
             return self._store.read_index(name)
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]

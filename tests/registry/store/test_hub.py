@@ -25,7 +25,7 @@ from onnxreg.registry.remotes import Remotes, open_url
 from onnxreg.registry.store import hub_client
 from onnxreg.registry.store.hub import HubRegistry, cell, open_hub
 from onnxreg.registry.store.hub_client import CommitSnapshot, parse_url, token_of
-from onnxreg.registry.store.protocol import BlobKey, IndexFile, RegistryReader
+from onnxreg.registry.store.protocol import BlobKey, RegistryReader, StoredObject
 from onnxreg.registry.store.requests import UnansweredError
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.registry.trust.known_heads import CheckedReader
@@ -380,7 +380,7 @@ MISSING = {"X-Error-Code": "EntryNotFound"}
 @pytest.mark.parametrize("is_known", [False, True])
 def test_an_answer_without_a_commit_may_be_older_than_the_one_that_is_pinned_then(hub, remote, is_known):
     """A missing file, or an unchanged one; a commit that comes while the newest one is asked for is not overlooked."""
-    known = IndexFile(b"1\n", "") if is_known else None
+    known = StoredObject(b"1\n", "") if is_known else None
     if is_known:
         put(remote, b"first", index=b"1\n")
     else:

@@ -22,7 +22,7 @@ from support.registries.home import Home
 
 from onnxreg.registry import Registry
 from onnxreg.registry import archive as archives
-from onnxreg.registry.archive import ABOUT, ArchiveResult, choose, create_archive, open_archive
+from onnxreg.registry.archive import ABOUT, choose, create_archive, open_archive
 from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.maintain import VerifyReport, verify
 from onnxreg.registry.resolution import NoAnswerError
@@ -75,7 +75,7 @@ def made(three, path) -> Path:
     return path
 
 
-def archive(registry: Registry, target: Path, *refs: str, every: bool = False) -> ArchiveResult:
+def archive(registry: Registry, target: Path, *refs: str, every: bool = False) -> tuple[int, int]:
     return create_archive(registry.store, choose(registry.store, refs, every), target)
 
 
@@ -103,16 +103,16 @@ def weights(registry: Registry, ref: str = PII) -> str:
 
 
 def test_chosen_versions_are_carried_with_the_whole_history(three, path):
-    made = archive(three, path, PII)
-    assert made.carried == {"acme/pii": {Version(0, 1, 0)}}
+    blobs, size = archive(three, path, PII)
+    assert (open_archive(path).carried, size) == ({"acme/pii": {Version(0, 1, 0)}}, path.stat().st_size)
     found = entries(path)
     assert found[INDEX] == (three.store.root / INDEX).read_bytes()
     assert all(blob_path(file.digest) in found for file in three.get(PII).manifest.all_files())
     assert blob_path(three.get("acme/pii:0.1.2").digest) in found
     assert weights(three, "acme/pii:0.1.2") not in found
-    assert len(found) == made.blobs + 3
+    assert len(found) == blobs + 3
     report = check(path)
-    assert (report.damages, report.versions, report.blobs) == ([], 1, made.blobs)
+    assert (report.damages, report.versions, report.blobs) == ([], 1, blobs)
 
 
 def test_the_same_versions_give_the_same_bytes_of_a_plain_zip(three, tmp_path):

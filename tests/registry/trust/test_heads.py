@@ -21,11 +21,11 @@ from onnxreg.registry.log.log import read_lines
 from onnxreg.registry.remotes import open_url
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import (
-    IndexFile,
     MemoryStore,
     ReaderWrapper,
     RegistryReader,
     RegistryStore,
+    StoredObject,
 )
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
 from onnxreg.registry.trust import known_heads as observing
@@ -361,11 +361,11 @@ def put_back(place: Home, backup: Home) -> None:
 class TwoFaced(ReaderWrapper):
     """Serves one index file, and from then on the true one."""
 
-    def __init__(self, source: RegistryReader, first: IndexFile | None) -> None:
+    def __init__(self, source: RegistryReader, first: StoredObject | None) -> None:
         super().__init__(source)
         self._first = first
 
-    def read_index(self, name: str, cached: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         first, self._first = self._first, None
         return first or self.source.read_index(name)
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from onnxreg.registry.log import commit as committing
 from onnxreg.registry.log.commit import MAX_COMMIT_TRIES, collect, commit
 from onnxreg.registry.log.log import Log
-from onnxreg.registry.store.protocol import IndexFile, Kind, Push, RegistryStore
+from onnxreg.registry.store.protocol import Kind, Push, RegistryStore, StoredObject
 from onnxreg.registry.transfer import exchange
 from support.explorer.explorer import Run
 from support.explorer.scenarios import pusher
@@ -58,7 +58,7 @@ class ForgetfulRemote(RegistryStore):
         heads = sorted((self._heads or {}).items())
         self._forget(where, self._condemned, *heads, *self._intents, *more)
 
-    def read_index(self, name: str, known: IndexFile | None = None) -> IndexFile | None:
+    def read_index(self, name: str, known: StoredObject | None = None) -> StoredObject | None:
         found = super().read_index(name, known)
         if self._condemned is None and self._heads is not None and found is not None:
             self._heads[name] = found.token

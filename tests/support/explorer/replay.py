@@ -12,7 +12,7 @@ from io import BytesIO
 from typing import Any, BinaryIO
 from unittest.mock import patch
 
-from onnxreg.registry.store.protocol import MemoryStore, TreeFile
+from onnxreg.registry.store.protocol import MemoryStore, StoredObject, TreeFile
 
 Contents = Mapping[str, bytes]
 Answer = Hashable
@@ -146,8 +146,8 @@ class Replay:
         step = Step(kind, key)
         return step.perform(self._fixed.objects)[1] if key in self._fixed.objects else self._ask(step)
 
-    def get(self, key: str, known: tuple[bytes, str] | None = None) -> tuple[bytes, str] | None:
-        found: tuple[bytes, str] | None = self._read("get", key)
+    def get(self, key: str, known: StoredObject | None = None) -> StoredObject | None:
+        found: StoredObject | None = self._read("get", key)
         return found
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
