@@ -408,7 +408,7 @@ def _write_golden(
 
 def _recipe(plan: ExportPlan, subject: ExportSubject, steps: list[Step]) -> Recipe:
     used = {tool for node in plan.nodes.values() for tool in node.kind.tools}
-    used |= set() if plan.source.adapter is None else {*plan.source.packages}
+    used |= {*plan.source.packages} if plan.source.code is None else set()
     value = {
         "profile": plan.recipe.profile,
         "profile_version": plan.recipe.profile_version,

@@ -9,6 +9,7 @@ import json
 import re
 import warnings
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -179,7 +180,10 @@ class Saved(Task):
         if not weight_files(directory):
             hint = "its graphs are exported already: reg import" if any(directory.glob("*.onnx")) else SAVED
             raise InputError(f"the checkpoint has no weights: neither {' nor '.join(WEIGHTS)}", hint)
-        if head.modality != "text":
+        packages = ("timm",) if kinds.TIMM in config else ()
+        if packages:
+            refuse_timm(config)
+        elif head.modality != "text":
             require_processor(directory, head.modality)
         elif head is kinds.SEQ2SEQ and any((directory / name).is_file() for name in PROCESSOR):
             message = (
@@ -189,7 +193,7 @@ class Saved(Task):
         shaping, copied = self.further_files(directory)
         located = located_source(location, [*taking_part(directory, trusted), *shaping], copied)
         lacks_tokenizer = head.has_tokens and not any((directory / name).is_file() for name in TOKENIZER)
-        located = replace(located, lacks_tokenizer=lacks_tokenizer)
+        located = replace(located, lacks_tokenizer=lacks_tokenizer, packages=packages)
         return located if base is None else _adapted(located, named)
 
     def checkpoint(self, source: LocatedSource) -> LoadedCheckpoint:
@@ -219,6 +223,9 @@ class Saved(Task):
         if numbered.keys() != set(range(len(labels))):
             message = f"id2label of the checkpoint does not number its labels from 0 to {len(labels) - 1}"
             raise InputError(message)
+        if self.head.modality == "image":  # ImageNet has two classes called crane
+            twice = {label for label, count in Counter(labels).items() if count > 1}
+            labels = tuple(f"{one} ({at})" if one in twice else one for at, one in enumerate(labels))
         if len(set(labels)) != len(labels):
             raise InputError("id2label of the checkpoint gives one label to two ids")
         config = copy.deepcopy(model.config)
@@ -472,6 +479,17 @@ def refuse_own_code(directory: Path, trusted: bool) -> None:
             raise InputError(f"{message}: {name} names {foreign[0][:80]!r}", hint)
 
 
+def refuse_timm(config: Mapping[str, Any]) -> None:
+    """Raise HostError without timm, InputError if a config of timm names a model or weights outside the checkpoint."""
+    name, arguments = str(config.get("architecture", ""))[:80], config.get("model_args") or {}
+    is_plain = isinstance(arguments, dict) and "checkpoint_path" not in arguments
+    if not is_plain or not re.fullmatch(r"[\w.]+", name):
+        message = f"{CONFIG} names a model of timm outside the checkpoint ({name})"
+        raise InputError(message, "save the model again: timm.models.save_for_hf(model, DIRECTORY)")
+    if find_spec("timm") is None:
+        raise missing_extra("timm", "timm", f"exporting a model of timm ({name})")
+
+
 def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = False) -> Any:
     """Load the torch module of a checkpoint.
 
@@ -485,6 +503,10 @@ def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = 
 
     auto = getattr(transformers, f"AutoModel{head.suffix if head.auto is None else head.auto}")
     options: Any = {"local_files_only": True, "trust_remote_code": trust_remote_code}
+    stated = read_config(directory)
+    if kinds.TIMM in stated:  # the wrapper of transformers adds num_classes itself
+        arguments = stated.get("model_args") or {}
+        options["model_args"] = {key: value for key, value in arguments.items() if key != "num_classes"}
     size: int | None = None
     with suppress(Exception), silent_transformers(), torch.device("meta"):  # shapes without numbers
         config = transformers.AutoConfig.from_pretrained(directory, **options)

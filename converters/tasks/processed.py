@@ -74,9 +74,13 @@ class Processor:
         name, kind = LOADERS[modality]
         try:
             with silent_transformers():
+                # `image_input` gives Pillow's numbers; torchvision scales otherwise
+                backend = {"backend": "pil"} if modality == "image" else {}
                 self.processor = getattr(transformers, name).from_pretrained(
-                    directory, local_files_only=True, trust_remote_code=trust_remote_code
+                    directory, local_files_only=True, trust_remote_code=trust_remote_code, **backend
                 )
+                if transform := getattr(self.processor, "val_transforms", None):
+                    _halve_down(transform)
                 self.input = self.processor.model_input_names[0]
                 options: dict[str, Any] = {}
                 if modality == "audio":
@@ -87,7 +91,7 @@ class Processor:
                 else:
                     self.drawn = draw_photographs(is_square)
                 values = [
-                    self.processor(one, return_tensors="np", **options)[self.input] for one in self.drawn
+                    self.processor(one, return_tensors="pt", **options)[self.input] for one in self.drawn
                 ]
                 self.rows: list[Any] = [np.asarray(value, np.float32) for value in values]
         except Exception as error:
@@ -191,13 +195,24 @@ def image_input(image: Any, preprocessing: Preprocessing) -> Any:
     else:
         shorter = min(image.size)
         image = image.resize([edge * preprocessing.resize // shorter for edge in image.size], filter_)
-        left, top = (image.width - width) // 2, (image.height - height) // 2
-        image = image.crop((left, top, left + width, top + height))
+        image = _crop(image, height, width)
     values = np.asarray(image, dtype=np.float32).reshape(height, width, -1) / 255
     values = values[..., ::-1] if preprocessing.color == "BGR" else values
     values = (values - np.asarray(preprocessing.mean)) / np.asarray(preprocessing.std)
     values = values if preprocessing.layout == "NHWC" else values.transpose(2, 0, 1)
     return np.ascontiguousarray(values[None], dtype=np.float32)
+
+
+def _crop(image: Any, height: int, width: int) -> Any:
+    left, top = (image.width - width) // 2, (image.height - height) // 2
+    return image.crop((left, top, left + width, top + height))
+
+
+def _halve_down(transform: Any) -> None:
+    """Let a transform of timm crop as `image_input` does; torchvision rounds half of an odd margin to an even number."""
+    for step in transform.transforms:
+        if type(step).__name__ == "CenterCrop":
+            step.forward = lambda image, size=step.size: _crop(image, *size)
 
 
 def preprocessing_of(
@@ -206,11 +221,15 @@ def preprocessing_of(
     """Translate an image processor's settings to `preprocessing`; None if that would not give the processor's numbers.
 
     Args:
-        settings: the processor's settings, as transformers saves them.
+        settings: the processor's settings, as transformers or timm saves them.
         photographs: images, each with the processor's numbers for it (float32, batch 1).
     """
     import numpy as np
 
+    if timm := settings.get("data_config"):
+        settings = {"size": {"shortest_edge": timm["input_size"][-1]}, "crop_pct": timm["crop_pct"]}
+        settings |= {"do_normalize": True, "image_mean": timm["mean"], "image_std": timm["std"]}
+        settings["resample"] = timm["interpolation"]
     _, channels, *size = photographs[0][1].shape
     edge = (settings.get("size") or {}).get("shortest_edge")
     normalizes = settings.get("do_normalize")
@@ -220,7 +239,7 @@ def preprocessing_of(
         "mean": settings["image_mean"] if normalizes else [0.0] * channels,
         "std": settings["image_std"] if normalizes else [1.0] * channels,
         "color": "L" if channels == 1 else "BGR" if settings.get("do_flip_channel_order") else "RGB",
-        "resample": FILTERS[number] if isinstance(number, int) and 0 <= number < len(FILTERS) else None,
+        "resample": FILTERS[number] if isinstance(number, int) and 0 <= number < len(FILTERS) else number,
     }
     resizes = [None, edge, edge and int(edge / (settings.get("crop_pct") or 1))]
     for resize in dict.fromkeys(resizes):

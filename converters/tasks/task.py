@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, Self
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import (
+    CONFIG,
     GENERATION_CONFIG,
     PROCESSOR,
     TOKENIZER,
@@ -171,6 +172,8 @@ LOADERS: Mapping[Modality, tuple[str, str]] = {
     "audio": ("AutoFeatureExtractor", "feature extractor"),
 }
 """For each modality, the transformers class that loads its processor, and what messages call the processor."""
+TIMM = "pretrained_cfg"
+"""The key of a config.json that timm wrote. Its value says how an image becomes numbers, in place of a processor's file."""
 SPEAKERS = ("Whisper", "Moonshine")
 """The families whose input is always sound, even if the settings of their processor are missing."""
 
@@ -181,6 +184,8 @@ def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
     If several of `HEADS` fit, the one of this modality counts, else the first. `ENCODERS` is for classes without a head.
     """
     names = config.get("architectures") if isinstance(config, dict) else None
+    if not names and isinstance(config, dict) and TIMM in config:
+        return IMAGE_FEATURES if config.get("num_classes") == 0 else IMAGES
     name = str(names[0]) if isinstance(names, list) and names else ""
     modality = "audio" if name.startswith(SPEAKERS) else modality
     rows = [head for head in HEADS if name.endswith(head.suffix)]
@@ -194,7 +199,7 @@ def modality_of(directory: Path) -> Modality | None:
     parts = [part for value in settings for part in (value, *value.values())]
     if any(isinstance(part, dict) and "sampling_rate" in part for part in parts):
         return "audio"
-    if settings:
+    if settings or TIMM in read_object(directory / CONFIG):
         return "image"
     return "text" if any((directory / name).is_file() for name in TOKENIZER) else None
 

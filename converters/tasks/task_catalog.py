@@ -213,13 +213,8 @@ def _checkpoint(directory: Path) -> tuple[str, str]:
         return "pooling", f"{MODULES_FILE} says {', '.join(modules)[:200]}"
     if not config:
         raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
-    if "pretrained_cfg" in config and "model_type" not in config:
-        message = (
-            f"a model of timm ({str(config.get('architecture'))[:80]}), which transformers does not load"
-        )
-        raise InputError(message, f"write a function that makes it: see {SEE_VISION}")
     names, modality = config.get("architectures"), kinds.modality_of(directory)
-    name = str(names[0])[:80] if isinstance(names, list) and names else ""
+    name = str(names[0] if isinstance(names, list) and names else config.get("architecture", ""))[:80]
     head = kinds.head_of(config, modality)
     if "Pooling" in modules and (head in (None, kinds.ENCODER, kinds.MASKED) or head.way):
         return "pooling", f"{MODULES_FILE} says {', '.join(modules)[:200]}"

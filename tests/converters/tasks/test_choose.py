@@ -16,6 +16,7 @@ STATIC = [{"type": "sentence_transformers.models.StaticEmbedding", "path": ""}]
 WORDS = {"tokenizer.json": {}}
 AUDIO = {"preprocessor_config.json": {"sampling_rate": 16_000}}
 IMAGE = {"preprocessor_config.json": {"feature_extractor_type": "CLIPFeatureExtractor"}}
+TIMM = {"architecture": "resnet18", "num_classes": 3, "pretrained_cfg": {}}
 BOTH = {"processor_config.json": {"feature_extractor": {"sampling_rate": 16_000}}} | WORDS
 
 
@@ -53,6 +54,9 @@ def named(name: str, **files: Any) -> dict[str, Any]:
         (named("WhisperForConditionalGeneration") | WORDS, "automatic-speech-recognition", ""),
         (named("HubertModel") | AUDIO, "audio-feature-extraction", ""),
         (named("LayoutLMv3ForTokenClassification") | IMAGE | WORDS, "token-classification", ""),
+        ({"config.json": TIMM}, "image-classification", "says resnet18"),
+        ({"config.json": TIMM | {"num_classes": 0}}, "image-feature-extraction", "says resnet18"),
+        (named("TimmWrapperForImageClassification", pretrained_cfg={}), "image-classification", ""),
     ],
 )
 def test_what_is_chosen_and_why(files, task, why, tmp_path):
@@ -95,11 +99,6 @@ def write(directory: Path, files: dict[str, Any]) -> None:
             {"adapter_config.json": {"peft_type": "LORA"}},
             "an adapter of a model that it does not name",
             "base_model_name_or_path",
-        ),
-        (
-            {"config.json": {"architecture": "resnet18", "pretrained_cfg": {}}},
-            "a model of timm (resnet18)",
-            "function",
         ),
         ({"model.gguf": 1}, "model.gguf is a GGUF file", "the checkpoint that it was made from"),
         (named("StaticModel") | WORDS, "StaticModel", "StaticEmbedding.from_model2vec"),

@@ -1,6 +1,7 @@
 """A saved image classifier: how its images become numbers, and what is refused before anything is exported."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from onnxreg.converters.tasks.processed import (
     read_image,
 )
 from onnxreg.converters.tasks.task import IMAGES
-from onnxreg.converters.tasks.task_catalog import of_source
-from onnxreg.schema.core.errors import InputError
+from onnxreg.converters.tasks.task_catalog import find, of_source
+from onnxreg.schema.core.errors import HostError, InputError
 from onnxreg.schema.manifest.manifest import Preprocessing
 
 HALF = {"mean": [0.5, 0.5, 0.5], "std": [0.5, 0.5, 0.5], "color": "RGB"}
@@ -149,3 +150,37 @@ def test_a_module_of_a_function_and_a_checkpoint_are_one_task(tmp_path):
         is kind("google/vit", input=[3, 8, 8])
         is ImageClassification
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "family", "hint"),
+    [
+        ({"architecture": "resnet18"}, HostError, "pip install '.[timm]'"),
+        ({"architecture": "hf-hub:acme/resnet18"}, InputError, "save_for_hf"),
+        ({"architecture": "../resnet18"}, InputError, "save_for_hf"),
+        ({"architecture": "resnet18", "model_args": {"checkpoint_path": "a.pth"}}, InputError, "save_for_hf"),
+        ({"architecture": "resnet18", "model_args": 5}, InputError, "save_for_hf"),
+        ({}, InputError, "save_for_hf"),
+    ],
+)
+def test_a_model_of_timm_needs_timm_and_nothing_beyond_its_directory(
+    config, family, hint, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    (tmp_path / "config.json").write_text(json.dumps({"pretrained_cfg": {}, **config}))
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    task = of_source(find("image-classification"), str(tmp_path), {})
+    with pytest.raises(family) as refused:
+        task().find(str(tmp_path))
+    assert hint in refused.value.hint
+
+
+def test_two_classes_with_one_name_get_their_numbers(tmp_path):
+    """As the two cranes of ImageNet."""
+    save(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    names = config["id2label"] | {"1": "crane", "4": "crane"}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "id2label": names}))
+    task = Processed.of(IMAGES)()
+    labels = task.checkpoint(task.find(str(tmp_path))).labels
+    assert labels == ("cat", "crane (1)", "fish", "owl", "crane (4)")
