@@ -11,7 +11,7 @@ from typing import Any
 
 from onnxreg.converters.passes import conversion
 from onnxreg.converters.tasks import code
-from onnxreg.converters.tasks.checkpoint import load_model
+from onnxreg.converters.tasks.checkpoint import load_model, module_of
 from onnxreg.converters.tasks.code import Consent, Factory
 from onnxreg.converters.tasks.image_classification import load_into, subject_of
 from onnxreg.converters.tasks.task import IMAGES
@@ -107,13 +107,8 @@ def _with_embedding(model: Any, names: tuple[str, str]) -> Any:
         raise InputError("its classifier is not one linear layer over an embedding")
     model.classifier = torch.nn.Identity()
 
-    class Backbone(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.body, self.classifier = model, classifier
+    def classify(image: Any) -> dict[str, Any]:
+        embedding = model(image).logits
+        return dict(zip(names, (classifier(embedding), embedding), strict=True))
 
-        def forward(self, input: Any) -> dict[str, Any]:
-            embedding = self.body(input).logits
-            return dict(zip(names, (self.classifier(embedding), embedding), strict=True))
-
-    return Backbone().eval()
+    return module_of(classify, body=model, classifier=classifier)

@@ -8,23 +8,22 @@ from typing import Any
 from onnxreg.converters.importers.intake import Adopted, Intake
 from onnxreg.converters.importers.openmed import survey_openmed
 from onnxreg.converters.importers.survey import (
-    Model,
+    MINE,
     Survey,
+    class_count,
     compare,
     survey_files,
     survey_repository,
     survey_written,
 )
-from onnxreg.converters.onnx.facts import LABEL_OUTPUT, GraphFacts, with_kv_caches
-from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
+from onnxreg.converters.onnx.facts import with_kv_caches
 from onnxreg.converters.source.source_files import read_json, read_object
 from onnxreg.converters.tasks.task import head_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
-from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
+from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
-from onnxreg.schema.manifest.family import pipeline_of
+from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT
 
 _CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-classification"})
@@ -65,11 +64,10 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
     Raises InputError for a file that contradicts its format, a pickle, a name that a manifest cannot hold, and labels that
     contradict each other or the graph. If the survey keeps a document, a file that had to be changed is an error too.
     """
-    for model in survey.models:
-        if model.facts is not None:
-            _check_format(model, model.facts, survey.hint)
     companions = tuple(map(intake.take, survey.companions))
-    artifacts = tuple(_artifact(model, intake) for model in survey.models)
+    for file in (file for model in survey.models for file in model.files):
+        intake.take(file)
+    artifacts = tuple(model.artifact for model in survey.models)
     draft = Draft(
         intake.name,
         intake.workspace,
@@ -83,20 +81,17 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
     if survey.document is not None:
         if intake.scrubbed:
             message = f"{intake.scrubbed[0]} names a path of a machine, which is not published"
-            raise InputError(message, survey.hint)
+            raise InputError(message, MINE)
         return draft, list(survey.differences)
     described = _describe(intake.workspace, companions)
     fields = {**survey.fields, **described}
-    if any(model.member for model in survey.models):
-        fields["model_family"] = pipeline_of({model.path: model.member or "" for model in survey.models})
-    else:
-        for model in survey.models:
-            classes, labels = model.facts and _class_count(model.facts), described.get("labels")
-            if labels is not None and classes is not None and len(labels) != classes:
-                raise InputError(
-                    f"{model.path} has {classes} classes, but the labels beside it are {len(labels)}",
-                    "use the id2label.json and config.json that were exported with this model",
-                )
+    for model in () if "model_family" in fields else survey.models:
+        classes, labels = model.facts and class_count(model.facts), described.get("labels")
+        if labels is not None and classes is not None and len(labels) != classes:
+            raise InputError(
+                f"{model.path} has {classes} classes, but the labels beside it are {len(labels)}",
+                "use the id2label.json and config.json that were exported with this model",
+            )
     claimed, tokenizer = survey.claims.get("tokenizer") or {}, described.get("tokenizer") or {}
     formats = list(dict.fromkeys(artifact.format for artifact in artifacts))
     stated = ("task", "family", "max_sequence_length", "formats")
@@ -111,37 +106,6 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
     step = {"name": survey.step, "pass": survey.step, "version": 1, "params": survey.params, "result": result}
     fields["recipe"] = {"profile": survey.profile, "profile_version": 1, "steps": [step], "tools": {}}
     return with_kv_caches(replace(draft, fields=fields)), differences
-
-
-def _check_format(model: Model, facts: GraphFacts, hint: str) -> None:
-    """Raise InputError if a file contradicts the name of its format, or if an Android file breaks its tensor contract."""
-    actual = facts.format
-    format = model.format or actual
-    wrong_container = (actual == "ort") != format.startswith("ort")
-    claims = next((kind for kind in ("int8", "int4") if format.endswith(f"-{kind}")), None)
-    if wrong_container or (claims is not None and actual != "ort" and not actual.endswith(claims)):
-        raise InputError(f"{model.path} is not {format}: the file itself says {actual}", hint)
-    if model.is_android or format.endswith("-android"):
-        try:
-            check_contract(facts, model.path, _class_count(facts) or 0)
-        except ConversionError as error:
-            raise InputError(error.message, hint) from error
-
-
-def _artifact(model: Model, intake: Intake) -> DraftArtifact:
-    """Describe a model from its file. A document's statements are only used for values that the file lacks."""
-    intake.take(model.main)
-    sidecars = tuple(map(intake.take, model.files))
-    facts, fields = model.facts, dict(model.fields)
-    if facts is None:
-        format, precision = model.format or "unknown", model.precision or "unknown"
-    else:
-        format, precision = model.format or facts.format, model.precision or facts.precision
-        stated, own = fields.get("metadata", {}), facts.fields()["metadata"]
-        fields = {**facts.fields(stated.get("quantization")), **fields}
-        is_android = model.is_android or format.endswith("-android")
-        fields["metadata"] = stated | own | (android_warnings(facts.operator_names) if is_android else {})
-    return DraftArtifact(format, precision, model.path, sidecars, model.parent, model.verdict, fields)
 
 
 def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
@@ -187,9 +151,3 @@ def _parse_labels(value: Any, origin: str) -> list[str]:
         return [value[str(index)] for index in range(len(value))]
     message = f"{origin} is not a label map"
     raise InputError(message, 'expected {"0": "O", "1": "B-NAME", ...} with every class index from 0 on')
-
-
-def _class_count(facts: GraphFacts) -> int | None:
-    """Return the static last dimension of the output `logits`; None if no such dimension exists."""
-    outputs = (item for item in facts.outputs if item.name == LABEL_OUTPUT and len(item.shape) > 1)
-    return next((output.shape[-1].value for output in outputs), None)

@@ -182,11 +182,11 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
         from huggingface_hub.utils import disable_progress_bars  # type: ignore[attr-defined]
     if not progress:
         disable_progress_bars()
-    directory = fetch(match["id"], match["revision"], matching([*PATTERNS, *map(escape, further)]))
-    if (directory / "registry.json").is_file():
+    location = fetch(match["id"], match["revision"], matching([*PATTERNS, *map(escape, further)]))
+    if (location.directory / "registry.json").is_file():
         message = f"{url} is a registry, not a model's repository"
         raise InputError(message, f"pull from it: reg pull NAME {url}")
-    return Location(directory, match["id"], directory.name)
+    return location
 
 
 def resident(pid: int) -> int:

@@ -13,10 +13,10 @@ from typing import Any
 from onnxreg.converters.importers.intake import Difference, Found, Intake
 from onnxreg.converters.importers.survey import (
     GRAPHS,
-    Model,
     Survey,
     compare,
     compare_weights,
+    describe,
     files_below,
     named_file,
     read_graph,
@@ -114,16 +114,16 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
         if model_facts is not None and model_facts.ort_format is not None:
             fields["reproducible"] = False
         models.append(
-            Model(
-                main,
+            describe(
+                [main, *{file.path: file for file in others}.values()],
                 model_facts,
-                tuple({file.path: file for file in others}.values()),
                 claim.format,
                 None if model_facts else claim.precision,
                 parent=base if model_facts and is_adopted and base != main.path else None,
                 verdict=_verdict(manifest, claim, claimed, directory),
                 is_android=is_promised,
-                fields=fields,
+                stated=fields,
+                hint=EXPORT_AGAIN,
             )
         )
     claims, wrong_files = manifest.to_json(), list[Difference]()
@@ -153,7 +153,6 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
         fields={**fields, "source": {"id": fields.get("source_model_id") or intake.name}},
         claims=claims,
         differences=tuple(differences),
-        hint=EXPORT_AGAIN,
     )
 
 

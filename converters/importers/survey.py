@@ -14,7 +14,14 @@ from shlex import quote
 from typing import Any
 
 from onnxreg.converters.importers.intake import Difference, Found, Intake
-from onnxreg.converters.onnx.facts import GraphFacts, inspect_file, read_weights, weight_type
+from onnxreg.converters.onnx.facts import (
+    LABEL_OUTPUT,
+    GraphFacts,
+    inspect_file,
+    read_weights,
+    weight_type,
+)
+from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
 from onnxreg.converters.onnx.onnx_graph import check_model, external_files, load_onnx
 from onnxreg.converters.onnx.tensors import FLOATS
 from onnxreg.converters.passes.models import scrub_metadata
@@ -22,10 +29,10 @@ from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import below, check_inside, read_metadata, role_of
 from onnxreg.schema.core import canonical
-from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
+from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, RegError
 from onnxreg.schema.formats.hub_layout import is_companion, stem_of
-from onnxreg.schema.manifest.draft import NOT_EVALUATED, Verdict
-from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternatives
+from onnxreg.schema.manifest.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
+from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternatives, pipeline_of
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
@@ -43,27 +50,15 @@ GRAPHS = (".onnx", ".ort")
 
 @dataclass(frozen=True)
 class Model:
-    """One model: its main file, the facts (None: the format cannot be read), and files that no other model uses.
+    """A described model: its artifact, the facts of its graph (None: the format cannot be read), and its files, main first."""
 
-    `format` and `precision` are the stated names (None: as in the file), `member` is the model's stage in a pipeline, and
-    `parent` is the path of the parent model. `is_android`: check the android profile's tensor contract, in any format.
-    `fields` are further keys from a document.
-    """
-
-    main: Found
+    artifact: DraftArtifact
     facts: GraphFacts | None
-    files: tuple[Found, ...] = ()
-    format: str | None = None
-    precision: str | None = None
-    member: str | None = None
-    parent: str | None = None
-    verdict: Verdict = NOT_EVALUATED
-    is_android: bool = False
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    files: tuple[Found, ...]
 
     @property
     def path(self) -> str:
-        return self.main.path
+        return self.artifact.path
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class Survey:
 
     `profile`, `step`, `params` and `result` are for the recipe. `fields` are a document's statements about the version,
     without paths of a machine. `claims` are the document, to compare with the companions; `differences` are contradictions
-    that the survey found. `hint` is the hint of errors about a file's format; `document` is a manifest to keep unchanged.
+    that the survey found. `document` is a manifest to keep unchanged.
     """
 
     models: tuple[Model, ...]
@@ -84,8 +79,55 @@ class Survey:
     fields: Mapping[str, Any] = field(default_factory=dict)
     claims: Mapping[str, Any] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
-    hint: str = "leave --format out, or correct it"
     document: bytes | None = None
+
+
+def describe(
+    files: Sequence[Found],
+    facts: GraphFacts | None,
+    format: str | None = None,
+    precision: str | None = None,
+    parent: str | None = None,
+    verdict: Verdict = NOT_EVALUATED,
+    is_android: bool = False,
+    stated: Mapping[str, Any] = {},
+    hint: str = "leave --format out, or correct it",
+) -> Model:
+    """Describe a model, given its main file and the files that no other model uses.
+
+    A stated `format` or `precision` counts before the graph's. `stated` has further keys from a document; the graph's metadata
+    counts before the document's. `is_android`: check the android profile's tensor contract, in any format.
+
+    Raises InputError, with the `hint`, if the file contradicts the name of its format, or breaks the tensor contract.
+    """
+    main, *sidecars = files
+    fields = dict(stated)
+    if facts is not None:
+        actual, format, precision = facts.format, format or facts.format, precision or facts.precision
+        is_ort, kinds = actual == "ort", ("int8", "int4")
+        is_wrong = any(format.endswith(f"-{kind}") and not actual.endswith(kind) for kind in kinds)
+        if is_ort != format.startswith("ort") or (is_wrong and not is_ort):
+            raise InputError(f"{main.path} is not {format}: the file itself says {actual}", hint)
+        metadata = fields.get("metadata", {})
+        read = facts.fields(metadata.get("quantization"))
+        metadata = metadata | read["metadata"]
+        if is_android or format.endswith("-android"):
+            try:
+                check_contract(facts, main.path, class_count(facts) or 0)
+            except ConversionError as error:
+                raise InputError(error.message, hint) from error
+            metadata |= android_warnings(facts.operator_names)
+        fields = {**read, **fields, "metadata": metadata}
+    beside = tuple(DraftFile(file.role, file.path) for file in sidecars)
+    format, precision = format or "unknown", precision or "unknown"
+    artifact = DraftArtifact(format, precision, main.path, beside, parent, verdict, fields)
+    return Model(artifact, facts, tuple(files))
+
+
+def class_count(facts: GraphFacts) -> int | None:
+    """Return the static last dimension of the output `logits`; None if no such dimension exists."""
+    outputs = (item for item in facts.outputs if item.name == LABEL_OUTPUT and len(item.shape) > 1)
+    return next((output.shape[-1].value for output in outputs), None)
 
 
 def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
@@ -208,8 +250,9 @@ def survey_files(
             message = f"{path.name} has {facts.precision} weights, not {precision}"
             raise InputError(message, "leave --precision out")
         made_from = None if parent is None or parent == path else found(parent, "model").path
-        models.append(Model(main, facts, tuple(own), format, precision, members.get(path), made_from))
-    _check_contracts(models)
+        models.append(describe([main, *own], facts, format, precision, made_from))
+    stages = {model.path: members[path] for path, model in zip(paths, models, strict=True) if members}
+    _check_contracts(models, stages)
     placed = {intake.resolved(file.file) for model in models for file in model.files}
     companions = []
     for file in others:
@@ -218,7 +261,8 @@ def survey_files(
             companions.append(found(file, "other" if is_deep else role_of(file.name)))
     stated = {"format": format, "precision": precision}
     params = {key: value for key, value in stated.items() if value is not None}
-    return Survey(tuple(models), tuple(companions), "as-is", "add", params)
+    fields = {"model_family": pipeline_of(stages)} if stages else {}
+    return Survey(tuple(models), tuple(companions), "as-is", "add", params, fields=fields)
 
 
 def _refuse_unfit(models: list[Path], companions: list[Path], members: Mapping[Path, str]) -> None:
@@ -260,14 +304,14 @@ def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
     return matched
 
 
-def _check_contracts(models: Sequence[Model]) -> None:
+def _check_contracts(models: Sequence[Model], stages: Mapping[str, str]) -> None:
     """Raise InputError if alternative models (all models, or all of one stage) have different inputs or outputs."""
     groups: dict[str | None, dict[str, Graph]] = {}
     for model in models:
         assert model.facts is not None
         sides = (model.facts.inputs, model.facts.outputs)
         inputs, outputs = ({spec.name: spec.tensor for spec in side} for side in sides)
-        groups.setdefault(model.member, {})[model.path] = inputs, outputs
+        groups.setdefault(stages.get(model.path), {})[model.path] = inputs, outputs
     for name, graphs in groups.items():
         advice = MEMBERS_ADVICE if name is None else f"both are called {name}: give each its own name"
         check_alternatives(graphs, advice)
@@ -307,12 +351,12 @@ def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
         if artifact.path.endswith(GRAPHS):
             facts, _ = read_graph(main, intake)
             _check_stated(artifact, facts)
-        models.append(Model(main, facts, tuple(files), artifact.format, artifact.precision))
+        models.append(describe([main, *files], facts, artifact.format, artifact.precision, hint=MINE))
     companions = tuple(by_path[entry.path] for entry in manifest.files)
     named = {directory / FILENAME, *(item.file for item in by_path.values())}
     left_out = [path for path in files_below(directory) if directory / path not in named]
     differences = tuple(Difference(path, None, "not named by the manifest; left out") for path in left_out)
-    return Survey(tuple(models), companions, "", differences=differences, hint=MINE, document=data)
+    return Survey(tuple(models), companions, "", differences=differences, document=data)
 
 
 def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
@@ -341,7 +385,7 @@ def survey_repository(directory: Path, intake: Intake) -> Survey:
     survey = survey_files(files, intake, members=members, root=directory)
     taken = {file.path for file in survey.companions}
     for model in survey.models:
-        taken |= {model.path, *(file.path for file in model.files)}
+        taken |= {file.path for file in model.files}
         if hidden := next((file for file in model.files if _is_hidden(file.path)), None):
             message = f"{model.path} keeps tensors in {hidden.path}, which is hidden"
             raise InputError(message, "look at who made the file")
@@ -351,7 +395,7 @@ def survey_repository(directory: Path, intake: Intake) -> Survey:
         profile="repository",
         step="import",
         result={"left_out": [path for path in paths if path not in taken]},
-        fields=_stated(read_metadata(directory)),
+        fields={**survey.fields, **_stated(read_metadata(directory))},
     )
 
 
@@ -391,7 +435,7 @@ def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
 
     def is_derived(model: Model, parent: Model) -> bool:
         try:
-            weights, reference = (read_weights(item.main.file) for item in (model, parent))
+            weights, reference = (read_weights(item.files[0].file) for item in (model, parent))
             return compare_weights(reference, weights, model.path, parent.path) > 0
         except InputError:
             return False
@@ -399,8 +443,11 @@ def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
     plain = [item for item in models if item.facts is not None and item.facts.precision == "float32"]
     parents = [item for item in plain if item.path.endswith(".onnx")]
     for model in models:
-        candidates = [item for item in parents if model not in parents and item.member == model.member]
-        yield replace(model, parent=next((item.path for item in candidates if is_derived(model, item)), None))
+        stage = [
+            item for item in parents if model not in parents and stem_of(item.path) == stem_of(model.path)
+        ]
+        parent = next((item.path for item in stage if is_derived(model, item)), None)
+        yield replace(model, artifact=replace(model.artifact, parent=parent))
 
 
 def _stated(card: Mapping[str, Any]) -> dict[str, Any]:

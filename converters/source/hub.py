@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 from filelock import FileLock
 
-from onnxreg.converters.source.source_files import digest_file, link_or_copy
+from onnxreg.converters.source.source_files import Location, digest_file, link_or_copy
 from onnxreg.schema.core.errors import (
     HostError,
     InputError,
@@ -44,8 +44,8 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Iterable[str]]) -> Path:
-    """Download files of a repository; return the folder of the commit. `choose` selects among all paths of the commit.
+def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Iterable[str]]) -> Location:
+    """Download files of a repository; return the location of the commit. `choose` selects among all paths of the commit.
 
     Raises NotFoundError if the repository or revision does not exist, RemoteError if the Hub cannot be reached or its answer is
     malformed, IntegrityError if bytes differ from the listing, InputError for a path that this machine cannot use.
@@ -81,7 +81,7 @@ def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Ite
 
         with ThreadPoolExecutor(WORKERS) as pool:
             list(pool.map(store, chosen))
-        return snapshot
+        return Location(snapshot, name, commit)
 
 
 @contextmanager

@@ -331,8 +331,8 @@ def module_of(forward: Callable[..., Any], **parts: Any) -> Any:
             for name, part in parts.items():
                 setattr(self, name, part)
 
-        def forward(self, **inputs: Any) -> Any:
-            return forward(**inputs)
+        def forward(self, *images: Any, **inputs: Any) -> Any:
+            return forward(*images, **inputs)
 
     return Composed().eval()
 
@@ -406,7 +406,6 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
             for file in directory.glob(pattern):
                 check_inside(directory, file)
         return Location(directory)
-    revision = source.partition("@")[2] or None
 
     def choose(paths: Iterable[str]) -> set[str]:
         root = [path for path in paths if "/" not in path]
@@ -418,8 +417,7 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
         chosen |= {path for path in root if code and path.endswith(".py")}
         return chosen | {*matching(more)(paths)}
 
-    directory = fetch(name, revision, choose)
-    return Location(directory, name, directory.name)
+    return fetch(name, source.partition("@")[2] or None, choose)
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:

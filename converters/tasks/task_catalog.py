@@ -183,12 +183,12 @@ def choose(source: str) -> tuple[str, str]:
 
 
 def small_files(source: str) -> Location:
-    """Return the directory of a checkpoint; for a hub id, fetch only the small files into it."""
+    """Return where a checkpoint is; for a hub id, fetch only its small files."""
     hub = hub_id(source)
     if hub is None:
         return Location(Path(source))
     small = {CONFIG, ADAPTER_CONFIG, MODULES_FILE, *PROCESSOR, *TOKENIZER}
-    return Location(fetch(hub, source.partition("@")[2] or None, lambda paths: small & {*paths}), hub)
+    return fetch(hub, source.partition("@")[2] or None, small.intersection)
 
 
 def _file(path: Path) -> tuple[str, str]:

@@ -176,13 +176,13 @@ class _Module(msgspec.Struct):
 
 @dataclass(frozen=True)
 class SentenceConfig:
-    """The settings by which a text becomes a vector. `mode` is None if a checkpoint does not pool; `max_length` is in tokens.
+    """The settings by which a text becomes a vector. `max_length` is in tokens.
 
     `prompts` are texts to put before an input, by name; `default_prompt` names the prompt for every input. For each layer
     after the pooling, `dense` has the file of weights (`linear.weight`, `linear.bias`) and the activation's `torch.nn` class.
     """
 
-    mode: Mode | None = None
+    mode: Mode = "mean"
     normalize: bool = False
     max_length: int | None = None
     lower_case: bool = False
@@ -229,7 +229,6 @@ class TextTask(Saved):
         module, tokenizer, length = checkpoint.model, checkpoint.tokenizer, int(self.options.max_seq_length)
         pooling, settings, resolved = self.pooling(checkpoint.directory), {}, dict[str, Any]()
         if pooling is not None:
-            mode = pooling.mode or "mean"
             if pooling.lower_case and tokenizer is not None:
                 from tokenizers import normalizers
 
@@ -237,9 +236,9 @@ class TextTask(Saved):
                 own = filter(None, [backend.normalizer])
                 backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
             length = min(length, pooling.max_length or getattr(tokenizer, "model_max_length", length))
-            module = pooled(module, mode, pooling)
+            module = pooled(module, pooling)
             prompt = {"prompt": pooling.prompt} if pooling.prompt else {}
-            resolved["pooling"] = {"mode": mode, "normalize": pooling.normalize, **prompt}
+            resolved["pooling"] = {"mode": pooling.mode, "normalize": pooling.normalize, **prompt}
             if pooling.prompts:
                 settings = {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt}
         length = longest(length, checkpoint.model)
@@ -333,7 +332,7 @@ class StaticPooling(Pooling):
         return LoadedCheckpoint(model, tokenizer, config, (), directory)
 
 
-def pooled(encoder: Any, mode: Mode, pooling: SentenceConfig) -> Any:
+def pooled(encoder: Any, pooling: SentenceConfig) -> Any:
     """Wrap an encoder so that it returns `embeddings`, `[batch, hidden]`, as sentence-transformers does.
 
     It pools only positions where `attention_mask` is 1. Then come dense layers; last, `normalize` scales vectors to length 1.
@@ -343,12 +342,12 @@ def pooled(encoder: Any, mode: Mode, pooling: SentenceConfig) -> Any:
     layers = torch.nn.Sequential(*(_layer(*dense) for dense in pooling.dense))
 
     def pool(hidden: Any, mask: Any) -> Any:
-        if mode == "mean":
+        if pooling.mode == "mean":
             counts = mask.unsqueeze(-1).to(hidden.dtype)
             return (hidden * counts).sum(1) / counts.sum(1).clamp(min=1e-9)
-        if mode == "max":
+        if pooling.mode == "max":
             return hidden.masked_fill(mask.unsqueeze(-1) == 0, -1e9).amax(1)
-        if mode == "cls":
+        if pooling.mode == "cls":
             return hidden[:, 0]
         last = (mask * torch.arange(mask.shape[1], device=mask.device)).argmax(1)
         return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[-1])).squeeze(1)
@@ -548,8 +547,8 @@ def table_of(directory: Path) -> str | None:
     return next((module.path for module in modules_of(directory)[0] if module.kind == STATIC), None)
 
 
-def _mode(config: dict[str, Any]) -> Mode | None:
-    """Return the mode in a pooling config: `pooling_mode_cls_token: true` in old files, `pooling_mode: cls` in new files."""
+def _mode(config: dict[str, Any]) -> Mode:
+    """Return the mode in a pooling config (old: `pooling_mode_cls_token: true`, new: `pooling_mode: cls`); else `mean`."""
     newer = config.get("pooling_mode") or []
     older = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
     named = [key.removeprefix("pooling_mode_") for key in older]
@@ -560,4 +559,4 @@ def _mode(config: dict[str, Any]) -> Mode | None:
     if modes and modes[0] not in get_args(Mode):
         hint = f"the task does {', '.join(get_args(Mode))}"
         raise InputError(f"the checkpoint pools by {modes[0][:80]!r}", hint)
-    return next(iter(modes), None)
+    return next(iter(modes), "mean")
