@@ -168,7 +168,7 @@ def _plan_family(manifest: Manifest, label: str, materials: Materials) -> Family
     if source is None:
         raise InputError(f"{label} is a family, made from a document", by_name)
     path = Path(source, "family.yaml") if Path(source).is_dir() else Path(source)
-    document = RecipeDocument.read(path)
+    document = RecipeDocument(path)
     if not document.is_family:
         raise InputError(f"{path.name} describes no family", f"give the document that {label} was made from")
     consent = Consent.of(materials.allow_code, source, is_recorded=True)

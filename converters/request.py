@@ -113,7 +113,7 @@ class ExportRequest:
     def _document(self) -> "RecipeDocument | None":
         from onnxreg.converters.engine.plan import RecipeDocument
 
-        return None if self.recipe is None else RecipeDocument.read(self.recipe)
+        return None if self.recipe is None else RecipeDocument(self.recipe)
 
     def _consent(self) -> "Consent":
         from onnxreg.converters.tasks.code import Consent

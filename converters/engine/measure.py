@@ -5,7 +5,6 @@ than others. If an output does not meet a limit of the recipe, the export ends w
 """
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -96,7 +95,7 @@ class StepResult:
             bounds = samples.index_bounds(models.load(graphs[-1]))
             feeds = samples.draw(models.load(graphs[0]), bounds)
         golden = part.golden if takes_sample else {}
-        arrays = run_session(session, [*feeds, *golden.values()], self.main.name)
+        arrays = samples.all_outputs(session, [*feeds, *golden.values()], self.main.name)
         outputs = arrays[: len(feeds)]
         return Runs(
             feeds,
@@ -148,10 +147,9 @@ class StepResult:
             parents = self._parent_runs.outputs
         else:
             parents = run(parent.main, feeds)
-        tolerance = None
-        if getattr(self.node.kind, "tolerance", None) is not None:
-            tolerance = samples.tolerance_of(self.node.kind, load_onnx(self.main))
-        outputs = samples.compare(parents, self.runs.outputs, self.node.kind.id, tolerance, is_bounded)
+        kind = self.node.kind
+        tolerance = kind.tolerance and samples.tolerance_of(kind, load_onnx(self.main))
+        outputs = samples.compare(parents, self.runs.outputs, kind.id, tolerance, is_bounded)
         parity = samples.parity(feeds, outputs)
         self.step = Step.from_json({**recorded, "result": {**recorded.get("result", {}), "parity": parity}})
 
@@ -161,35 +159,7 @@ def run(path: Path, feeds: Sequence[Feed]) -> Outputs:
 
     Raises ConversionError, about the file, if the file does not load or run.
     """
-    return run_session(load_session(path), feeds, path.name)
-
-
-def run_session(session: Any, feeds: Sequence[Feed], label: str) -> Outputs:
-    """Run a loaded graph (`onnxruntime.InferenceSession`) on each of the inputs. Errors call the graph `label`.
-
-    The outputs are copies: an array of ONNX Runtime keeps all memory of its session's runs.
-
-    Raises ConversionError if a run fails. If some runs succeed, the message says that the graph has a fixed size.
-    """
-    results, errors, fitting = [], dict[str, ConversionError](), set[str]()
-    for feed in feeds:
-        shape = str(list(next(iter(feed.values())).shape))
-        try:
-            outputs = samples.outputs(session, feed, label)
-            results.append({name: copy(value) for name, value in outputs.items()})
-            fitting.add(shape)
-        except ConversionError as error:
-            errors.setdefault(shape, error)
-    if errors and results:
-        shapes = " or ".join(sorted(fitting - errors.keys()))
-        raise ConversionError(
-            f"{label} runs on inputs of the shape {shapes}, and not of {', '.join(sorted(errors))}: "
-            "the exporter wrote the length of its example into the graph",
-            "in a recipe: OnnxConversion with use_dynamo_exporter: auto, or with dynamic: false for one fixed size",
-        ) from next(iter(errors.values()))
-    if errors:
-        raise next(iter(errors.values()))
-    return results
+    return samples.all_outputs(load_session(path), feeds, path.name)
 
 
 def _can_run(session: Any, feeds: Sequence[Feed]) -> bool:

@@ -37,15 +37,13 @@ RESERVED_KEYS = (*PROFILE_KEYS, "translation")
 
 @dataclass(frozen=True)
 class RecipeDocument:
-    """A decoded YAML or JSON file, with a recipe or a family."""
+    """A YAML or JSON file, with a recipe or a family; for the errors see `read_document`."""
 
     path: Path
-    value: Any
 
-    @classmethod
-    def read(cls, path: Path) -> "RecipeDocument":
-        """Read a file. Raises the errors of `read_document`."""
-        return cls(path, read_document(path))
+    @cached_property
+    def value(self) -> Any:
+        return read_document(self.path)
 
     @property
     def is_family(self) -> bool:
@@ -104,14 +102,12 @@ class StepNode:
 
     def make(self, beside: Any = None) -> Pass[Any, Any]:
         """Make the pass from the step's parameters, its calibration data (if any) and the second graph (`beside`)."""
-        given = {"data": self.data, "beside": beside}
-        given = {name: value for name, value in given.items() if value is not None}
-        return self.kind(**given, **self.step.params)
+        return self.kind(self.data, beside, **self.step.params)
 
     @property
     def is_exact(self) -> bool:
         """True if the pass keeps full precision: it exports a module, or must not round."""
-        return self.kind.takes == "module" or getattr(self.kind, "tolerance", None) is not None
+        return self.kind.takes == "module" or self.kind.tolerance is not None
 
     def lineage(self) -> "list[StepNode]":
         """List this step, its parent, and so on up to the step that takes the source."""
@@ -184,9 +180,8 @@ def plan_outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[Reci
     Raises InputError if an output's step is missing or has two outputs; if a path is hidden, is used twice, or cannot be
     written by the pass; if a check names a missing output, or two checks limit one metric of an output.
     """
-    taken = [one for node in steps.values() for one in (node.parent, node.second) if one is not None]
-    taken_steps = {node.name for node in taken}
-    output_specs = recipe.outputs or [RecipeOutput(step=name) for name in steps if name not in taken_steps]
+    taken = {one.name for node in steps.values() for one in (node.parent, node.second) if one is not None}
+    output_specs = recipe.outputs or [RecipeOutput(step=name) for name in steps if name not in taken]
     step_names = [output.step for output in output_specs]
     for step in step_names:
         if step not in steps:

@@ -259,9 +259,9 @@ def _apply(
         return step, models.save(graph, target), True
     if takes == "checkpoint":  # the tool creates the directory and names the files
         target.parent.rmdir()
-        decoder, step = run(node.make(), Decoder(subject, target.parent))
-        graphs_first = sorted(decoder.files, key=lambda name: not name.endswith(".onnx"))
-        return step, tuple(graphs_first), True
+        directory, step = run(node.make(), Decoder(subject, target.parent))
+        names = (path.name for path in directory.iterdir())
+        return step, tuple(sorted(names, key=lambda name: (not name.endswith(".onnx"), name))), True
     if takes == "graph":
         model = models.load(subject)
         models.scrub_metadata(model, subject.parent)

@@ -457,25 +457,17 @@ def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
     path = next((name for name in names if name in files), None)
     if not past or path is None:
         return artifact
-    settings, head_size = read_json(draft.root / path), None
-    if path.endswith(GENAI_CONFIG):
-        longest = _number(settings, "model", "context_length")
-        head_size = _number(settings, "model", "decoder", "head_size")
-    else:
-        longest = _number(settings, "max_position_embeddings")
-    total = 0
-    for spec in past:  # of shape `[batch, heads, tokens, head size]`
+    settings = read_json(draft.root / path)
+    longest = _number(settings, "model", "context_length") or _number(settings, "max_position_embeddings")
+    head_size = _number(settings, "model", "decoder", "head_size") or 0
+    widths, bits = {element.name: element.bits for element in ELEMENTS.values()}, []
+    for spec in past:
         sizes = [dim.get("value") for dim in spec.get("shape", ())]
-        element = next((item for item in ELEMENTS.values() if item.name == spec["dtype"]), None)
-        if len(sizes) != 4 or element is None:
-            return artifact
-        bits = prod((sizes[0] or 1, sizes[1] or 0, sizes[3] or head_size or 0, element.bits))
-        if not bits:
-            return artifact
-        total += bits
-    if longest is None:
+        batch, heads, _tokens, size = sizes if len(sizes) == 4 else (0, 0, 0, 0)
+        bits.append(prod((batch or 1, heads or 0, size or head_size, widths.get(spec["dtype"], 0))))
+    if longest is None or not all(bits):
         return artifact
-    cache = {"bytes_per_token": -(-total // 8), "max_tokens": longest}
+    cache = {"bytes_per_token": -(-sum(bits) // 8), "max_tokens": longest}
     return replace(artifact, fields={**artifact.fields, "kv_cache": cache})
 
 

@@ -401,7 +401,8 @@ def within(body: Any) -> Iterator[Any]:
     while waiting:
         container = waiting.pop()
         yield container
-        waiting += [inner for item in attributes(container) for inner in subgraphs(item)]
+        for item in attributes(container):
+            waiting += [item.g, *item.graphs] if item.HasField("g") else item.graphs
 
 
 def attributes(body: Any) -> Iterator[Any]:
@@ -409,8 +410,3 @@ def attributes(body: Any) -> Iterator[Any]:
     for node in body.node:
         yield from node.attribute
     yield from getattr(body, "attribute_proto", ())
-
-
-def subgraphs(attribute: Any) -> list[Any]:
-    """Return the graphs of an attribute (`onnx.AttributeProto`)."""
-    return [attribute.g, *attribute.graphs] if attribute.HasField("g") else list(attribute.graphs)

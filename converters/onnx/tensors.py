@@ -62,9 +62,8 @@ MAX_SMALL_ELEMENTS = 1024
 """The most elements of a small initializer. Inference uses the values of small ones, but only the types of larger ones."""
 BLOCK_BYTES = 2**20
 """The bytes to read from a file at once for a digest. The pages of a mapped file would stay in memory."""
-_NUMPY = frozenset(
-    {f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)} | {"float16", "float32", "float64"}
-)
+_NUMPY = frozenset(range(1, 14)) - {8, 9}
+"""The element types that numpy has as numbers."""
 
 
 def tensor_bytes(tensor: Any) -> int:
@@ -88,7 +87,7 @@ def dims_of(tensor: "ir.TensorProtocol") -> tuple[int, ...]:
 
 def is_numeric(tensor: "ir.TensorProtocol") -> bool:
     """Return True if numpy can read the element type without ml_dtypes."""
-    return type_of(tensor) in _NUMPY
+    return int(tensor.dtype) in _NUMPY
 
 
 def digest_of(tensor: "ir.TensorProtocol") -> Digest:

@@ -58,9 +58,16 @@ class Pass(ABC, Generic[In, Out]):
     """The name of the parameter that refers to a second step. A GraphPass gets the graph of that step as `beside`."""
     tools: ClassVar[tuple[str, ...]] = ()
     """The packages that affect the pass's output and are not in `toolchain.TOOLS`, which every recipe records."""
+    tolerance: ClassVar[float | None] = None
+    """The largest allowed distance of outputs before and after the pass, as a share of the largest value; None: no limit."""
 
-    def __init__(self, **params: Any) -> None:
+    def __init__(self, data: Sequence[Feed] | None = None, beside: Any = None, **params: Any) -> None:
+        """Make a pass with `params`. Passes that measure get `data`: sample inputs of the graph, arrays by name for each run.
+
+        `beside` is the second graph (`onnx.ModelProto`); see `second`.
+        """
         self.params: Any = self.read(params)
+        self.data, self.beside = data, beside
         self.found: dict[str, Any] = {}
         """The facts that `apply` finds out; they are added to the record of the step."""
 
@@ -133,13 +140,11 @@ class GoldenVectors(Pass[Outputs, Path]):
         )
         path = subject.graph.with_name(f"{subject.graph.name}.golden.json")
         path.write_bytes(golden.encode(cases))
-        atol, values = dict[str, float](), 0
         for written, case in zip(golden.decode(path.read_bytes(), path.name), cases, strict=True):
-            compared = golden.compare(written, case.outputs)
-            if not all(item.passed for item in compared):
+            if not all(item.passed for item in golden.compare(written, case.outputs)):
                 raise ConversionError(f"{path.name} does not hold what the graph gave")
-            atol |= {item.output: item.tolerance.atol for item in compared}
-            values += sum(item.values for item in compared)
+        atol = {name: tolerance.atol for name, tolerance in tolerances.items()}
+        values = sum(array.size for outputs in arrays.values() for array in outputs)
         self.found = {"cases": len(cases), "values": values, "atol": atol}
         return path
 
@@ -147,21 +152,11 @@ class GoldenVectors(Pass[Outputs, Path]):
 class GraphPass(Pass[Any, Any]):
     """A pass from a valid graph (`onnx.ModelProto`) to a graph (the same or a new one) with the same outputs and opset.
 
-    A subclass extends `observe` and `ensures` with its own facts. The engine runs the graphs before and after the
-    pass, and compares their outputs.
+    A subclass extends `observe` and `ensures` with its own facts. If the result must have other inputs, outputs or types,
+    `observe` returns these as `names` and `types`. The engine runs both graphs, and compares their outputs.
     """
 
     keeps_opset: ClassVar[bool] = True
-    tolerance: ClassVar[float | None] = None
-    """The largest allowed distance of outputs before and after the pass, as a share of the largest value; None: no limit."""
-
-    def __init__(self, data: Sequence[Feed] | None = None, beside: Any = None, **params: Any) -> None:
-        """Make a pass with `params`. Passes that measure get `data`: sample inputs of the graph, arrays by name for each run.
-
-        `beside` is the second graph (`onnx.ModelProto`); see `second`.
-        """
-        super().__init__(**params)
-        self.data, self.beside = data, beside
 
     def requires(self, subject: Any) -> None:
         """Raise InputError, which names the pass, if `subject` is not a valid graph, if the size of a weight does not fit its
@@ -191,15 +186,11 @@ class GraphPass(Pass[Any, Any]):
             "weight_bytes": models.weight_bytes(subject),
         }
 
-    def types_after(self, before: Facts) -> dict[str, int]:
-        """Return the element types that inputs and outputs must have after the pass, by name."""
-        return dict(before["types"])
-
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         opset, weights = models.default_opset(after), models.weight_bytes(after)
         for part, was, now in (
             ("inputs and outputs", before["names"], _names(after)),
-            ("public types", self.types_after(before), public_types(after)),
+            ("public types", before["types"], public_types(after)),
             ("opset", before["opset"] if self.keeps_opset else opset, opset),
         ):
             if was != now:

@@ -34,7 +34,6 @@ class HalfPass(GraphPass):
     """A pass that converts some float32 weights to float16."""
 
     def requires(self, subject: Any) -> None:
-        """Raise InputError if the graph has integer products: their sums and scales exceed float16."""
         super().requires(subject)
         operators = {node.op_type for body in within(subject.graph) for node in body.node}
         if names := sorted(operators & INTEGERS):
@@ -44,13 +43,11 @@ class HalfPass(GraphPass):
             )
 
     def observe(self, subject: Any) -> Facts:
-        before = {**super().observe(subject), "halves": _weights_of_type(subject, FLOAT16)}
+        before, halves = super().observe(subject), _weights_of_type(subject, FLOAT16)
         models.inline_functions(subject)
-        return before
-
-    def types_after(self, before: Facts) -> dict[str, int]:
         half = FLOAT if self.params.keep_io_types else FLOAT16
-        return {name: half if kind == FLOAT else kind for name, kind in super().types_after(before).items()}
+        types = {name: half if kind == FLOAT else kind for name, kind in before["types"].items()}
+        return {**before, "types": types, "halves": halves}
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         result, halves = super().ensures(before, after), _weights_of_type(after, FLOAT16)
@@ -250,12 +247,11 @@ def to_float16(
         )
     models.clear_value_info(half)
     for body in within(half.graph):
-        first: dict[str, int] = {}  # the converter has added an equal Cast for each reader
-        indices = (
-            index for index, node in enumerate(body.node) if first.setdefault(node.output[0], index) != index
-        )
-        for index in sorted(indices, reverse=True):
-            del body.node[index]
+        nodes = {
+            node.output[0]: node for node in body.node
+        }  # the converter adds an equal Cast for each reader
+        del body.node[:]
+        body.node.extend(nodes.values())
     with models.edited(half) as light:
         _join_float32(light.graph)
     return half

@@ -1,6 +1,7 @@
 """Passes that keep a graph's function and change its form: opset, public types, fixed shapes, fused operators."""
 
 import re
+from collections import Counter
 from typing import Any, Literal, Self
 
 from pydantic import AliasChoices, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
@@ -37,7 +38,7 @@ class OnnxOpVersionConversion(GraphPass):
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
-        operators = {node.op_type for body in within(subject.graph) for node in body.node if not node.domain}
+        operators = models.count_operators(subject).keys()
         if own := sorted(operators & RUNTIME_OPERATORS - {"LayerNormalization"}):
             raise InputError(
                 f"{self.id}: ONNX's converter does not know {', '.join(own)}, an operator of ONNX Runtime",
@@ -121,7 +122,9 @@ class OnnxIODataTypeConverter(GraphPass):
             )
 
     def observe(self, subject: Any) -> Facts:
-        return {**super().observe(subject), "matching": self._matching(subject)}
+        before = super().observe(subject)
+        types = dict.fromkeys(self._matching(subject), self.params.target_dtype)
+        return {**before, "types": {**before["types"], **types}}
 
     def apply(self, subject: Any) -> Any:
         import onnx_ir as ir
@@ -147,9 +150,6 @@ class OnnxIODataTypeConverter(GraphPass):
                 body.append(ir.node("Cast", [value], {"to": to}, outputs=[other], name=name))
                 (other if is_output else value).dtype = ir.DataType(target)
         return subject
-
-    def types_after(self, before: Facts) -> dict[str, int]:
-        return super().types_after(before) | dict.fromkeys(before["matching"], self.params.target_dtype)
 
     def _matching(self, subject: Any) -> list[str]:
         """Return the names of inputs, then of outputs, that have the source type and match the pattern, each once."""
@@ -300,11 +300,8 @@ class OrtTransformersOptimization(GraphPass):
         models.drop_unused_imports(optimized)
         models.drop_unread_weights(optimized)
         operators = models.count_operators(optimized)
-        fused = {
-            name: count - earlier.get(name, 0)
-            for name, count in operators.items()
-            if name.startswith(f"{CONTRIB_DOMAIN}:") and count > earlier.get(name, 0)
-        }
+        added = Counter(operators) - Counter(earlier)
+        fused = {name: count for name, count in added.items() if name.startswith(f"{CONTRIB_DOMAIN}:")}
         nodes = {"before": sum(earlier.values()), "after": sum(operators.values())}
         self.found = {"fused": fused, "fusions": sum(fused.values()), "nodes": nodes}
         return optimized

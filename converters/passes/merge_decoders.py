@@ -47,9 +47,9 @@ class MergeDecoders(GraphPass):
         first, second = ir.from_proto(subject), ir.from_proto(self.beside)
         for model in (first, second):
             _make_unsigned(model.graph)
-        given = {value.name: value for value in (*second.graph.inputs, *first.graph.inputs)}
-        names = dict.fromkeys(value.name for value in (*first.graph.inputs, *second.graph.inputs))
-        inputs = {name: given[name] for name in names}
+        inputs: dict[str, ir.Value] = {}
+        for value in (*first.graph.inputs, *second.graph.inputs):
+            inputs.setdefault(value.name, value)
         switch = ir.Value(name=SWITCH, type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([1]))
         results = {value.name: value.shape for value in first.graph.outputs}
         later = {value.name: value.shape for value in second.graph.outputs}

@@ -17,7 +17,7 @@ from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
 from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
 from onnxreg.converters.runtime.sessions import load_session, one_torch_thread, silent_transformers
-from onnxreg.converters.source.source_files import GENAI_CONFIG, read_json, scrub_file, weight_files
+from onnxreg.converters.source.source_files import GENAI_CONFIG, read_object, scrub_file, weight_files
 from onnxreg.converters.source.toolchain import require_memory
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
 
@@ -45,13 +45,6 @@ class Decoder(NamedTuple):
     target: Path
 
 
-class Generator(NamedTuple):
-    """The output of the pass: the directory, and the names of its files."""
-
-    directory: Path
-    files: tuple[str, ...]
-
-
 def peak_memory(checkpoint: Path) -> int | None:
     """Estimate the bytes of memory that a build takes, from the shapes in safetensors files; None without such files."""
     from safetensors import SafetensorError, safe_open
@@ -64,7 +57,7 @@ def peak_memory(checkpoint: Path) -> int | None:
     return LIBRARY_BYTES + PARAMETER_BYTES * parameters if parameters else None
 
 
-class ModelBuilder(Pass[Decoder, Generator]):
+class ModelBuilder(Pass[Decoder, Path]):
     """Build with the model builder of onnxruntime-genai, for the CPU, in a separate process and offline.
 
     With `int4` and `int8`, blocks of `int4_block_size` weights share a scale; `int4_accuracy_level` is the
@@ -95,7 +88,7 @@ class ModelBuilder(Pass[Decoder, Generator]):
     def observe(self, subject: Decoder) -> Facts:
         return {"checkpoint": subject.checkpoint}
 
-    def apply(self, subject: Decoder) -> Generator:
+    def apply(self, subject: Decoder) -> Path:
         with models.scratch() as scratch:
             built = scratch / "made"
             self._build(subject.checkpoint, built, scratch / "cache")
@@ -105,25 +98,25 @@ class ModelBuilder(Pass[Decoder, Generator]):
             models.clear_value_info(loaded)
             (built / GRAPH).write_bytes(loaded.SerializeToString(deterministic=True))
             _keep_tokenizer(subject.checkpoint, built)
-            files = tuple(sorted(path.name for path in built.iterdir()))
-            for path in (built / name for name in files):
+            for path in list(built.iterdir()):
                 scrubbed = scrub_file(path, subject.checkpoint.name, _LOCAL, (subject.checkpoint,))
                 if scrubbed is not None:
                     path.write_bytes(scrubbed[0])
             built.rename(subject.target)
-        return Generator(subject.target, files)
+        return subject.target
 
-    def ensures(self, before: Facts, after: Generator) -> dict[str, Any]:
-        facts, precision = inspect_file(after.directory / GRAPH), self.params.precision
+    def ensures(self, before: Facts, after: Path) -> dict[str, Any]:
+        graph, precision = after / GRAPH, self.params.precision
+        facts = inspect_file(graph)
         if weight_type(facts.precision) != WEIGHTS[precision]:
             raise ConversionError(f"asked for {precision}, got weights of {facts.precision}")
         return {
             "opset": facts.opset,
-            "files": list(after.files),
+            "files": sorted(path.name for path in after.iterdir()),
             "weights": facts.weights.weights_total,
             "weights_quantized": facts.weights.weights_quantized,
-            **(self._blocks(after.directory / GRAPH) if precision in BITS else {}),
-            "parity": _parity(before["checkpoint"], after.directory, TOLERANCES[precision]),
+            **(self._blocks(graph) if precision in BITS else {}),
+            "parity": _parity(before["checkpoint"], graph, TOLERANCES[precision]),
         }
 
     def _build(self, checkpoint: Path, target: Path, cache: Path) -> None:
@@ -181,21 +174,17 @@ def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     tokenizer.save(str(built / TOKENIZER))
-    own, config = (
-        read_json(folder / TOKENIZER_CONFIG) if (folder / TOKENIZER_CONFIG).is_file() else {}
-        for folder in (checkpoint, built)
-    )
+    own, config = (read_object(folder / TOKENIZER_CONFIG) for folder in (checkpoint, built))
     config.pop("backend", None)
     name = own.get("tokenizer_class", config.get("tokenizer_class"))
     config["tokenizer_class"] = "PreTrainedTokenizerFast" if name == "TokenizersBackend" else name
     (built / TOKENIZER_CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
-def _parity(checkpoint: Path, directory: Path, tolerance: float | None) -> dict[str, Any]:
+def _parity(checkpoint: Path, path: Path, tolerance: float | None) -> dict[str, Any]:
     """Compare the graph's logits with the checkpoint's on a few random tokens (with a seed); return the comparison's record."""
     import numpy as np
 
-    path = directory / GRAPH
     session, (words, head_size) = load_session(path), settings_of(path)
     tokens = np.random.default_rng(samples.SEED).integers(0, words, (1, SAMPLE_TOKENS))
     past: Mapping[str, Any] = {}

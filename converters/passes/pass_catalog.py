@@ -5,55 +5,45 @@ from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from onnxreg.converters.passes.base import GoldenVectors, Original, Pass
-from onnxreg.converters.passes.conversion import OnnxConversion
-from onnxreg.converters.passes.float16 import OnnxFloatToFloat16, OrtMixedPrecision
-from onnxreg.converters.passes.graph_passes import (
-    DynamicToFixedShape,
-    OnnxIODataTypeConverter,
-    OnnxOpVersionConversion,
-    OrtTransformersOptimization,
+from onnxreg.converters.passes import (
+    base,
+    conversion,
+    float16,
+    graph_passes,
+    merge_decoders,
+    mobile_safe,
+    model_builder,
+    ort_format,
+    quantization,
+    transformers_export,
 )
-from onnxreg.converters.passes.merge_decoders import MergeDecoders
-from onnxreg.converters.passes.mobile_safe import MobileSafeRewrite
-from onnxreg.converters.passes.model_builder import ModelBuilder
-from onnxreg.converters.passes.ort_format import OrtFormat
-from onnxreg.converters.passes.quantization import (
-    EmbeddingQuantization,
-    OnnxBlockWiseRtnQuantization,
-    OnnxDynamicQuantization,
-    OnnxStaticQuantization,
-    OrtDynamicQuantization,
-    SmoothQuant,
-    WeightQuantization,
-)
-from onnxreg.converters.passes.transformers_export import TransformersExport
+from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.source.toolchain import PlugIns
 
 BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
     pass_.id: pass_
     for pass_ in (
-        Original,
-        OnnxConversion,
-        TransformersExport,
-        MergeDecoders,
-        OnnxOpVersionConversion,
-        MobileSafeRewrite,
-        OnnxFloatToFloat16,
-        OrtMixedPrecision,
-        OnnxIODataTypeConverter,
-        DynamicToFixedShape,
-        OnnxDynamicQuantization,
-        OnnxStaticQuantization,
-        OnnxBlockWiseRtnQuantization,
-        EmbeddingQuantization,
-        OrtTransformersOptimization,
-        ModelBuilder,
-        OrtFormat,
-        GoldenVectors,
-        SmoothQuant,
-        OrtDynamicQuantization,
-        WeightQuantization,
+        base.Original,
+        conversion.OnnxConversion,
+        transformers_export.TransformersExport,
+        merge_decoders.MergeDecoders,
+        graph_passes.OnnxOpVersionConversion,
+        mobile_safe.MobileSafeRewrite,
+        float16.OnnxFloatToFloat16,
+        float16.OrtMixedPrecision,
+        graph_passes.OnnxIODataTypeConverter,
+        graph_passes.DynamicToFixedShape,
+        quantization.OnnxDynamicQuantization,
+        quantization.OnnxStaticQuantization,
+        quantization.OnnxBlockWiseRtnQuantization,
+        quantization.EmbeddingQuantization,
+        graph_passes.OrtTransformersOptimization,
+        model_builder.ModelBuilder,
+        ort_format.OrtFormat,
+        base.GoldenVectors,
+        quantization.SmoothQuant,
+        quantization.OrtDynamicQuantization,
+        quantization.WeightQuantization,
     )
 }
 

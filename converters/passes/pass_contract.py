@@ -102,12 +102,9 @@ def run_and_compare(
     after, record = base.run(step, pass_, subject)
     child = models.session(after, f"the result of {pass_.id}")
     feeds = samples.draw(after, bounds) if feeds is None else feeds
-    distances = samples.compare(
-        [samples.outputs(parent, feed, "the parent") for feed in feeds],
-        [samples.outputs(child, feed, f"the result of {pass_.id}") for feed in feeds],
-        pass_.id,
-        tolerance,
-    )
+    expected = samples.all_outputs(parent, feeds, "the parent")
+    outputs = samples.all_outputs(child, feeds, f"the result of {pass_.id}")
+    distances = samples.compare(expected, outputs, pass_.id, tolerance)
     value, parity = record.to_json(), samples.parity(feeds, distances)
     return after, Step.from_json({**value, "result": {**value.get("result", {}), "parity": parity}})
 

@@ -6,7 +6,7 @@ the outputs of the graph after a pass are compared with the outputs of the graph
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,9 +159,32 @@ def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
 
 
 def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str, Any]]:
-    """Return the outputs of a graph (`onnx.ModelProto`) for each feed; see `outputs`."""
-    session = models.session(graph, label)
-    return [outputs(session, feed, label) for feed in feeds]
+    """Return the outputs of a graph for each feed; see `outputs`. `graph` is an `onnx.ModelProto`, or a session.
+
+    The outputs are copies: an array of ONNX Runtime keeps all memory of its session's runs.
+
+    Raises ConversionError if a run fails. If some runs succeed, the message says that the graph has a fixed size.
+    """
+    session = graph if hasattr(graph, "get_inputs") else models.session(graph, label)
+    results, errors, fitting = [], dict[str, ConversionError](), set[str]()
+    for feed in feeds:
+        shape = str(list(next((array.shape for array in feed.values()), ())))
+        try:
+            results.append({name: copy(value) for name, value in outputs(session, feed, label).items()})
+            fitting.add(shape)
+        except ConversionError as error:
+            errors.setdefault(shape, error)
+    if not errors:
+        return results
+    first = next(iter(errors.values()))
+    if not results:
+        raise first
+    shapes = " or ".join(sorted(fitting - errors.keys()))
+    raise ConversionError(
+        f"{label} runs on inputs of the shape {shapes}, and not of {', '.join(sorted(errors))}: "
+        "the exporter wrote the length of its example into the graph",
+        "in a recipe: OnnxConversion with use_dynamo_exporter: auto, or with dynamic: false for one fixed size",
+    ) from first
 
 
 def inner_values(
@@ -217,44 +240,59 @@ def compare(
 
     distances = {}
     for name in (name for name, array in expected[0].items() if _is_number(array)):
-        parent, child = _values(name, expected, got, label)
-        output = f"{label}: the output {name}"
+        pairs, output = _pairs(name, expected, got, label), f"{label}: the output {name}"
+        parent, child = np.concatenate([pair.reshape(2, -1) for pair in pairs], axis=1)
+        if np.isnan(parent).any():
+            raise ConversionError(f"the graph that {label} was given has NaN in its output {name}")
+        finite = np.isfinite(parent)
+        parent, child = parent[finite], child[finite | np.isnan(child)]
+        if not np.isfinite(child).all():
+            raise ConversionError(f"{label}: NaN or infinity in the output {name}")
         cosine = float(cosines(parent[None], child[None], float(np.array_equal(parent, child)))[0])
-        sides = [[arrays[name] for arrays in side] for side in (expected, got)]
         difference, largest = _largest(parent - child), _largest(parent)
-        distances[name] = Distance(difference, largest, cosine, *_by_position(*sides))
+        distances[name] = Distance(difference, largest, cosine, *_by_position(pairs))
         if is_bounded:
             if cosine < MIN_COSINE:
                 raise _unlike(f"{output} is not the parent's: their cosine", cosine, MIN_COSINE)
             if expected[0][name].dtype.kind == "f":
-                _refuse_chance(sides[0], sides[1], output)
+                _refuse_chance(pairs, output)
         if tolerance is not None and difference > (most := tolerance * max(1.0, largest)):
             raise ConversionError(f"{output} is {difference:.3g} from the parent's, the most is {most:.3g}")
     return distances
 
 
-def _by_position(expected: Sequence[Any], got: Sequence[Any]) -> tuple[int, float, float]:
+def _pairs(
+    name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str
+) -> list[Any]:
+    """Return the arrays of an output, for each run the expected array and the actual array as one array of float64."""
+    import numpy as np
+
+    if any(name not in arrays for arrays in got):
+        raise ConversionError(f"{label} lost the output {name}")
+    pairs = [(one[name], other[name]) for one, other in zip(expected, got, strict=True)]
+    if any(one.shape != other.shape for one, other in pairs):
+        raise ConversionError(f"{label}: the output {name} has another shape than the parent's")
+    return [np.array(pair, np.float64) for pair in pairs]
+
+
+def _by_position(pairs: Sequence[Any]) -> tuple[int, float, float]:
     """Return the number of positions of an output, the lowest cosine and the share of equal indices: see `Distance`."""
     import numpy as np
 
     least, same = 1.0, list[Any]()
-    for parent, child in zip(expected, got, strict=True):
-        if parent.size:
-            width = parent.shape[-1] if parent.ndim > 1 else parent.size
-            left, right = np.array([parent, child], np.float64).reshape(2, -1, width)
-            with np.errstate(invalid="ignore"):  # infinity
-                least = min(least, float(cosines(left, right, 1.0).min()))
-            same.extend(left.argmax(axis=1) == right.argmax(axis=1))
+    for pair in (pair for pair in pairs if pair.size):
+        left, right = pair.reshape(2, -1, pair.shape[-1] if pair.ndim > 2 else pair.size // 2)
+        with np.errstate(invalid="ignore"):  # infinity
+            least = min(least, float(cosines(left, right, 1.0).min()))
+        same.extend(left.argmax(axis=1) == right.argmax(axis=1))
     return len(same), least, float(np.mean(same or [True]))
 
 
 def parity(feeds: Sequence[Feed], distances: Mapping[str, Distance]) -> dict[str, Any]:
     """Return the record of a comparison, in JSON form with six digits, for the result of a pass."""
-    figures = {
-        name: {"max_abs_diff": one.max_abs_diff, "cosine": one.cosine} for name, one in distances.items()
-    }
     outputs = {
-        name: {key: float(f"{value:.6g}") for key, value in item.items()} for name, item in figures.items()
+        name: {key: float(f"{getattr(one, key):.6g}") for key in ("max_abs_diff", "cosine")}
+        for name, one in distances.items()
     }
     return {"samples": len(feeds), "dataset": str(digest(feeds)), "outputs": outputs}
 
@@ -267,7 +305,7 @@ def relative_distance(
     return max((one.max_abs_diff / (max(floor, one.largest) or 1.0) for one in distances), default=0.0)
 
 
-def _refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> None:
+def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
     """Raise ConversionError if an output does not vary with the input as its parent's output does.
 
     The parent's mean over all positions is subtracted from both, because a common offset, such as a bias,
@@ -276,22 +314,16 @@ def _refuse_chance(expected: Sequence[Any], got: Sequence[Any], label: str) -> N
     """
     import numpy as np
 
-    runs = [
-        (np.atleast_1d(a).astype(np.float64), np.atleast_1d(b).astype(np.float64))
-        for a, b in zip(expected, got, strict=True)
-        if a.size
-    ]
-    shapes = {a.shape[1:] for a, _ in runs}
-    widths = {shape[-1] if shape else 1 for shape in shapes}
-    size = widths.pop() if len(widths) == 1 else 1
-    if len(shapes) == 1 and sum(len(a) for a, _ in runs) > 1:
-        size = int(np.prod(shapes.pop()))
+    runs = [pair.reshape(2, *(pair.shape[1:] or (1,))) for pair in pairs if pair.size]
     if not runs:
         return
-    parent, child = (
-        np.nan_to_num(np.concatenate([run[side].reshape(-1, size) for run in runs]), posinf=0, neginf=0)
-        for side in (0, 1)
-    )
+    shapes = {run.shape[2:] for run in runs}
+    widths = {shape[-1] if shape else 1 for shape in shapes}
+    size = widths.pop() if len(widths) == 1 else 1
+    if len(shapes) == 1 and sum(run.shape[1] for run in runs) > 1:
+        size = int(np.prod(shapes.pop()))
+    values = np.concatenate([run.reshape(2, -1, size) for run in runs], axis=1)
+    parent, child = np.nan_to_num(values, posinf=0, neginf=0)
     if np.linalg.norm(child - parent) <= ROUNDED * np.linalg.norm(parent):
         return
     mean = parent.mean(axis=0)
@@ -307,35 +339,11 @@ def tolerance_of(work: Any, subject: Any) -> float | None:
     This is the `tolerance` of the pass, or more if weights have 16 bits. None (no limit) is returned for a pass without it,
     and for a merge of graphs with 8-bit weights: on some processors, ONNX Runtime 1.31 has no exact kernel for shared ones.
     """
-    stated: float | None = getattr(work, "tolerance", None)
-    if stated is None:
-        return None
+    stated: float | None = work.tolerance
     kinds = {tensor.data_type for tensor in tensors(subject)}
-    if getattr(work, "second", None) and kinds & EIGHT_BITS:
+    if stated is None or (work.second and kinds & EIGHT_BITS):
         return None
     return max(stated, *(ROUNDINGS * step for kind, step in STEPS.items() if kind in kinds), 0.0)
-
-
-def _values(
-    name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str
-) -> tuple[Any, Any]:
-    """Return all expected and all actual values of an output as float64, except where the expected value is infinite."""
-    import numpy as np
-
-    if any(name not in arrays for arrays in got):
-        raise ConversionError(f"{label} lost the output {name}")
-    if any(a[name].shape != b[name].shape for a, b in zip(expected, got, strict=True)):
-        raise ConversionError(f"{label}: the output {name} has another shape than the parent's")
-    parent, child = (
-        np.concatenate([arrays[name].astype(np.float64).reshape(-1) for arrays in side])
-        for side in (expected, got)
-    )
-    if np.isnan(parent).any():
-        raise ConversionError(f"the graph that {label} was given has NaN in its output {name}")
-    finite = np.isfinite(parent)
-    if np.isnan(child).any() or not np.isfinite(child[finite]).all():
-        raise ConversionError(f"{label}: NaN or infinity in the output {name}")
-    return parent[finite], child[finite]
 
 
 def cosines(left: Any, right: Any, otherwise: float = math.nan) -> Any:

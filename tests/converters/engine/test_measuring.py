@@ -57,7 +57,7 @@ def test_runs_without_an_element_do_not_count(shape):
 def test_outputs_keep_no_memory_of_the_session(home):
     feed = {"x": np.ones((1, 64), np.float32)}
     session = load_session(home / "mlp.onnx")
-    (outputs,) = measure.run_session(session, [feed], "the graph")
+    (outputs,) = samples.all_outputs(session, [feed], "the graph")
     assert outputs["y"].flags.owndata
     assert np.array_equal(outputs["y"], session.run(None, feed)[0])
 

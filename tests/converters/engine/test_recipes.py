@@ -65,18 +65,16 @@ def read(steps: list[dict[str, Any]], **more: Any) -> tuple[list[str], list[str 
 def test_a_text_that_is_no_recipe(tmp_path, text, message):
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(InputError, match=message) as caught:
-        RecipeDocument.read(tmp_path / "a.yaml").recipe()
+        RecipeDocument(tmp_path / "a.yaml").recipe()
     assert "\t" not in text or "tabs" in caught.value.hint
 
 
 def test_files(tmp_path):
     (tmp_path / "a.yaml").write_text(TEXT)
     (tmp_path / "a.json").write_text(json.dumps({"task": "onnx", "steps": [INT8]}))
-    assert (
-        RecipeDocument.read(tmp_path / "a.yaml").recipe() == RecipeDocument.read(tmp_path / "a.json").recipe()
-    )
+    assert RecipeDocument(tmp_path / "a.yaml").recipe() == RecipeDocument(tmp_path / "a.json").recipe()
     with pytest.raises(NotFoundError, match=r"b\.yaml"):
-        RecipeDocument.read(tmp_path / "b.yaml").recipe()
+        RecipeDocument(tmp_path / "b.yaml").recipe()
     for data, message in ((b"\xff\xfe", "is not text"), (b" " * (MAX_TEXT_BYTES + 1), r"c\.yaml")):
         (tmp_path / "c.yaml").write_bytes(data)
         with pytest.raises(InputError, match=message):
@@ -403,7 +401,7 @@ export: {format: onnx, opset_version: 18, dynamic_axes: true, do_constant_foldin
   max_deviation: 1e-4, benchmark: true, benchmark_runs: 20}
 """
     )
-    recipe = RecipeDocument.read(path).recipe()
+    recipe = RecipeDocument(path).recipe()
     assert recipe.options["input"] == [3, 28, 28]
     assert recipe.benchmark is not None and recipe.benchmark.runs == 20
     assert RecipeFile.from_json(recipe.to_json()) == recipe

@@ -81,7 +81,7 @@ def test_the_tokenizer_is_the_one_of_the_checkpoint(llama, build, tmp_path):
     for name, change in changes.items():
         (source / name).write_text(json.dumps(json.loads((source / name).read_text()) | change))
     run("decoder", ModelBuilder(precision="fp32"), Decoder(source, tmp_path / "made"))
-    classes = {tmp_path / "made": "GPT2Tokenizer", build("fp32")[0].directory: "PreTrainedTokenizerFast"}
+    classes = {tmp_path / "made": "GPT2Tokenizer", build("fp32")[0]: "PreTrainedTokenizerFast"}
     for directory, name in classes.items():
         config = json.loads((directory / "tokenizer_config.json").read_text())
         assert config["tokenizer_class"] == name and "backend" not in config
@@ -91,10 +91,10 @@ def test_the_tokenizer_is_the_one_of_the_checkpoint(llama, build, tmp_path):
 
 @pytest.mark.parametrize("precision", sampled(MOST, 3))
 def test_every_precision_is_what_was_asked_agrees_and_generates(precision, build):
-    built, step = build(precision)
-    target = built.directory
-    assert {"model.onnx", "model.onnx.data", "genai_config.json"} <= set(built.files)
-    assert sorted(path.name for path in target.iterdir()) == list(built.files)
+    target, step = build(precision)
+    names = sorted(path.name for path in target.iterdir())
+    assert {"model.onnx", "model.onnx.data", "genai_config.json"} <= set(names)
+    assert step.result["files"] == names
     assert bool(step.result["weights_quantized"]) is precision.startswith("int")
     assert step.result["parity"]["outputs"]["logits"]["max_abs_diff"] < MOST[precision]
     settings = json.loads((target / "tokenizer_config.json").read_text())
@@ -152,9 +152,8 @@ def test_the_same_checkpoint_gives_the_same_files(llama, build, monkeypatch, tmp
     monkeypatch.setattr(model_builder, "subprocess", subprocess)
     first, _ = build("int4")
     second, _ = run("decoder", ModelBuilder(precision="int4"), Decoder(llama, tmp_path / "made"))
-    assert first.files == second.files
-    for file in first.files:
-        assert (first.directory / file).read_bytes() == (second.directory / file).read_bytes()
+    contents = [{path.name: path.read_bytes() for path in made.iterdir()} for made in (first, second)]
+    assert contents[0] == contents[1]
 
 
 def test_a_graph_that_is_not_the_checkpoint_is_refused(make_checkpoint, tmp_path):
@@ -195,14 +194,14 @@ NEXT: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", NEXT)
 def test_each_pass_takes_a_decoder(name, build):
     """It has ONNX Runtime's operators, one of them in ONNX's own domain, and a past."""
-    generator, _ = build("fp32")
+    decoder, _ = build("fp32")
     work: Any = pass_catalog.find(name)(**NEXT[name])
-    _, step = run_and_compare("next", work, models.load(generator.directory / "model.onnx"))
+    _, step = run_and_compare("next", work, models.load(decoder / "model.onnx"))
     assert step.result["parity"]["outputs"]["logits"]["cosine"] > 0.99
 
 
 def test_an_opset_that_cannot_be_given_to_a_decoder_is_refused(build):
-    decoder = models.load(build("fp32")[0].directory / "model.onnx")
+    decoder = models.load(build("fp32")[0] / "model.onnx")
     with pytest.raises(InputError, match="SimplifiedLayerNormalization"):
         run("opset", OnnxOpVersionConversion(), decoder)
 
