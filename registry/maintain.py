@@ -98,6 +98,7 @@ class VerifyReport(Struct):
     """The counts and the damage that a verification found. `unreferenced` blobs are not damage: `reg gc` deletes them.
 
     `unpromoted` lists governed channels whose version was not promoted. Such a channel does not resolve, but is no damage.
+    `repaired` is the damage that `repair` has repaired.
     """
 
     models: int = 0
@@ -107,6 +108,7 @@ class VerifyReport(Struct):
     unreferenced: int = 0
     damages: list[Damage] = []
     unpromoted: list[Damage] = []
+    repaired: list[Damage] = []
 
     def to_json(self) -> dict[str, Any]:
         counts = {key: getattr(self, key) for key in ("models", "versions", "blobs", "unreferenced")}
@@ -457,13 +459,6 @@ def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> None:
 LOGS = frozenset({"index", "log", "state"})
 
 
-class RepairResult(NamedTuple):
-    """The result of `repair`: a report on the remaining damage that says why it remains, and a list of the repaired damage."""
-
-    report: VerifyReport
-    repaired: list[Damage]
-
-
 def repair(
     remote: RegistryStore,
     source: RegistryStore | None,
@@ -471,8 +466,9 @@ def repair(
     ref: Ref | None = None,
     progress: Progress = SILENT,
     aside: DirectoryRegistry | None = None,
-) -> RepairResult:
-    """Verify a registry, or only `ref`, and repair the damage with copies from `source`, until no repair succeeds.
+) -> VerifyReport:
+    """Verify a registry, or only `ref`, and repair the damage with copies from `source`, until no repair succeeds. Return a
+    report on the remaining damage, which says why it remains, and on the repaired damage.
 
     A repair may reveal more damage: a restored manifest names files that may be missing. Each repair is tried once. Without
     `source`, only data of `remote` is used. `aside` is the registry that keeps damaged index files, in `local/damaged`.
@@ -490,7 +486,8 @@ def repair(
         work.repair_all(report.damages)
         if len(work.repaired) == before:
             report.damages = [work.explain(damage) for damage in report.damages]
-            return RepairResult(report, work.repaired)
+            report.repaired = work.repaired
+            return report
 
 
 def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
@@ -526,7 +523,6 @@ class _Repair(Struct):
                 self.failed[name] = error.message
 
     def explain(self, damage: Damage) -> Damage:
-        """Return the damage with the reason why it was not repaired."""
         reason = "a repair leaves it alone" if damage.kind == "stray" else None
         if damage.key is not None and damage.reference is None:
             reason = "nothing readable refers to it: if all logs can be read, `reg gc` deletes it"

@@ -223,14 +223,10 @@ class OciServer(HttpStore):
     """The API of one repository. If the server demands a login, `send` logs in for `actions`, such as "pull,push"."""
 
     def __init__(self, target: OciTarget, actions: str) -> None:
-        super().__init__(f"{target.server}/v2/{target.repository}")
+        super().__init__(f"{target.server}/v2/{target.repository}", {})
         self._target = target
         self._scope = f"repository:{target.repository}:{actions}"
-        self._authorization: dict[str, str] = {}
         self._lock = threading.Lock()
-
-    def authorization(self) -> dict[str, str]:
-        return self._authorization
 
     def hint(self, status: int) -> str:
         if status in (401, 403):
@@ -250,7 +246,7 @@ class OciServer(HttpStore):
         self, method: str, key: str, headers: Mapping[str, str], body: Callable[[], Any] | None = None
     ) -> HTTPResponse:
         """Send a request; if the server demands a login, log in and send the request again."""
-        refused = self._authorization
+        refused = self.authorization()
         try:
             return super().send(method, key, headers, body)
         except RefusedError as error:

@@ -116,7 +116,6 @@ class Publisher(Struct, frozen=True):
 
 
 def _release(log: Log, version: Version, is_new: bool) -> Release:
-    """Make the release of a version. `is_new` is True if the version was just published."""
     latest, yanks = _newest(log.versions), log.yanks_of([version])
     release = Release.of(log, version, log.versions[version])
     newer = None if latest == version else latest

@@ -170,7 +170,7 @@ class RemoteCopy:
             return None
         token = _Token("", "", "")
         with suppress(InputError):
-            token = _Token.decode(self.store.read_local(f"tokens/{name}.json") or b"", "token")
+            token = _Token.decode(self.store.store.read(f"local/tokens/{name}.json") or b"", "token")
         is_same = (token.index, token.url) == (index.token, self.url)
         return StoredObject(index.data, token.token if is_same else "")
 

@@ -113,13 +113,11 @@ class Keystore:
             scratch.unlink(missing_ok=True)
 
     def list(self) -> dict[str, PublicKey]:
-        """Return the public keys by name."""
         with host_errors("listing the keys"):
             files = sorted(self.directory.glob("*.pub")) if self.directory.is_dir() else []
         return {file.stem: self.public(file.stem) for file in files if _NAME.fullmatch(file.stem)}
 
     def has(self, name: str) -> bool:
-        """True if a private key has this name."""
         return _NAME.fullmatch(name) is not None and (self.directory / f"{name}.pem").is_file()
 
     def public(self, name: str) -> PublicKey:
@@ -203,6 +201,5 @@ def is_valid(key: PublicKey, signature: bytes, data: bytes) -> bool:
 
 
 def sign_statement(statement: Statement, *keys: PrivateKey) -> Envelope:
-    """Sign an in-toto statement with each key."""
     payload = statement.encode()
     return Envelope(PAYLOAD_TYPE, payload, tuple(key.sign(pae(PAYLOAD_TYPE, payload)) for key in keys))

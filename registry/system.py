@@ -49,7 +49,6 @@ TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
 
 
 def variable(name: str) -> str | None:
-    """Return the value of an environment variable; None if it is not set."""
     return os.environ.get(name)
 
 

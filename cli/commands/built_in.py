@@ -125,10 +125,10 @@ def builtin_devices(session: Session) -> None:
     ir_version are the newest versions that load, ort_formats the oldest and newest version.
     """
     documents: list[dict[str, Any]] = [
-        fields(preset.device, "name ort platform providers")
-        | {"opset": preset.device.runtime.opset, "ir_version": preset.device.runtime.ir}
-        | {"ort_formats": [OLDEST_FORMAT, preset.device.runtime.ort_format], "source": preset.source}
-        for preset in presets().values()
+        fields(device, "name ort platform providers")
+        | {"opset": device.runtime.opset, "ir_version": device.runtime.ir}
+        | {"ort_formats": [OLDEST_FORMAT, device.runtime.ort_format], "source": source}
+        for device, source in presets().values()
     ]
     rows = [
         (

@@ -1,7 +1,7 @@
 """`reg verify`, `doctor`: check the bytes and signatures of a registry, and the state of its files and remotes."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -61,18 +61,17 @@ def verify(
         return
     from onnxreg.registry import maintain
 
-    repairs: Sequence[Damage] = ()
     target = None if ref is None else Ref.parse(ref)
     registry_store, home = store or registry.store, registry.store
     with session.progress("verifying") as progress:
         if repair:
             has_copies = store is not None and source is None
             copies = home if has_copies else maintain.good_copies(registry.remotes, source)
-            report, repairs = maintain.repair(registry_store, copies, registry.heads, target, progress, home)
+            report = maintain.repair(registry_store, copies, registry.heads, target, progress, home)
         else:
             report = maintain.verify(registry_store, registry.heads, target, progress)
-    repaired = {"repaired": [damage.to_json() for damage in repairs]} if repair else {}
-    session.show({**report.to_json(), **repaired}, lines(report, registry_store, repairs))
+    repaired = {"repaired": [damage.to_json() for damage in report.repaired]} if repair else {}
+    session.show({**report.to_json(), **repaired}, lines(report, registry_store))
     kinds = {damage.kind for damage in _known(report)}
     hint = f"reg verify {f'--remote {quote(remote)} ' if remote else ''}--repair --from REMOTE fetches good copies"
     if repair:
@@ -108,7 +107,7 @@ def _known(report: "VerifyReport") -> "list[Damage]":
     return [damage for damage in report.damages if damage.kind != "unreadable"]
 
 
-def lines(report: "VerifyReport", store: "RegistryReader", repairs: "Iterable[Damage]" = ()) -> Iterator[str]:
+def lines(report: "VerifyReport", store: "RegistryReader") -> Iterator[str]:
     """Yield lines about repairs, damage, channels that do not resolve, and the number of bytes read."""
 
     def detail(damage: "Damage") -> str:
@@ -116,7 +115,7 @@ def lines(report: "VerifyReport", store: "RegistryReader", repairs: "Iterable[Da
         advice = f"; ask its owner; after a backup was restored: {reset}" if damage.kind == "history" else ""
         return f"{damage.detail}{advice}"
 
-    for heading, damages in (("REPAIRED", repairs), ("DAMAGE", report.damages)):
+    for heading, damages in (("REPAIRED", report.repaired), ("DAMAGE", report.damages)):
         rows = [(damage.kind, damage.name, detail(damage)) for damage in damages]
         yield from table((heading, "WHERE", "WHAT"), rows)
     yield from table(("NOT PROMOTED", "WHY"), [(item.name, item.detail) for item in report.unpromoted])

@@ -298,7 +298,6 @@ class _VersionTables:
         return table(labels, rows)
 
     def _signatures(self) -> list[Table]:
-        """Return the table of the signatures on the version, oldest first."""
         rows: list[Row] = []
         statements = signed_statements(self.ledger, self.trust, self.digest)
         releases = (item for item in statements if item.version == self.version)
@@ -313,7 +312,6 @@ class _VersionTables:
         return table(("Line", "Time, as claimed", "Envelope", "Key id", "Signed by"), rows)
 
     def _policy(self) -> list[Table]:
-        """Return the table of the demands that the newest policy makes on the version's channels."""
         rows: list[Row] = []
         for line in self.policies.lines[-1:]:
             for index, rule in enumerate(policy_of(line).rules):

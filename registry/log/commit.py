@@ -159,7 +159,6 @@ def _intents(remote: RegistryStore) -> Iterator[list[str]]:
 
 
 def _retract(remote: RegistryStore, intents: list[str], keep: int = 0) -> None:
-    """Remove all but the `keep` latest intents."""
     while len(intents) > keep:
         remote.remove_note("intents", intents.pop(0))
 

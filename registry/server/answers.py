@@ -53,7 +53,6 @@ class HttpError(HTTPException):
 
 
 def encode(value: Any) -> bytes:
-    """Encode a value as a JSON document with a line end."""
     return json.dumps(value).encode() + b"\n"
 
 

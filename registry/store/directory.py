@@ -330,7 +330,6 @@ class DirectoryStore(ObjectStore):
         self.disk.write_all([(self.write(scratch, data), target)], self.root, shared=True)
 
     def write(self, scratch: Path, data: bytes) -> Path:
-        """Write a new file into a scratch directory."""
         temporary = scratch / os.urandom(8).hex()
         with self.disk.create(temporary) as file:
             file.write(data)
@@ -429,12 +428,10 @@ class DirectoryRegistry(RegistryStore):
 
     @property
     def location(self) -> str:
-        """The absolute path."""
         return os.path.abspath(self.root)  # noqa: PTH100
 
     @property
     def is_there(self) -> bool:
-        """True if the registry exists."""
         return (self.root / "registry.json").exists()
 
     @property
@@ -452,10 +449,6 @@ class DirectoryRegistry(RegistryStore):
 
     def blob_url(self, digest: Digest) -> str:
         return self.blob_path(digest).absolute().as_uri()
-
-    def read_local(self, name: str) -> bytes | None:
-        """Read a small file below `local/`; None if the file is absent."""
-        return self.store.read(f"local/{name}")
 
     def write_file(self, path: str, data: bytes) -> None:
         """Replace one small file of the tree or of `local/`, atomically and durably."""
@@ -540,7 +533,6 @@ class DirectoryPush(StagedBlobs, Push):
         self._give_names({usable_key(digest, self.condemned): path for digest, path in arrived.items()})
 
     def release(self) -> None:
-        """Release the locks of the partial downloads."""
         for lock in self._locks.values():
             self._disk.unlink(Path(lock.lock_file))
             lock.release()

@@ -18,7 +18,14 @@ from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
 from onnxreg.registry.store import streams
-from onnxreg.registry.store.protocol import ObjectStore, RegistryStore, StoredObject, TreeFile, open_registry
+from onnxreg.registry.store.protocol import (
+    SPOOL_BYTES,
+    ObjectStore,
+    RegistryStore,
+    StoredObject,
+    TreeFile,
+    open_registry,
+)
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
@@ -26,8 +33,6 @@ from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteEr
 PROTOCOLS = ("sftp", "smb", "ssh")
 """The schemes whose drivers can rename a file: each object is written under a temporary name, then renamed."""
 OPTION = "single_writer"
-SPOOL_BYTES = 2 * 2**20
-"""The most bytes of an upload that are buffered in memory. A larger upload is buffered on disk."""
 
 
 class FileStore(ObjectStore):

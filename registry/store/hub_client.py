@@ -156,7 +156,6 @@ class HubClient:
         )
 
     def head(self) -> str:
-        """Return the id of the newest commit."""
         operation = "looking for the newest commit"
         info = self._ask(operation, partial(self.api.repo_info, **self._repo, revision=self._revision))
         if not _COMMIT.fullmatch(str(info.sha)):
@@ -429,7 +428,6 @@ class HubStore(ObjectStore):
 
     @property
     def revision(self) -> str | None:
-        """The id of the pinned commit; None if no commit is pinned."""
         return self._pin.revision if self._pin else None
 
     def now(self) -> CommitSnapshot:

@@ -54,7 +54,7 @@ CATALOG = "search/catalog.jsonl.gz"
 PROBE = "gc/probe-"
 """The prefix of the objects that a trial of a store creates and deletes before the first write."""
 SPOOL_BYTES = 2 * 2**20
-"""The most bytes of a blob with unknown digest that are buffered in memory. A larger blob is buffered on disk."""
+"""The most bytes of a stream that are buffered in memory before it is stored. A longer stream is buffered on disk."""
 Carried = Mapping[str, frozenset[Version]]
 """For each model, the versions whose files an archive contains."""
 

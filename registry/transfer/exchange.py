@@ -743,11 +743,11 @@ def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version],
     Nothing is recorded for a user who may not write to the registry, since this user cannot drop versions either.
     """
     for version in versions if os.access(store.root, os.W_OK) else ():
-        path = f"pushed/{log.name}/{log.versions[version].manifest.hex}"
-        if store.read_local(path) is None:
-            store.write_file(f"local/{path}", f"{registry_id}\n".encode())
+        path = f"local/pushed/{log.name}/{log.versions[version].manifest.hex}"
+        if store.store.read(path) is None:
+            store.write_file(path, f"{registry_id}\n".encode())
 
 
 def was_pushed(store: DirectoryRegistry, located: LocatedVersion) -> bool:
     """True if a push of this version ever began."""
-    return store.read_local(f"pushed/{located.name}/{located.entry.manifest.hex}") is not None
+    return store.store.read(f"local/pushed/{located.name}/{located.entry.manifest.hex}") is not None

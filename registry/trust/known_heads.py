@@ -50,18 +50,6 @@ MAX_PLACES = 32
 """The most places (copies of a registry) in a known head."""
 
 
-class RollbackError(IntegrityError):
-    """A log breaks one of rules 1 to 3 of `observe`: lines were lost, it is too far behind to compare, or policies changed."""
-
-
-class ChangedStateError(IntegrityError):
-    """A log breaks rule 5 or 6 of `observe`: the state changed without a new line, or the sealed part of the log changed."""
-
-
-class ChangedSummaryError(IntegrityError):
-    """A log breaks rule 7 of `observe`: the summary of a manifest changed, and now contradicts the manifest."""
-
-
 class KnownHead(Record, frozen=True):
     """The last accepted index file of a log: the number of log lines (`seq`), and the digest of the file (`index`).
 
@@ -104,7 +92,7 @@ def observe(
 
     If the place has no file (`data` is None) and never had one, return `before`. If the place only lags behind others, the
     head keeps the others' lines; but an older log of policies is always refused, because it has no state to compare.
-    Raise the IntegrityError whose class names the broken rule below; ForkError for rules 3 and 4.
+    Raise IntegrityError if a rule below is broken: ForkError for rules 3 and 4, StateError for rules 5 to 7.
     """
     url = url or origin
     reset = f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
@@ -118,7 +106,9 @@ def observe(
     if data is None:
         if before is None or not (had or name == POLICY_LOG):
             return before
-        raise RollbackError(f"{url} went back in time: {name} is gone, {before.seq} were there before", reset)
+        raise IntegrityError(
+            f"{url} went back in time: {name} is gone, {before.seq} were there before", reset
+        )
     digest = Digest.of(data)
     if before is not None and before.index == digest:
         return before.at(origin, before.seq)
@@ -138,10 +128,10 @@ def observe(
             raise fork(log.seq, log.head, remembered)
         ends = f"the log of {name} ends at line {log.seq}"
         if log.seq < had:
-            raise RollbackError(f"{url} went back in time: {ends}, {had} were there before", reset)
+            raise IntegrityError(f"{url} went back in time: {ends}, {had} were there before", reset)
         if remembered is None:
             doubt = "it is too far back to tell whether it is the same log"
-            raise RollbackError(f"{ends}, {before.seq} were seen before, and {doubt}", reset)
+            raise IntegrityError(f"{ends}, {before.seq} were seen before, and {doubt}", reset)
         log.check()
         is_sealed_alike = (log.state.segments, log.state.checkpoint) == (state.segments, state.checkpoint)
         if not is_sealed_alike or not log.state.summaries.items() <= state.summaries.items():
@@ -156,14 +146,14 @@ def observe(
         # 6. The state must follow from checkpoint and lines; without new lines, it must be the known state.
         log.check()
         if log.seq == before.seq and log.state.replace(summaries=state.summaries) != state:
-            raise ChangedStateError(f"the log of {name} is as it was, and its state is not", reset)
+            raise StateError(f"the log of {name} is as it was, and its state is not", reset)
         # 7. The summary of a manifest must stay.
         for version, summary in log.state.summaries.items():
             former = state.summaries.get(version, summary)
             if summary != former and summary.manifest == former.manifest:
                 problem = f"the index says other things of {name}:{version} than before"
-                raise ChangedSummaryError(problem, VERIFY_ADVICE)
-    except (StateError, ChangedStateError, ChangedSummaryError) as error:
+                raise StateError(problem, VERIFY_ADVICE)
+    except StateError as error:
         # 8. If 5, 6 or 7 fails, the known state may be the damaged one: the whole log and the manifests decide.
         try:
             log.prove()
@@ -174,11 +164,11 @@ def observe(
 
 
 def _check_sealed(before: State, log: Log) -> None:
-    """Apply rule 5: raise ChangedStateError if segments changed, or a new checkpoint does not follow from the known one."""
+    """Apply rule 5: raise StateError if segments changed, or a new checkpoint does not follow from the known one."""
     state, count = log.state, len(before.segments)
     is_longer = len(state.segments) > count
     if state.segments[:count] != before.segments or not (is_longer or state.checkpoint == before.checkpoint):
-        raise ChangedStateError(f"the sealed part of the log of {log.name} is not what it was", VERIFY_ADVICE)
+        raise StateError(f"the sealed part of the log of {log.name} is not what it was", VERIFY_ADVICE)
     if not is_longer:
         return
     try:
@@ -186,7 +176,7 @@ def _check_sealed(before: State, log: Log) -> None:
     except MissingBlobError:  # a collector freed the checkpoint
         replay = log.replay_from(None, log.lines(0, log.base))
     if log.attach(replay.checkpoint().encode()) != state.checkpoint:
-        raise ChangedStateError(f"the checkpoint of {log.name} is not what its log says", VERIFY_ADVICE)
+        raise StateError(f"the checkpoint of {log.name} is not what its log says", VERIFY_ADVICE)
 
 
 def _observe_policies(
@@ -200,9 +190,9 @@ def _observe_policies(
     if before is not None and digests[before.seq - 1 : before.seq] != (before.head,):
         if before.digest_at(seq) == digests[-1] and places.get(origin, 0) <= seq:
             problem = f"{url} has policy {seq} of the {before.seq} that the registry is known to have"
-            raise RollbackError(problem, "have this copy brought up to date, or ask another place")
+            raise IntegrityError(problem, "have this copy brought up to date, or ask another place")
         lines = f"it has {seq} lines that are not the {before.seq} seen before"
-        raise RollbackError(f"the policy log was put back or rewritten: {lines}", reset)
+        raise IntegrityError(f"the policy log was put back or rewritten: {lines}", reset)
     newest = digests[-MAX_REMEMBERED_LINES:]
     return KnownHead(seq, Digest.of(data), newest, places=places).at(origin, seq)
 

@@ -77,7 +77,6 @@ class FigureRow(Record, frozen=True, kw_only=True):
 
     @property
     def is_new_failure(self) -> bool:
-        """True if the check fails in the new version, and did not fail in the old one."""
         return self.new_check == "fail" and self.old_check != "fail"
 
     @property

@@ -47,7 +47,6 @@ class Spot(NamedTuple):
     pointers: tuple[str, str] = ("", "")
 
     def key(self, key: str) -> "Spot":
-        """Return the position of a key in the object at this position."""
         step = f".{key}" if _PLAIN.fullmatch(key) else f"[{json.dumps(key)}]"
         path, pattern = ((text + step).removeprefix(".") for text in (self.path, self.pattern))
         before, after = (child(side, key) for side in self.pointers)

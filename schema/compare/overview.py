@@ -115,7 +115,6 @@ class DiffOverview(Record, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """True if the two versions do not differ."""
         tables = (self.artifacts, self.figures, self.facts, self.folded)
         return not any(row.changes for table in tables for row in table)
 
@@ -220,7 +219,6 @@ def _of_check(pattern: str, names: Sequence[str], row: FigureRow | None) -> Plac
 
 
 def _loaded_bytes(artifact: Artifact) -> list[object]:
-    """Return the digests of the files that a runtime loads."""
     return [file.digest for file in artifact.all_files() if file.role not in ASIDE]
 
 

@@ -98,7 +98,6 @@ def model_history(
 
 
 def _measured(artifact: Artifact) -> Iterable[Check]:
-    """Return the measured qualities and losses of an artifact."""
     return (check for check in artifact.checks if check.value is not None and direction_of(check))
 
 

@@ -126,7 +126,6 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record as a JSON value."""
         value: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self, enc_hook=text_of))
         return value
 
@@ -135,7 +134,6 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
         return encode(self.to_json(), type(self).__name__)
 
     def replace(self, **changes: Any) -> Self:
-        """Copy the record with new values of some fields."""
         return msgspec.structs.replace(self, **changes)
 
     @classmethod
@@ -243,7 +241,6 @@ class Digest(str):
 
     @classmethod
     def of(cls, data: bytes) -> "Digest":
-        """Return the digest of bytes in memory."""
         return str.__new__(cls, f"sha256:{hashlib.sha256(data).hexdigest()}")
 
     @classmethod

@@ -9,7 +9,6 @@ ABSENT: Any = object()
 
 
 def child(pointer: str, token: str | int) -> str:
-    """Extend a pointer by a key or an index."""
     return f"{pointer}/{str(token).replace('~', '~0').replace('/', '~1')}"
 
 

@@ -105,7 +105,6 @@ def check_name(text: str) -> str:
 
 
 def is_name(text: str) -> bool:
-    """True if a text is a model name."""
     return len(text) <= 200 and _NAME.fullmatch(text) is not None
 
 

@@ -75,7 +75,6 @@ class Span(NamedTuple):
     payload: bytes = b""
 
     def encode(self) -> bytes:
-        """Encode the span as in a delta file."""
         head = (self.op, self.width, self.mode, self.source, self.length, self.offset, len(self.payload))
         return _SPAN.pack(*head) + self.payload
 
@@ -98,7 +97,6 @@ def read_spans(stream: BinaryIO, header: DeltaHeader) -> Iterator[Span]:
 
 
 def _check(span: Span, size: int, remaining: int, old: Sequence[Descriptor]) -> None:
-    """Raise InputError if a span is malformed or out of range."""
     if not 1 <= span.length <= remaining:
         raise InputError("a span is empty, or writes after the end of the new file")
     if span.op == COPY:
@@ -161,7 +159,6 @@ class _Table(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def encode_table(deltas: Iterable[Delta]) -> bytes:
-    """Encode a table as canonical bytes."""
     return _Table(format="onnxreg-deltas", format_version=1, deltas=tuple(deltas)).encode()
 
 

@@ -52,7 +52,6 @@ class PackageLayout(Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """The bytes of all documents and files."""
         return sum(map(len, self.documents.values())) + sum(entry.size for entry in self.files)
 
 

@@ -78,7 +78,6 @@ class PromotionEvidence(Document):
 
     @property
     def faults(self) -> str:
-        """The failed findings as one text."""
         return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
 
     def refusal(self, reasons: str = "") -> GateError:

@@ -59,7 +59,6 @@ class LockedArtifact(Record, frozen=True):
 
     @property
     def ref(self) -> Ref:
-        """The ref of the version, with the digest of its manifest."""
         return Ref(self.name, str(self.version), self.manifest)
 
     @property

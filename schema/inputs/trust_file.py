@@ -136,7 +136,6 @@ class Trust(msgspec.Struct, frozen=True):
         return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
 
     def required(self, registry: str, model: str) -> list[SignatureRequirement]:
-        """Return the requirements for a model of a registry."""
         return [
             need
             for need in self.requirements

@@ -103,11 +103,9 @@ class ModelFamily(Document):
         return self.stages or self.of_role("backbone")
 
     def of_role(self, role: Role) -> list[Member]:
-        """Return the members with a role, in the family's order."""
         return [member for member in self.members if member.role == role]
 
     def member(self, name: str) -> Member | None:
-        """Return the member with this name; None if no such member exists."""
         return next((member for member in self.members if member.name == name), None)
 
     @model_validator(mode="after")

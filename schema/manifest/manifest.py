@@ -416,7 +416,6 @@ class Artifact(StoredFile):
         return min(size, canonical.MAX_INTEGER)
 
     def all_files(self) -> Iterator[FileEntry]:
-        """Yield the main file, then its sidecars."""
         main = {key: getattr(self, key) for key in StoredFile.model_fields}
         return iter((FileEntry.model_construct(role="artifact", **main), *self.files))
 
@@ -585,7 +584,6 @@ class Manifest(Document):
 
     @property
     def heads(self) -> frozenset[str]:
-        """The paths of the artifacts of a family's heads."""
         members = self.model_family.of_role("head") if self.model_family else ()
         return frozenset(path for member in members for path in member.artifacts)
 

@@ -217,13 +217,8 @@ PACKAGES = msgspec.json.decode(
 )
 
 
-class Preset(NamedTuple):
-    device: Device
-    source: str
-
-
-def presets() -> dict[str, Preset]:
-    """Return all presets by name: package by package, and in each package the oldest release first."""
+def presets() -> dict[str, tuple[Device, str]]:
+    """Return the device and the source of each preset, by name: package by package, the oldest release first."""
     presets_by_name = {}
     for package in PACKAGES:
         for major, minor in sorted(RELEASES):
@@ -231,7 +226,7 @@ def presets() -> dict[str, Preset]:
                 release = f"{major}.{minor}"
                 name = f"{package.name}-{release}"
                 device = Device(release, name, providers=package.providers, platform=package.platform)
-                presets_by_name[name] = Preset(device, package.source)
+                presets_by_name[name] = device, package.source
     return presets_by_name
 
 
@@ -239,7 +234,7 @@ def preset(name: str) -> Device:
     """Return the device of the preset `name`. Raise InputError, with the nearest names, if no such preset exists."""
     presets_by_name = presets()
     if name in presets_by_name:
-        return presets_by_name[name].device
+        return presets_by_name[name][0]
     listing = "see `reg builtin devices`, or name a JSON file of one device"
     hint = suggest(name, presets_by_name, listing, least=0.5)
     raise InputError(f"there is no device preset {name[:80]!r}", hint)

@@ -238,7 +238,6 @@ class Token(NamedTuple):
 
     @property
     def content(self) -> str:
-        """The text of the token without quotes."""
         return self.text[1:-1] if self.kind == "string" else self.text
 
 

@@ -132,7 +132,6 @@ class Envelope(Record, frozen=True):
 
     @property
     def signed(self) -> bytes:
-        """The bytes that each signature covers."""
         return pae(self.payload_type, self.payload)
 
     @property
@@ -177,7 +176,6 @@ class Statement(Record, frozen=True):
 
     @classmethod
     def of(cls, predicate_type: str, digest: Digest, predicate: Any, name: str | None = None) -> "Statement":
-        """Make a statement with this predicate about the bytes with this digest."""
         return cls(predicate_type, (Subject({"sha256": digest.hex}, name),), predicate, STATEMENT)
 
     @property

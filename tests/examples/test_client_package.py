@@ -290,7 +290,7 @@ def test_the_core_names_nothing_of_a_page():
 @needs_node
 def test_presets_are_those_of_reg_devices():
     code = f"import {{ presets }} from '{CLIENT}/presets.mjs'; console.log(JSON.stringify(presets()))"
-    devices = {name: preset.device for name, preset in presets().items()}
+    devices = {name: device for name, (device, _) in presets().items()}
     expected = [
         {"name": name, "ort": each.ort, "platform": each.platform, "providers": list(each.providers)}
         for name, each in devices.items()

@@ -175,14 +175,14 @@ def test_a_lost_blob_is_damage_and_is_repaired(whole, part):
     part.tree.blob(str(lost.digest)).unlink()
     assert [damage.kind for damage in verify(part.store).damages] == ["missing"]
     repaired = owner.repair(part, source=whole.place)
-    assert len(repaired.repaired) == 1 and not repaired.report.damages
+    assert len(repaired.repaired) == 1 and not repaired.damages
     assert paths_there(part) == PART
 
 
 def test_a_state_line_that_lost_what_is_held_is_repaired(part):
     good = edit_index(part, f'"held":["{INT8}"],', "")
     assert [damage.kind for damage in verify(part.store).damages] == ["state"]
-    assert not owner.repair(part).report.damages
+    assert not owner.repair(part).damages
     assert part.tree.index(NAME).read_bytes() == good
 
 

@@ -15,7 +15,7 @@ from support.registries import owner
 from support.registries.home import Home
 from support.sampling import sampled
 
-from onnxreg.registry.maintain import RepairResult, repair
+from onnxreg.registry.maintain import VerifyReport, repair
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -26,7 +26,7 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 INDEX = Path("index/acme/pii.jsonl")
 
 
-def mend(registry: Home, source: Home | None = None) -> RepairResult:
+def mend(registry: Home, source: Home | None = None) -> VerifyReport:
     return repair(registry.store, source.store if source else None, KnownHeads())
 
 
@@ -67,7 +67,7 @@ def test_a_bad_blob_is_replaced_from_any_registry_that_has_it(filled, other, kin
     DAMAGES[kind](path)
     assert owner.verify(filled).damages
     done = mend(filled, other)
-    assert not done.report.damages
+    assert not done.damages
     assert [damage.digest for damage in done.repaired] == [digests[what]]
     assert path.read_bytes() == good and not path.is_symlink()
 
@@ -80,7 +80,7 @@ def test_blobs_of_a_lost_manifest_are_repaired_too(filled, other):
         filled.store.blob_path(digest).unlink()
     done = mend(filled, other)
     assert [damage.digest for damage in done.repaired] == lost
-    assert not done.report.damages
+    assert not done.damages
 
 
 def test_a_bad_copy_there_is_named_and_the_others_are_repaired(filled, other):
@@ -91,7 +91,7 @@ def test_a_bad_copy_there_is_named_and_the_others_are_repaired(filled, other):
     overwrite(other.store.blob_path(bad), b"rotten, too")
     done = mend(filled, other)
     assert [damage.digest for damage in done.repaired] == [good]
-    (left,) = done.report.damages
+    (left,) = done.damages
     assert left.digest == bad and "has no good copy" in left.detail
     assert filled.store.blob_path(bad).read_bytes() == b"rotten"
 
@@ -103,7 +103,7 @@ def test_a_blob_under_a_generation_key_is_repaired_in_its_place(filled, other):
     plain.rename(second)
     overwrite(second, b"rotten")
     done = mend(filled, other)
-    assert not done.report.damages
+    assert not done.damages
     assert Digest.of(second.read_bytes()) == digest and not plain.exists()
 
 
@@ -112,9 +112,9 @@ def test_a_bad_blob_that_nothing_readable_refers_to_is_left_to_a_collection(fill
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"for")
     done = mend(filled)
-    assert not done.repaired and "`reg gc` deletes it" in done.report.damages[0].detail
+    assert not done.repaired and "`reg gc` deletes it" in done.damages[0].detail
     overwrite(filled.store.root / INDEX, b"rotten")
-    assert "only a copy of this very registry" in mend(filled).report.damages[0].detail
+    assert "only a copy of this very registry" in mend(filled).damages[0].detail
     assert path.exists()
 
 
@@ -124,7 +124,7 @@ def test_a_checkpoint_is_made_again_from_the_log(sealed, kind):
     assert checkpoint is not None
     DAMAGES[kind](sealed.store.blob_path(checkpoint))
     assert owner.verify(sealed).damages
-    assert not mend(sealed).report.damages
+    assert not mend(sealed).damages
 
 
 def test_a_sealed_segment_comes_from_a_mirror_alone(sealed, other):
@@ -134,7 +134,7 @@ def test_a_sealed_segment_comes_from_a_mirror_alone(sealed, other):
     overwrite(sealed.store.blob_path(segment), b"rotten")
     before = (sealed.store.root / INDEX).read_bytes()
     assert not mend(sealed, other).repaired
-    assert not mend(sealed, copied).report.damages
+    assert not mend(sealed, copied).damages
     assert (sealed.store.root / INDEX).read_bytes() == before
 
 
@@ -169,7 +169,7 @@ def test_a_rotten_line_comes_from_the_mirror(filled, line, right, rotten):
     overwrite(path, b"\n".join(lines))
     assert path.read_bytes() != good
     done = mend(filled, copied)
-    assert not done.report.damages
+    assert not done.damages
     assert path.read_bytes() == good
     assert "4 lines were taken" in done.repaired[0].detail and "1 were saved" in done.repaired[0].detail
 
@@ -204,7 +204,7 @@ def test_a_fork_is_not_repaired(filled):
     overwrite(path, b"#" + path.read_bytes()[1:])
     before = path.read_bytes()
     done = mend(filled, copied)
-    assert not done.repaired and "different histories" in done.report.damages[0].detail
+    assert not done.repaired and "different histories" in done.damages[0].detail
     assert path.read_bytes() == before
 
 
@@ -216,7 +216,7 @@ def test_a_broken_mirror_and_another_registry_give_no_log(filled, other):
     assert not mend(filled, copied).repaired
     done = mend(filled, other)
     assert not done.repaired
-    assert "only a copy of this very registry" in done.report.damages[0].detail
+    assert "only a copy of this very registry" in done.damages[0].detail
 
 
 def test_a_model_that_is_gone_comes_back_from_a_mirror(filled):
@@ -225,14 +225,14 @@ def test_a_model_that_is_gone_comes_back_from_a_mirror(filled):
     (filled.store.root / INDEX).unlink()
     filled.heads.reset(filled.id)
     assert not owner.verify(filled).damages, "nothing here says that there was such a model"
-    assert not mend(filled, copied).report.damages
+    assert not mend(filled, copied).damages
     assert (filled.store.root / INDEX).read_bytes() == good
 
 
 def test_stray_files_are_left_alone(filled):
     (filled.store.root / "index" / "notes.txt").write_bytes(b"mine")
     done = mend(filled)
-    assert [damage.kind for damage in done.report.damages] == ["stray"] and not done.repaired
+    assert [damage.kind for damage in done.damages] == ["stray"] and not done.repaired
 
 
 def test_a_registry_does_not_repair_itself_from_itself(filled):
@@ -248,7 +248,7 @@ def test_without_a_remote_a_wrong_state_line_is_made_again_from_the_log(filled):
     filled.store.blob_path(filled.get("acme/pii:0.1.1").manifest.artifacts[0].digest).unlink()
     done = owner.repair(filled)
     assert len(done.repaired) == 1 and path.read_bytes() == good
-    assert "no remote is named" in done.report.damages[0].detail
+    assert "no remote is named" in done.damages[0].detail
 
 
 @pytest.fixture(scope="module")
@@ -284,7 +284,7 @@ def test_repair_of_any_damaged_index_forges_no_line(grown, data):
     try:
         path.write_bytes(damaged)
         with TemporaryDirectory() as heads:  # of a user who knows no lines that the damage took away
-            assert not repair(ours, copied, KnownHeads(Path(heads))).report.damages
+            assert not repair(ours, copied, KnownHeads(Path(heads))).damages
         kept = path.read_bytes().split(b"\n")[1:-1]
         assert len(kept) >= 3
         assert kept == good.split(b"\n")[1:-1][: len(kept)]

@@ -226,7 +226,7 @@ def test_a_mirror_repairs_and_is_repaired(filled, tmp_path):
     for one, other in ((filled, copied), (copied, filled)):
         (one.store.root / "index/small.jsonl").write_bytes(b"rotten")
         (one.store.root / blob_path(one.get("acme/pii").manifest.artifacts[0].digest)).unlink()
-        assert not owner.repair(one, source=other.place).report.damages
+        assert not owner.repair(one, source=other.place).damages
     assert indexes(store) == indexes(filled.store)
 
 

@@ -113,10 +113,9 @@ def test_newer_releases_load_no_less():
 def test_presets_are_devices_with_a_source():
     known = presets()
     assert {name.rpartition("-")[0] for name in known} == {package.name for package in PACKAGES}
-    for name, found in known.items():
-        assert found.source
-        assert Device.read(found.device.to_json()) == found.device
-        assert preset(name) == found.device
+    for name, (device, source) in known.items():
+        assert source
+        assert Device.read(device.to_json()) == preset(name) == device
     assert preset("ort-android-1.23").providers == ("CPU", "NNAPI", "XNNPACK")
 
 
