@@ -138,8 +138,11 @@ class StoreContract:
         assert (remote.read_file(path, first._replace(data=b"")) or ("", ""))[1] == first[1]
         assert remote.swap_file(path, b"2", first[1])
         assert not remote.swap_file(path, b"3", first[1])
-        assert (remote.read_file(path, first) or (b"",))[0] == b"2"
+        newest = remote.read_file(path, first)
+        assert newest is not None and newest.data == b"2"
         assert list(remote.names()) == []
+        remote.delete([path])
+        assert remote.read_file(path, newest) is None
 
     def test_of_several_who_swap_a_file_one_wins(self, remote):
         with ThreadPoolExecutor(4) as pool:

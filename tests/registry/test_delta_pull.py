@@ -4,6 +4,7 @@ import base64
 import json
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,10 @@ from onnxreg.registry.log.decisions import publish_deltas
 from onnxreg.registry.log.log import load, read_deltas
 from onnxreg.registry.maintain import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.transfer.exchange import apply_delta
+from onnxreg.registry.transfer.exchange import apply_delta, open_made
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.errors import ConflictError, InputError
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.delta.delta_format import Delta, DeltaHeader, choose_deltas
@@ -333,6 +334,22 @@ def test_every_damaged_byte_is_noticed_or_does_no_harm():
         except InputError:
             continue
         assert data == base64.b64decode(case["new"])
+
+
+def test_a_delta_that_ends_early_is_an_error_of_the_new_file(tmp_path):
+    case = next(case for case in GOOD if case["name"].startswith("a difference of a part"))
+    data = base64.b64decode(case["delta"])
+    header = DeltaHeader.read_from(BytesIO(data))
+    old = {blob.digest: tmp_path / blob.digest.hex for blob in header.old}
+    for path, content in zip(old.values(), case["old"], strict=True):
+        path.write_bytes(base64.b64decode(content))
+    delta = Delta(header.new.digest, tuple(old), Digest.of(data), len(data), Version(1, 0, 0))
+    for sent in (data[:-1], data[: len(data) // 2], b""):
+        with pytest.raises(IntegrityError):
+            open_made(header.new, delta, partial(BytesIO, sent), old.get, 0).read()
+    assert open_made(header.new, delta, lambda: BytesIO(data), old.get, 0).read() == base64.b64decode(
+        case["new"]
+    )
 
 
 def test_an_old_file_that_became_shorter_is_an_error():

@@ -242,9 +242,18 @@ def test_a_source_that_is_damaged_is_given_up(registry, other, site, made, weigh
     assert not list(arriving.parent.iterdir())
 
 
-def test_two_pulls_at_once_do_not_share_a_file(other, site, made, arriving):
+def test_two_pulls_at_once_neither_share_a_file_nor_wait(other, site, made, arriving, monkeypatch):
+    acquire, waits = FileLock.acquire, list[float]()
+
+    def acquired(lock: Any, timeout: float, **more: Any) -> Any:
+        if lock.lock_file == f"{arriving}.lock":
+            waits.append(timeout)
+        return acquire(lock, timeout, **more)
+
     with FileLock(f"{arriving}.lock"):
+        monkeypatch.setattr(FileLock, "acquire", acquired)
         assert is_pulled(other, site, made)
+    assert waits == [0]
 
 
 def test_a_collection_clears_what_nobody_goes_on_with(other, site, weights, arriving):

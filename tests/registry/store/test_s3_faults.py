@@ -11,6 +11,7 @@ import time
 from io import BytesIO
 from typing import Any
 
+import obstore
 import pytest
 from conformance.contract import put
 from support.registries import owner
@@ -181,6 +182,19 @@ def test_a_server_that_stalls_is_asked_again(bucket, monkeypatch):
     with remote.open_blob(Digest.of(b"blob")) as stream:
         assert stream.read() == b"blob"
     assert bucket.proxy.met == ["stalled"]
+
+
+def test_a_write_may_take_ten_times_as_long_as_a_server_may_be_silent(bucket, monkeypatch):
+    monkeypatch.setenv("REG_READ_TIMEOUT", "2")
+    send, limits = obstore.put, set[str]()
+
+    def sent(store: Any, *arguments: Any, **options: Any) -> Any:
+        limits.add(store.client_options["timeout"])
+        return send(store, *arguments, **options)
+
+    monkeypatch.setattr(obstore, "put", sent)
+    put(open_url(bucket.url, create=True), b"blob")
+    assert limits == {"20000ms"}
 
 
 def test_an_upload_to_a_silent_server_ends_with_the_work():

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from io import RawIOBase
+from io import FileIO, RawIOBase
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -21,7 +21,7 @@ from support.sampling import sampled
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry, system
 from onnxreg.registry.log.log import open_log
-from onnxreg.registry.store.directory import DirectoryRegistry, temporary
+from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore, temporary
 from onnxreg.registry.system import READ_ONLY, Disk
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, RegError
@@ -420,6 +420,25 @@ class Unreadable(RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class Dribbling(FileIO):
+    """A file of a file system that returns at most 100 bytes for each read."""
+
+    def read(self, size: int | None = -1, /) -> Any:
+        return super().read(size if size is None or size < 0 else min(size, 100))
+
+    def readinto(self, buffer: Any, /) -> Any:
+        return super().readinto(memoryview(buffer)[:100])
+
+
+def test_reads_that_return_less_than_was_asked_for(filled, monkeypatch):
+    monkeypatch.setattr(DirectoryStore, "open_file", lambda store, key: Dribbling(store.root / key))
+    registry = Registry(filled.store.root)
+    published = registry.get("acme/pii")
+    assert published.digest == Digest.of(published.data)
+    assert not owner.verify(registry).damages
+    assert [line.event.kind for line in registry.log("acme/pii")] == ["publish"]
 
 
 @pytest.mark.parametrize("verb", ["pull", "push"])
