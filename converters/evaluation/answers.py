@@ -168,12 +168,13 @@ def _answer(model: TextModel, question: str, context: str) -> Answer | None:
     best = best_answer(outputs, rows)
     if best is None:
         return None
-    row, own = rows[best.window], outputs[best.window]
+    start, end, window = best
+    row, own = rows[window], outputs[window]
     is_context, score = row.sequences == 1, 1.0
-    for side, (name, edge) in enumerate((("start", best.start), ("end", best.end))):
+    for side, (name, edge) in enumerate((("start", start), ("end", end))):
         is_edge = row.offsets[is_context][:, side] == edge
         score *= float(_softmax(_numbers(own, f"{name}_logits")[is_context])[is_edge].max())
-    return {"text": context[best.start : best.end], "start": best.start, "end": best.end, "score": score}
+    return {"text": context[start:end], "start": start, "end": end, "score": score}
 
 
 def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:

@@ -38,7 +38,6 @@ from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.generation import GENERATORS
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.units import SILENT, Progress
@@ -159,11 +158,8 @@ def plan_evaluation(
 def _plan(
     request: EvaluationRequest, task: str, full_suite: Suite, evaluator: type[TaskEvaluator]
 ) -> EvaluationPlan:
+    """Choose the half of the suite that the request names, and the metrics: the request's, else all that the items fit."""
     suite = full_suite if request.half is None else full_suite.half(request.half, request.seed)
-    return EvaluationPlan(request, task, full_suite, suite, evaluator, tuple(_metrics(request, task, suite)))
-
-
-def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Metric]:
     of_task = [kind() for kind in metrics.METRICS if task in kind.tasks]
     names = ", ".join(metric.id for metric in of_task)
     choices = request.metrics or tuple(
@@ -177,6 +173,7 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Me
         raise InputError(message, hint)
     if len({choice.metric for choice in choices}) < len(choices):
         raise InputError("the evaluation names a metric twice", "state one limit")
+    chosen = []
     for choice in choices:
         kind = metrics.find(choice.metric)
         if task not in kind.tasks:
@@ -187,7 +184,8 @@ def _metrics(request: EvaluationRequest, task: str, suite: Suite) -> Iterable[Me
             if not metric.supports(suite.items):
                 message = f"the evaluation suite lacks what the metric {metric.id} compares with"
                 raise InputError(message, "docs/certification.md shows the items of each task")
-        yield metric
+        chosen.append(metric)
+    return EvaluationPlan(request, task, full_suite, suite, evaluator, tuple(chosen))
 
 
 class SourceEvaluation:
@@ -416,8 +414,8 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
         progress.step(f"judging {path}")
         judgements, records, checks = evaluation.judge(root / path), [], list[dict[str, Any]]()
         (root / report).parent.mkdir(parents=True, exist_ok=True)
-        for judgement in judgements:
-            metric, record = judgement.metric, judgement.record.to_json()
+        for metric, judgement in zip(plan.metrics, judgements, strict=True):
+            record = judgement.record.to_json()
             with blamed(metric):
                 checks += metric.checks(judgement, f"{prefix}{metric.id}", str(suite.digest))
             if request.item_scores:
@@ -440,8 +438,7 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
             "checks": checks,
             **facts,
         }
-        document = EvaluationDocument.from_json(value, "certificate").to_json()
-        (root / report).write_bytes(canonical.encode(document) + b"\n")
+        (root / report).write_bytes(EvaluationDocument.from_json(value, "certificate").encode() + b"\n")
         documents.append(DraftFile(CERTIFICATE, report))
         rules = ", ".join(dict.fromkeys(one.record.rule for one in judgements))
         verdict = Verdict(state, rules, reasons, suite.digest, report, suite.synthetic)

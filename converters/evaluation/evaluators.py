@@ -250,15 +250,6 @@ class Question(msgspec.Struct, frozen=True):
     answers: tuple[Word, ...]
 
 
-class AnswerSpan(NamedTuple):
-    """The best answer to a question: the score (a sum of two logits), the half-open range of characters, and the window."""
-
-    score: float
-    start: int
-    end: int
-    window: int
-
-
 class Answers(TaskEvaluator):
     """The evaluator of questions. A prediction is a part of the context; "" means no answer.
 
@@ -275,17 +266,20 @@ class Answers(TaskEvaluator):
 
         def predict(*outputs: Mapping[str, Any]) -> str:
             best = best_answer(outputs, rows)
-            return "" if best is None else item.context[best.start : best.end]
+            return "" if best is None else item.context[best[0] : best[1]]
 
         return Reading([row.inputs for row in rows], predict)
 
 
-def best_answer(outputs: Sequence[Mapping[str, Any]], windows: Sequence[TokenRow]) -> AnswerSpan | None:
-    """Return the part of the second text with the largest sum of start and end logits; it has at most `MAX_ANSWER_TOKENS`.
+def best_answer(
+    outputs: Sequence[Mapping[str, Any]], windows: Sequence[TokenRow]
+) -> tuple[int, int, int] | None:
+    """Return the part of the second text with the largest sum of start and end logits: start, end, number of the window.
 
-    Return None if "no answer", which is the first token as start and end, has a higher sum in every window.
+    It has at most `MAX_ANSWER_TOKENS`. Return None if "no answer", which is the first token as start and end, has a higher
+    sum in every window.
     """
-    best, nothing = AnswerSpan(-math.inf, 0, 0, 0), math.inf
+    most, best, nothing = -math.inf, (0, 0, 0), math.inf
     for number, (own, row) in enumerate(zip(outputs, windows, strict=True)):
         start, end = (np.asarray(output(own, f"{name}_logits"), np.float64) for name in ("start", "end"))
         tokens, nothing = np.flatnonzero(row.sequences == 1), min(nothing, float(start[0] + end[0]))
@@ -296,9 +290,9 @@ def best_answer(outputs: Sequence[Mapping[str, Any]], windows: Sequence[TokenRow
         sums = np.where((distance >= 0) & (distance < MAX_ANSWER_TOKENS), sums, -np.inf)
         first, last = np.unravel_index(int(sums.argmax()), sums.shape)
         (begin, _), (_, stop) = row.offsets[tokens[first]], row.offsets[tokens[last]]
-        if sums[first, last] > best.score:
-            best = AnswerSpan(float(sums[first, last]), int(begin), int(stop), number)
-    return None if best.end <= best.start or nothing > best.score else best
+        if sums[first, last] > most:
+            most, best = float(sums[first, last]), (int(begin), int(stop), number)
+    return None if best[1] <= best[0] or nothing > most else best
 
 
 class Document(msgspec.Struct, frozen=True):

@@ -68,7 +68,6 @@ class ScoreTable:
         return cls(tuple(columns), rows[:, :width], rows[:, width:], np.array(owners, dtype=np.int64))
 
     def __len__(self) -> int:
-        """The number of items."""
         return len(self.groups)
 
     @property
@@ -113,8 +112,6 @@ class ScoreTable:
 
 def draws(groups: Integers, count: int) -> Iterator[Integers]:
     """Yield the rows of each resample, which draws `count` of the `count` groups with replacement. `groups` is sorted."""
-    if not count:
-        return
     generator = np.random.RandomState(SEED)
     starts = np.searchsorted(groups, np.arange(count + 1))
     rows = np.arange(len(groups))
@@ -175,7 +172,6 @@ class Part:
 class Judgement:
     """The judgement of a metric on an artifact: the record, the record's parts, and the item scores behind the figures."""
 
-    metric: Any
     record: MetricRecord
     parts: tuple[Part, ...]
     table: ScoreTable = field(compare=False)
@@ -429,7 +425,7 @@ class Metric:
             settings=dict(settings),
             **{key: value for key, value in more.items() if value is not None},
         )
-        return Judgement(self, record, tuple(parts), table)
+        return Judgement(record, tuple(parts), table)
 
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
         """Return the checks for the manifest, in JSON form: the value, and the loss with its limit.

@@ -401,9 +401,8 @@ class CharacterRecall(Metric):
         largest = max((max(parts[number].loss or 0.0, 0.0) for number in judged), default=None)
         worst = np.nan_to_num(drawn[:, judged], nan=0.0).max(axis=1, initial=0.0)
         without = [part.name for part in parts if part.loss is None]
-        doubts = [] if len(table) else ["the evaluation suite is empty"]
-        if len(table) and len(without) == len(parts):
-            doubts = ["the evaluation suite has no gold for any label of the model"]
+        has_gold = len(without) < len(parts)
+        doubts = [] if has_gold else ["the evaluation suite has no gold for any label of the model"]
         if others := convert(settings.get("other_labels", {}), dict[str, Count]):
             doubts.append(unmatched(others, [part.name for part in parts]))
         certified = (
@@ -414,7 +413,7 @@ class CharacterRecall(Metric):
         ends = [(part.name, part.interval[1]) for part in parts if part.interval]
         wide = [f"{name} (to {end:.3g})" for name, end in ends if end >= self.limit]
         proof = [certified, *([f"the interval is above the limit: {listing(wide)}"] if wide else [])]
-        notes = [f"no gold, so not judged: {listing(without)}"] if 0 < len(without) < len(parts) else []
+        notes = [f"no gold, so not judged: {listing(without)}"] if without and has_gold else []
         if excluded := convert(settings.get("excluded_labels", {}), dict[str, Any]):
             notes.append(f"excluded by name, so not judged: {listing(list(excluded))}")
         interval = percentiles(worst) if judged else None

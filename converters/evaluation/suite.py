@@ -28,8 +28,6 @@ from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 SUITE, MAX_BYTES = "evaluation suite", 256 * 2**20
 """The name of a suite's file in messages, and the most bytes of the file."""
 AS_JSON = "a suite is a list in JSON, or one JSON object a line in a .jsonl file"
-ARCHIVE = b"PK\x03\x04"
-"""The first bytes of an `.npz` file."""
 ID_KEYS = ("id", "fixture_id")
 SPANS_KEYS = ("gold_spans", "entities")
 LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity")
@@ -173,8 +171,6 @@ def check_unique(
 def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each item's position and value, from a list, an object's list `items` or `fixtures`, or the lines of a `.jsonl`."""
     suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
-    if data.startswith(ARCHIVE):
-        raise InputError(f"{suite} holds arrays, and this task is judged on texts")
     if path.suffix.lower() == ".jsonl":
         lines = ((f"{suite}, line {number}", line) for number, line in enumerate(data.split(b"\n"), start=1))
         rows: Any = ((position, _decode(line, position)) for position, line in lines if line.strip())
