@@ -367,7 +367,8 @@ class Search:
         self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()
         self.subject = run_plan.load_subject(self._plan, directory / "subject")
         key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
-        self.evaluation = SourceEvaluation(self._choose, self.subject, trusted, cache, key)
+        for suite in (self._confirm, self._choose):  # an item that does not fit ends the search here, not after hours
+            self.evaluation = SourceEvaluation(suite, self.subject, trusted, cache, key)
         progress.step("judging the source")
         records = (one.record for one in self.evaluation.judge(None))
         # "refused" is not a doubt: a metric whose limit demands a gain refuses the source itself

@@ -15,7 +15,7 @@ from support.registries.drafts import manifest_of
 
 from onnxreg.converters.engine import run_plan
 from onnxreg.converters.engine.cache import StepCache
-from onnxreg.converters.engine.plan import plan_export
+from onnxreg.converters.engine.plan import ExportPlan, plan_export
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation
 from onnxreg.converters.evaluation.latency import Latency, Ratio, typical_inputs
 from onnxreg.converters.evaluation.metric import EvaluationError
@@ -452,8 +452,8 @@ def test_suites_that_allow_other_metrics_are_refused(
 
 
 @pytest.fixture
-def search_rows(tmp_path: Path) -> Callable[..., None]:
-    """Check a search for a graph of arrays: from 0 to choose on, from 300 to confirm on."""
+def search_rows(tmp_path: Path) -> Callable[..., ExportPlan]:
+    """Plan a search for a graph of arrays: from 0 to choose on, from 300 to confirm on."""
     write_mlp(tmp_path / "mlp.onnx")
     draw = np.random.default_rng(0).normal(size=(1000, 64)).astype(np.float32)
 
@@ -461,7 +461,7 @@ def search_rows(tmp_path: Path) -> Callable[..., None]:
         np.savez(tmp_path / name, x=draw[start : start + 250].astype(dtype), **labels)
         return str(tmp_path / name)
 
-    def run(confirm: int = 300, calibration: int = 600, dtype: str = "float32") -> None:
+    def run(confirm: int = 300, calibration: int = 600, dtype: str = "float32", **more: Any) -> ExportPlan:
         labels = np.arange(250) % 8
         value = {
             "task": "onnx",
@@ -469,23 +469,36 @@ def search_rows(tmp_path: Path) -> Callable[..., None]:
             "evaluation": {"suite": rows("choose.npz", 0, labels=labels)},
             "search": {
                 "input": "int8",
-                "confirm": rows("confirm.npz", confirm, dtype, labels=labels),
+                "confirm": rows("confirm.npz", confirm, dtype, labels=labels, **more),
                 "calibration": rows("calibration.npz", calibration, dtype),
             },
         }
-        Search(plan_export(RecipeFile.from_json(value), str(tmp_path / "mlp.onnx"), "acme/x"))
+        plan = plan_export(RecipeFile.from_json(value), str(tmp_path / "mlp.onnx"), "acme/x")
+        Search(plan)
+        return plan
 
     return run
 
 
-def test_rows_in_both_suites_are_refused_in_any_type(search_rows: Callable[..., None]) -> None:
+def test_a_suite_to_confirm_on_that_does_not_fit_ends_the_search_before_a_file_is_made(
+    search_rows: Callable[..., ExportPlan], tmp_path: Path
+) -> None:
+    plan, cache = search_rows(y=np.ones(250)), StepCache(tmp_path / "cache")
+    with pytest.raises(InputError, match="the evaluation suite holds x, y, the model takes x"):
+        run_judged(plan, tmp_path, cache)
+    assert not list(cache.root.rglob("*.onnx"))
+
+
+def test_rows_in_both_suites_are_refused_in_any_type(search_rows: Callable[..., ExportPlan]) -> None:
     search_rows()
     for dtype in ("float32", "float64"):
         with pytest.raises(InputError, match="50 items are in both suites"):
             search_rows(confirm=200, dtype=dtype)
 
 
-def test_a_candidate_is_not_calibrated_on_the_suite_to_confirm_on(search_rows: Callable[..., None]) -> None:
+def test_a_candidate_is_not_calibrated_on_the_suite_to_confirm_on(
+    search_rows: Callable[..., ExportPlan],
+) -> None:
     search_rows(calibration=0)
     for dtype in ("float32", "float64"):
         with pytest.raises(InputError, match="100 rows for calibration are in the suite to confirm on"):
