@@ -4,7 +4,6 @@ Python programs call these functions too, so the functions print nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -138,23 +137,21 @@ def prove_version(
     if parent is not None and not parent.is_file():
         raise NotFoundError(f"there is no file {parent}", "check the path")
     pairs = _pairs(version.manifest, str(version.ref), paths, parent is not None)
-    with needs("onnx", "reg prove"), ExitStack() as stack:
+    with needs("onnx", "reg prove"):
         from onnxreg.converters.prove.prove import prove
         from onnxreg.converters.source.source_files import digest_file
 
-        files: dict[Digest, Path] = {}
-        for child, one in pairs:
-            for artifact in (child, one):
-                if artifact is not None and artifact.digest not in files:
-                    file = fetched(reader, artifact, version.held, progress)
-                    files[artifact.digest] = stack.enter_context(file)
-            if one is not None:
-                source, digest, name = files[one.digest], one.digest, one.path
-            else:
-                assert parent is not None, "pairs without a parent need one from outside"
-                source, digest = parent, digest_file(parent)
-                name = f"./{parent}" if parent.name == str(parent) else str(parent)  # a file's name
-            yield ArtifactProof(child.path, name, prove(source, files[child.digest], (digest, child.digest)))
+        artifacts = [artifact for pair in pairs for artifact in pair if artifact is not None]
+        with fetched(reader, version, artifacts, progress) as directory:
+            for child, one in pairs:
+                if one is not None:
+                    source, digest, name = directory / one.path, one.digest, one.path
+                else:
+                    assert parent is not None, "pairs without a parent need one from outside"
+                    source, digest = parent, digest_file(parent)
+                    name = f"./{parent}" if parent.name == str(parent) else str(parent)  # a file's name
+                report = prove(source, directory / child.path, (digest, child.digest))
+                yield ArtifactProof(child.path, name, report)
 
 
 def measure_version(
@@ -179,17 +176,15 @@ def measure_version(
         subject = min({*paths} - pairs.keys(), default="a file")
         hint = f"files made from full precision: {', '.join(pairs) or 'none (export --quantize makes one)'}"
         raise InputError(f"{version.ref} has no parent in full precision to time {subject} beside", hint)
-    with needs("onnx", "reg measure"), ExitStack() as stack:
+    with needs("onnx", "reg measure"):
         from onnxreg.converters.evaluation.latency import compare_files
 
-        files: dict[str, Path] = {}
         chosen = [pairs[path] for path in paths or pairs]
-        for artifact in (item for pair in chosen for item in pair):
-            if artifact.path not in files:
-                file = fetched(reader, artifact, version.held, progress)
-                files[artifact.path] = stack.enter_context(file)
-        named = [(item.path, parent.path) for item, parent in chosen]
-        return compare_files(files, named, manifest.max_sequence_length).document(manifest).encode()
+        artifacts = [artifact for pair in chosen for artifact in pair]
+        with fetched(reader, version, artifacts, progress) as directory:
+            files = {artifact.path: directory / artifact.path for artifact in artifacts}
+            named = [(item.path, parent.path) for item, parent in chosen]
+            return compare_files(files, named, manifest.max_sequence_length).document(manifest).encode()
 
 
 def _pairs(

@@ -299,7 +299,6 @@ class SourceEvaluation:
         return judgements
 
     def _cached(self, path: Path | None, graphs: Mapping[str, Path]) -> list[ScoreTable]:
-        """Return the score tables of an artifact from the cache; if they are absent, measure and store them."""
         beside = [file.parent / GENAI_CONFIG for file in graphs.values()]
         for file in (file for file in graphs.values() if file.suffix == ".onnx"):
             beside += [file.parent / name for name in external_files(load_onnx(file), file)]
@@ -383,7 +382,6 @@ def _digests(graphs: Mapping[str, Path]) -> dict[str, str]:
 
 
 def nothing_to_judge() -> InputError:
-    """Return the error for an evaluation of outputs that are all in full precision."""
     message = "the evaluation judges nothing: every output is in full precision"
     return InputError(message, "add --quantize or --certify, or in a recipe a step that quantizes")
 

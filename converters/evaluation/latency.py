@@ -81,11 +81,9 @@ class Latency:
     ratio: Ratio | None = None
 
     def checks(self) -> Iterator[dict[str, Any]]:
-        """Yield the checks of a benchmark document for this latency."""
-        others = " and ".join(self.paths[1:])
         name = f"latency, {self.input}" if self.input else f"latency of batch {self.rows}"
-        if others:
-            name = f"latency of one row with {others}"
+        if self.paths[1:]:
+            name = f"latency of one row with {' and '.join(self.paths[1:])}"
         common = {"name": name, "samples": self.runs, "verdict": "info"}
         yield {**common, "metric": "median_ms", "value": self.median}
         yield {**common, "metric": "p95_ms", "value": self.p95}
@@ -107,9 +105,9 @@ class LatencyTable:
         digests = {artifact.path: str(artifact.digest) for artifact in manifest.artifacts}
         artifacts = []
         for path, latencies in groupby(self.latencies, lambda latency: latency.paths[0]):
-            first, *others = latencies
-            checks = [check for item in (first, *others) for check in item.checks()]
-            parent = {"parent": digests[first.parent]} if first.parent in digests else {}
+            own = list(latencies)
+            checks = [check for item in own for check in item.checks()]
+            parent = {"parent": digests[own[0].parent]} if own[0].parent in digests else {}
             artifacts.append({"artifact": digests[path], "path": path, **parent, "checks": checks})
         candidates = [
             {"name": name, "checks": [check for item in latencies for check in item.checks()]}

@@ -229,19 +229,17 @@ def match_labels(
         if target is None and name in labels:
             message = f"the label map leaves out {name[:80]}, which is a label of the model"
             raise InputError(message, "only gold that the model cannot give may be left out")
-    matched, excluded = dict[str, str](), dict[str, int]()
-    for name in sorted(gold.keys() - set(labels) | gold.keys() & request.label_map.keys()):
-        target = request.label_map.get(name, name)
-        if target is None:
-            excluded[name] = gold[name]
-            continue
-        if name in request.label_map and target not in labels:
-            raise InputError(
-                f"the label map gives {name[:80]} the label {target[:80]}, which the model does not have",
-                suggest(target, labels),
+        if target is not None and target not in labels:
+            message = (
+                f"the label map gives {name[:80]} the label {target[:80]}, which the model does not have"
             )
-        same = [target] if name in request.label_map else spelled.get(canonical_name(name), [])
-        matched |= {name: same[0]} if len(same) == 1 else {}
+            raise InputError(message, suggest(target, labels))
+    stated = {name: target for name, target in sorted(request.label_map.items()) if name in gold}
+    matched = {name: target for name, target in stated.items() if target is not None}
+    for name in gold.keys() - {*labels, *stated}:
+        if len(same := spelled.get(canonical_name(name), [])) == 1:
+            matched[name] = same[0]
+    excluded = {name: gold[name] for name, target in stated.items() if target is None}
     facts = {"label_map": matched, "excluded_labels": excluded}
     relabelled = relabel(items, {**matched, **dict.fromkeys(excluded)})
     return relabelled, {key: value for key, value in facts.items() if value}
@@ -267,5 +265,4 @@ def relabel(items: Sequence[Fixture], names: Mapping[str, str | None]) -> list[F
 
 
 def _plain(label: str) -> str:
-    """Return a label in lower case, without separators."""
     return "".join(filter(str.isalnum, label.casefold()))

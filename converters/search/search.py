@@ -367,8 +367,8 @@ class Search:
         self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()
         self.subject = run_plan.load_subject(self._plan, directory / "subject")
         key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
-        for suite in (self._confirm, self._choose):  # an item that does not fit ends the search here, not after hours
-            self.evaluation = SourceEvaluation(suite, self.subject, trusted, cache, key)
+        SourceEvaluation(self._confirm, self.subject, trusted)  # it refuses a misfit before hours of work
+        self.evaluation = SourceEvaluation(self._choose, self.subject, trusted, cache, key)
         progress.step("judging the source")
         records = (one.record for one in self.evaluation.judge(None))
         # "refused" is not a doubt: a metric whose limit demands a gain refuses the source itself
@@ -529,7 +529,6 @@ class Search:
         return min((one for one in passed if one.figures["bytes"] <= most), key=rank)
 
     def _path_of(self, candidate: Candidate) -> str:
-        """Return the path of a candidate's file in a version."""
         base = PurePosixPath(self._request.output)
         return base.with_name(f"{base.stem}_{candidate.mark}{base.suffix}").as_posix()
 

@@ -1,7 +1,7 @@
 """Write verified files of a version into a directory: all files, one artifact, or a package for ONNX Runtime.
 
-The files are written to a new directory, which then replaces the target. Two functions write one artifact to a temporary
-directory: `unpacked` also writes sidecars and companions, `fetched` only the main file and its external data.
+The files are written to a new directory, which then replaces the target. Two functions write to a temporary directory:
+`unpacked` one artifact with sidecars and companions, `fetched` the main files and external data of artifacts.
 
 In the run directory of a training (with `checkpoints/`), a version is written to `exports/`, as Orchard does. A path in the
 manifest, such as `exports/model.onnx`, is then relative to the run directory.
@@ -19,7 +19,6 @@ from msgspec import Struct
 
 from onnxreg.registry.log.contents import (
     EVERYTHING,
-    ArtifactPaths,
     Release,
     Selection,
     download_files,
@@ -224,12 +223,14 @@ def unpacked(
 
 @contextmanager
 def fetched(
-    reader: RegistryReader, artifact: Artifact, present: ArtifactPaths = None, progress: Progress = SILENT
+    reader: RegistryReader, version: Release, artifacts: Iterable[Artifact], progress: Progress
 ) -> Iterator[Path]:
-    """A context with the path of an artifact's main file, fetched with its external data. NotFoundError if it is absent."""
-    if present is not None and artifact.path not in present:
-        raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")
-    parts = [file for file in artifact.all_files() if file.role in ("artifact", "external-data")]
+    """A context with a directory of artifacts: main files and external data. NotFoundError if the reader lacks one."""
+    files: list[FileEntry] = []
+    for artifact in artifacts:
+        if version.held is not None and artifact.path not in version.held:
+            raise NotFoundError(f"{artifact.path} is not held in {reader.url}", "`reg pull` fetches the rest")
+        files += (file for file in artifact.all_files() if file.role in ("artifact", "external-data"))
     with temporary() as scratch:
-        fill(reader, parts, scratch, progress)
-        yield scratch / artifact.path
+        fill(reader, files, scratch, progress)
+        yield scratch
