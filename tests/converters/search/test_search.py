@@ -84,6 +84,19 @@ def write_suite(tmp_path: Path) -> Make:
     return write
 
 
+def planned(
+    encoder: Path, suite: Path, steps: Any = STEPS, outputs: Any = OUTPUTS, **fields: Any
+) -> ExportPlan:
+    value = {
+        "task": "pooling",
+        "steps": steps,
+        "outputs": outputs,
+        "evaluation": {"suite": str(suite)},
+        **fields,
+    }
+    return plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
+
+
 @pytest.fixture
 def search(encoder: Path, exported: Path, shared_cache: StepCache, tmp_path: Path) -> Find:
     """Search; `alone` with a cache of its own, for a search that makes or judges candidates in another way."""
@@ -97,18 +110,13 @@ def search(encoder: Path, exported: Path, shared_cache: StepCache, tmp_path: Pat
         deleted: Sequence[Path] = (),
         **request: Any,
     ) -> Draft:
-        value = {
-            "task": "pooling",
-            "steps": STEPS,
-            "outputs": OUTPUTS,
-            "evaluation": {"suite": str(suite), "metrics": [{"metric": metric, "limit": limit}]},
-            "search": {"input": "fp32", "objective": "bytes", **request},
-        }
+        evaluation = {"suite": str(suite), "metrics": [{"metric": metric, "limit": limit}]}
+        wanted = {"input": "fp32", "objective": "bytes", **request}
         workspace = tmp_path / f"w{len(list(tmp_path.iterdir()))}"
         workspace.mkdir()
         if alone:
             cache = StepCache(shutil.copytree(exported, workspace / "cache"))
-        plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
+        plan = planned(encoder, suite, evaluation=evaluation, search=wanted)
         for path in deleted:
             path.unlink()
         Search(plan)
@@ -321,13 +329,8 @@ def test_judged_files_are_timed_beside_the_file_in_full_precision(
     encoder: Path, write_suite: Make, tmp_path: Path
 ) -> None:
     steps = [*STEPS, {"name": "half", "pass": "OnnxFloatToFloat16", "input": "fp32"}]
-    value = {
-        "task": "pooling",
-        "steps": steps,
-        "outputs": [*OUTPUTS, {"step": "half", "path": "half.onnx"}],
-        "evaluation": {"suite": str(write_suite("suite.jsonl"))},
-    }
-    plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
+    outputs = [*OUTPUTS, {"step": "half", "path": "half.onnx"}]
+    plan = planned(encoder, write_suite("suite.jsonl"), steps, outputs)
     (tmp_path / "w").mkdir()
     draft, (table,) = run(plan, tmp_path / "w")
     (latency,) = table.latencies
@@ -438,14 +441,7 @@ def test_suites_that_allow_other_metrics_are_refused(
 ) -> None:
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text(json.dumps({"text": "w10", "text_pair": "w11", "score": 1}) + "\n")
-    value = {
-        "task": "pooling",
-        "steps": STEPS,
-        "outputs": OUTPUTS,
-        "evaluation": {"suite": str(pairs)},
-        "search": {"input": "fp32", "confirm": str(write_suite("confirm.jsonl"))},
-    }
-    plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
+    plan = planned(encoder, pairs, search={"input": "fp32", "confirm": str(write_suite("confirm.jsonl"))})
     message = "to choose on is judged by spearman, mean_cosine, that to confirm on by mean_cosine"
     with pytest.raises(InputError, match=message):
         Search(plan)
@@ -532,13 +528,8 @@ def test_a_candidate_may_have_any_name_and_full_precision(search: Find, write_su
 def test_the_outputs_without_a_path_stay_beside_the_winner(
     encoder: Path, write_suite: Make, tmp_path: Path
 ) -> None:
-    value = {
-        "task": "pooling",
-        "steps": STEPS,
-        "evaluation": {"suite": str(write_suite("choose.jsonl", count=440))},
-        "search": {"input": "fp32", "output": "fp32.onnx", "candidates": ["fp16"]},
-    }
-    plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
+    wanted = {"input": "fp32", "output": "fp32.onnx", "candidates": ["fp16"]}
+    plan = planned(encoder, write_suite("choose.jsonl", count=440), outputs=[], search=wanted)
     (tmp_path / "w").mkdir()
     paths = {artifact.path for artifact in run_judged(plan, tmp_path / "w")[0].artifacts}
     assert paths == {"fp32.onnx", "fp32_fp16.onnx"}
@@ -625,13 +616,8 @@ def test_the_plan_knows_every_file_of_a_search(encoder: Path, write_suite: Make,
         "name": "own",
         "steps": [{"name": "x", "pass": "OnnxStaticQuantization", "data": str(tmp_path / "own")}],
     }
-    value = {
-        "task": "pooling",
-        "steps": STEPS,
-        "evaluation": {"suite": str(write_suite("choose.jsonl", count=440))},
-        "search": {"input": "fp32", "calibration": str(tmp_path / "shared"), "candidates": [own]},
-    }
-    plan = plan_export(RecipeFile.from_json(value), str(encoder), "acme/x")
+    wanted = {"input": "fp32", "calibration": str(tmp_path / "shared"), "candidates": [own]}
+    plan = planned(encoder, write_suite("choose.jsonl", count=440), outputs=[], search=wanted)
     keys = [json.dumps(plan.key())]
     for folder in ("own", "shared"):
         np.savez(tmp_path / folder / "rows.npz", x=np.ones((2, 2)))
