@@ -313,7 +313,7 @@ class Disk:
 
         def above(paths: Iterable[Path]) -> set[Path]:
             """Return the directories above these paths, up to and including `root`."""
-            return {up for path in paths for up in path.parents if up == root or root in up.parents}
+            return {root / up for path in paths for up in path.relative_to(root).parents}
 
         for directory in sorted(above(target for _, target in pairs)):
             if not directory.is_dir():
