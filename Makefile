@@ -24,8 +24,13 @@ endef
 # The demo needs what a user of `reg export` needs, little more than half of what the tests need.
 $(VENV)/.demo: EXTRAS = export,evaluate,run
 $(INSTALLED): EXTRAS = dev
-$(VENV)/.demo $(INSTALLED): pyproject.toml setup.py constraints.txt
+$(VENV)/.demo: pyproject.toml setup.py constraints.txt
 	$(install)
+
+# Compiled here, once: the workers of the tests start together, and each would compile these for itself.
+$(INSTALLED): pyproject.toml setup.py constraints.txt
+	$(install)
+	$(BIN)/python -c 'import onnxruntime.quantization, onnxscript, peft'
 
 demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
