@@ -1,19 +1,22 @@
 /**
- * The client as an app of React Native has it, in Node: `node react_native.mjs MODULE TOOLS DIRECTORY URL`.
+ * The client as an app of React Native has it, in Node: `node react_native.mjs MODULE TOOLS DIRECTORY URL`. Without TOOLS
+ * the functions of an app's packages are those of Node.
  *
  * expo-file-system and react-native-fs do not run here: what the client calls of them is done by `node:fs`, as their pages
  * say: no move onto a file that is there.
  */
 
 import { appendFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs'
-import { randomBytes } from 'node:crypto'
+import { createHash, randomBytes } from 'node:crypto'
 import { dirname, join } from 'node:path'
+import { inflateRawSync } from 'node:zlib'
 
 const [kind, client, tools, directory, url] = process.argv.slice(2)
 const { Registry, usePlatform } = await import(`${client}/onnxreg.mjs`)
 const { expoFiles, file, fileStore, reactNative, rnfsFiles } = await import(`${client}/react-native.mjs`)
-const { sha256 } = await import(`${tools}/@noble/hashes/sha2.js`)
-const { inflateRaw } = await import(`${tools}/pako/dist/pako.mjs`)
+const inNode = { sha256: (bytes) => new Uint8Array(createHash('sha256').update(bytes).digest()), inflateRaw: inflateRawSync }
+const { sha256 } = tools ? await import(`${tools}/@noble/hashes/sha2.js`) : inNode
+const { inflateRaw } = tools ? await import(`${tools}/pako/dist/pako.mjs`) : inNode
 usePlatform(reactNative({ sha256, inflateRaw, random: (count) => new Uint8Array(randomBytes(count)) }))
 
 /** How many more operations of the disk succeed before the app is killed. */
