@@ -438,8 +438,8 @@ def test_processes_that_update_at_once_all_answer(home):
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "where.json").read_text())
 
 
-@pytest.mark.parametrize("text", [*VECTORS["true"], *VECTORS["unknown"]])
-def test_an_artifact_of_the_catalog_answers_the_vectors(text):
+def test_an_artifact_of_the_catalog_answers_the_vectors():
     encoded = json.dumps([VECTORS["candidate"]]).encode()
     (artifact,) = msgspec.json.decode(encoded, type=list[catalog.Artifact])
-    assert parse(text).matches(artifact) is (text in VECTORS["true"])
+    for text in (*VECTORS["true"], *VECTORS["unknown"]):
+        assert parse(text).matches(artifact) is (text in VECTORS["true"]), text

@@ -23,11 +23,6 @@ Json = dict[str, Any]
 FILES = {
     path.stem: json.loads(path.read_text("utf-8")) for path in sorted((VECTORS / "resolve").glob("*.json"))
 }
-CASES = [
-    pytest.param(document, vector, id=f"{name}: {vector['name']}")
-    for name, document in FILES.items()
-    for vector in document["vectors"]
-]
 WORDS = (
     "member contract format precision not-certified too-large recall context where not-held runtime ort-format opset "
     "ir-version domain provider ram space latency contrib operators types ranked-lower yanked prerelease expired purged"
@@ -62,10 +57,11 @@ def answer(document: Json, vector: Json) -> Json:
     }
 
 
-@pytest.mark.parametrize(("document", "vector"), CASES)
-def test_resolving_gives_what_the_vector_says(document, vector):
-    found = answer(document, vector)
-    assert {key: found.get(key) for key in vector["expect"]} == vector["expect"]
+@pytest.mark.parametrize("name", FILES)
+def test_resolving_gives_what_the_vectors_say(name):
+    for vector in FILES[name]["vectors"]:
+        found = answer(FILES[name], vector)
+        assert {key: found.get(key) for key in vector["expect"]} == vector["expect"], vector["name"]
 
 
 def test_there_are_enough_and_they_reach_every_code():
