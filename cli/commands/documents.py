@@ -86,15 +86,16 @@ def dossier(
         return {*FILES} if (path / DOCUMENT).is_file() else set()
 
     check_target(directory, session.root, earlier, "dossier")
-    bundle = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts)
-    write_dossier(bundle, directory)
-    counts = Counter(field["origin"] for section in bundle.dossier["sections"] for field in section["fields"])
-    subject = bundle.dossier["subject"]
+    files = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts)
+    write_dossier(files, directory)
+    dossier = json.loads(files[DOCUMENT])
+    counts = Counter(field["origin"] for section in dossier["sections"] for field in section["fields"])
+    subject = dossier["subject"]
     document = {"ref": f"{subject['name']}:{subject['version']}", "manifest": subject["manifest"]}
     session.show(
         document
-        | {"profile": bundle.dossier["profile"]["name"], "output": directory}
-        | {"files": {name: Digest.of(data) for name, data in sorted(bundle.files.items())}}
+        | {"profile": dossier["profile"]["name"], "output": directory}
+        | {"files": {name: Digest.of(data) for name, data in sorted(files.items())}}
         | {"fields": {origin: counts[origin] for origin in ("generated", "owner", "absent")}},
         f"written to {directory}: {counts['generated']} fields from the registry, {counts['owner']} from the owner, "
         f"{counts['absent']} empty",

@@ -100,16 +100,11 @@ class Source(NamedTuple):
         return [tuple(cell(location, column) for column in columns) for location in places]
 
 
-class DossierBundle(NamedTuple):
-    """A dossier: the value of `dossier.json`, and all files of the directory by name."""
-
-    dossier: dict[str, Any]
-    files: Mapping[str, bytes]
-
-
-def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | None = None) -> DossierBundle:
-    """Make the dossier of a version. The same registry, profile, owner's file (`facts`) and trust file give the same bytes.
-    Raise IntegrityError if a signature is wrong or a document is damaged; GateError if a promotion contradicts its evidence.
+def make_dossier(
+    reader: RegistryReader, ref: Ref, profile: str, facts: Path | None = None
+) -> dict[str, bytes]:
+    """Make the files of a version's dossier, by name. The same registry, profile, owner's file (`facts`) and trust file give
+    the same bytes. Raise IntegrityError if a signature is wrong or a document is damaged; GateError if a promotion contradicts its evidence.
     """
     form, form_digest = load_profile(profile)
     owner, data = (None, b"") if facts is None else read_facts(facts, form)
@@ -142,8 +137,7 @@ def make_dossier(reader: RegistryReader, ref: Ref, profile: str, facts: Path | N
     if owner is not None:
         dossier["facts"] = {"file": FACTS_FILE, "digest": str(Digest.of(data))}
         files[FACTS_FILE] = data
-    document = canonical.encode(dossier)
-    return DossierBundle(dossier, {DOCUMENT: document, PAGE: render(dossier), **files})
+    return {DOCUMENT: canonical.encode(dossier), PAGE: render(dossier), **files}
 
 
 def _field(version: "_VersionTables", field: ProfileField, owner: OwnerFacts | None) -> dict[str, Any]:
@@ -181,10 +175,10 @@ def read_facts(path: Path, form: DossierProfile) -> tuple[OwnerFacts, bytes]:
     return facts, data
 
 
-def write_dossier(bundle: DossierBundle, target: Path) -> None:
+def write_dossier(files: Mapping[str, bytes], target: Path) -> None:
     """Write the files of a dossier into a directory, in place of an earlier dossier."""
     with replacing(target) as fresh:
-        for path, data in bundle.files.items():
+        for path, data in files.items():
             (fresh / path).write_bytes(data)
 
 

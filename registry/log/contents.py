@@ -278,9 +278,9 @@ def kept_manifest(log: Log, version: Version) -> Manifest | None:
 
 def read_history(log: Log, limit: int) -> list[HistoryEntry]:
     """Return the newest `limit` versions of a model, newest first, and verify the chain of the model's log."""
-    from onnxreg.schema.compare.version_history import HistoryEntry, HistoryRow
+    from onnxreg.schema.compare.version_history import HistoryRow
 
-    lines, state, records = list(log.lines()), log.state, []
+    lines, state, records = list(log.lines()), log.state, list["HistoryEntry"]()
     for version in sorted(log.versions, reverse=True)[:limit]:
         entry, manifest = log.versions[version], kept_manifest(log, version)
         published = lines[entry.seq - 1].event
@@ -292,5 +292,5 @@ def read_history(log: Log, limit: int) -> list[HistoryEntry]:
             status=entry.status(state.effective_summary(version)),
             channels=tuple(sorted(tag for tag, item in state.channels.items() if item.version == version)),
         )
-        records.append(HistoryEntry(row, manifest, state.artifact_states(manifest, entry)))
+        records.append((row, manifest, state.artifact_states(manifest, entry)))
     return records

@@ -39,6 +39,7 @@ from onnxreg.schema.core.errors import (
     NotFoundError,
     RegError,
     about,
+    listing,
     suggest,
 )
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
@@ -747,8 +748,7 @@ def listed(names: Sequence[str]) -> str:
     """Return a hint for an error: the first `MAX_LISTED_MODELS` of these names."""
     if not names:
         return "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
-    more = f" and {len(names) - MAX_LISTED_MODELS} more" if len(names) > MAX_LISTED_MODELS else ""
-    return f"it holds {', '.join(names[:MAX_LISTED_MODELS])}{more}"
+    return f"it holds {listing(names, MAX_LISTED_MODELS, None)}"
 
 
 def named_copy(copy: RegistryReader) -> str:

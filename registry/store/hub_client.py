@@ -5,7 +5,6 @@ that may pass (429 with `Retry-After`, 5xx, a broken connection). A failed commi
 out if the Hub applied it nevertheless. No name that the Hub sends becomes a path on this machine.
 """
 
-import hashlib
 import http.client
 import os
 import random
@@ -45,6 +44,7 @@ from huggingface_hub.utils import (  # type: ignore[attr-defined]
     get_session,
     logging,
 )
+from huggingface_hub.utils.sha import git_hash
 
 from onnxreg.registry import system
 from onnxreg.registry.store import requests
@@ -168,7 +168,7 @@ class HubClient:
         """Return the bytes of a small file (None if absent), and the id of the commit from which it was read: `revision`, by
         default the newest. If the file still has the bytes in `cached`, the Hub does not send it again.
         """
-        conditions = {"If-None-Match": f'"{git_oid(cached)}"'} if cached is not None else {}
+        conditions = {"If-None-Match": f'"{git_hash(cached)}"'} if cached is not None else {}
         data: bytes | None
         try:
             data, headers = self._files.fetch(self.file_url(path, revision), conditions)
@@ -336,11 +336,6 @@ def _one_line(error: object) -> str:
     return re.sub(r"https?://\S+", "...", line).strip()
 
 
-def git_oid(data: bytes) -> str:
-    """Return the git object id (SHA-1) of a file with these bytes."""
-    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-
-
 def addition(path: str, digest: Digest, file: Path) -> CommitOperationAdd:
     """Return the commit operation that adds a local file. Its digest is given, so huggingface_hub does not compute it."""
     operation = CommitOperationAdd(path, str(file))
@@ -350,7 +345,7 @@ def addition(path: str, digest: Digest, file: Path) -> CommitOperationAdd:
 
 def token_of(data: bytes) -> str:
     """Return the token of these bytes: `GITID-SHA256`, the ids that a regular file and an LFS file have on the Hub."""
-    return f"{git_oid(data)}-{Digest.of(data).hex}"
+    return f"{git_hash(data)}-{Digest.of(data).hex}"
 
 
 def is_file(entry: TreeFile | None, token: str | None) -> bool:
@@ -398,7 +393,7 @@ class CommitSnapshot:
 
     def remember(self, path: str, data: bytes | None) -> None:
         self._data[path] = data
-        self._entries[path] = None if data is None else TreeFile(path, len(data), git_oid(data))
+        self._entries[path] = None if data is None else TreeFile(path, len(data), git_hash(data))
 
     def tree(self, folder: str = "") -> list[TreeFile]:
         entries = [] if self.is_absent(folder) else self._hub.tree(self.revision, folder)

@@ -12,6 +12,7 @@ from onnxreg.schema.compare.json_changes import JsonChange, NamedList, compare, 
 from onnxreg.schema.compare.severity import LISTS, SEVERE, SEVERITIES, Severity, rule_for
 from onnxreg.schema.core.canonical import Count, Record
 from onnxreg.schema.core.document import Document
+from onnxreg.schema.core.errors import listing
 from onnxreg.schema.log.state import ArtifactStates
 from onnxreg.schema.manifest.manifest import Manifest
 
@@ -84,8 +85,7 @@ def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
         summary = "The two versions do not differ."
     elif counts["breaking"]:
         kinds = list(dict.fromkeys(c.kind.replace("-", " ") for c in changes if c.severity == "breaking"))
-        more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
-        summary = f"{app} cannot run the new one unchanged: {', '.join(kinds[:3])}{more}."
+        summary = f"{app} cannot run the new one unchanged: {listing(kinds, 3)}."
     else:
         counted = ", ".join(f"{counts[severity]} {severity}" for severity in SEVERITIES if counts[severity])
         worse = ", with worse results or weaker evidence" if counts["degrading"] else ""

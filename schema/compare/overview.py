@@ -33,6 +33,7 @@ from onnxreg.schema.compare.severity import (
     shares,
 )
 from onnxreg.schema.core.canonical import Count, Record
+from onnxreg.schema.core.errors import listing
 from onnxreg.schema.core.units import counted
 from onnxreg.schema.log.state import ArtifactState, ArtifactStates, Speed
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
@@ -278,7 +279,7 @@ def _sentences(
             moves[move].append(row.new.path)
         elif row.new is not None and before != after and after == "refused":
             moves["Newly refused"].append(row.new.path)
-    yield from (f"{move}: {_listed(names)}." for move, names in sorted(moves.items()))
+    yield from (f"{move}: {listing(names, MAX_NAMED, None)}." for move, names in sorted(moves.items()))
 
 
 def _figures_sentence(figures: Sequence[FigureRow]) -> str:
@@ -297,13 +298,8 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
     unclear = f"; {counts['unclear']} changed by less than the interval" if counts["unclear"] else ""
     text = f"Of {total} none is clearly worse{unclear}."
     if worse:
-        text = f"{len(worse)} of {total} got worse: {_listed(worse)}."
+        text = f"{len(worse)} of {total} got worse: {listing(worse, MAX_NAMED, None)}."
     return f"{text} {others} not compared: no common suite." if others else text
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
 def _facts(
@@ -336,7 +332,7 @@ def _facts(
                 section=SECTIONS[section],
                 severity=SEVERITIES[severity],
                 kind=kind,
-                text=f"{kind.replace('-', ' ')}{inside}: {_listed(list(subjects))}{note}",
+                text=f"{kind.replace('-', ' ')}{inside}: {listing(list(subjects), MAX_NAMED, None)}{note}",
                 changes=tuple(members),
             )
         )

@@ -1,7 +1,7 @@
 """The history of a model's sizes, figures and verdicts: one row for each version, made from its manifest. No I/O."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import asdict
 
@@ -40,12 +40,8 @@ class HistoryRow(Record, frozen=True, omit_defaults=False):
     artifacts: tuple[HistoryArtifact, ...] = ()
 
 
-class HistoryEntry(NamedTuple):
-    """A published version: its row without artifacts, its manifest (None if taken down), and its artifacts' states."""
-
-    row: HistoryRow
-    document: Manifest | None
-    states: ArtifactStates = ()
+HistoryEntry = tuple[HistoryRow, Manifest | None, ArtifactStates]
+"""A published version: its row without artifacts, its manifest (None if taken down), and its artifacts' states."""
 
 
 class ModelHistory(Record, frozen=True):
@@ -73,15 +69,15 @@ def model_history(
     version has this loss, the newest version's first figure of a suite. Raise NotFoundError if no version has the metric.
     """
     versions = [
-        [item for item in (record.document.artifacts if record.document else ()) if is_wanted(item)]
-        for record in records
+        [item for item in (manifest.artifacts if manifest else ()) if is_wanted(item)]
+        for _, manifest, _ in records
     ]
     measured = [(item, check) for items in versions for item in items for check in _measured(item)]
     measured.sort(key=lambda pair: pair[1].dataset is None or pair[1].dataset != pair[0].suite)
     chosen = _chosen(list(dict.fromkeys(check.label for _, check in measured)), metric)
     rows = []
-    for record, items in zip(records, versions, strict=True):
-        states = {artifact.path: artifact for artifact in record.states}
+    for (row, _, artifact_states), items in zip(records, versions, strict=True):
+        states = {artifact.path: artifact for artifact in artifact_states}
         pairs = []
         for item in items:
             figures = {check.label: check.value for check in _measured(item) if check.value is not None}
@@ -93,7 +89,7 @@ def model_history(
             for check in (check for check in _measured(item) if check.label == chosen):
                 update |= {"value": check.value, "interval": check.interval, "verdict": check.verdict}
                 update["suite"] = check.dataset or item.suite
-        rows.append(record.row.replace(**update))
+        rows.append(row.replace(**update))
     return ModelHistory(name=name, metric=chosen, versions=tuple(rows))
 
 

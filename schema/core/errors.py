@@ -148,7 +148,7 @@ def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: fl
     return otherwise or f"one of: {', '.join(names)}"
 
 
-def listing(names: Sequence[str], most: int = 20) -> str:
-    """Join the first `most` names, each cut to 80 characters, and add the number of further names."""
+def listing(names: Sequence[str], most: int = 20, length: int | None = 80) -> str:
+    """Join the first `most` names, each cut to `length` characters, and add the number of further names."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(name[:80] for name in names[:most]) + more
+    return ", ".join(name[:length] for name in names[:most]) + more

@@ -20,7 +20,7 @@ from support.registries.home import Home
 from support.sampling import sampled
 from support.trust.attack_operations import attack
 
-from onnxreg.registry.dossier.dossier import DossierBundle, Table, make_dossier, write_dossier
+from onnxreg.registry.dossier.dossier import Table, make_dossier, write_dossier
 from onnxreg.registry.log.commit import commit
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.signing import PrivateKey, generate
@@ -36,7 +36,7 @@ from onnxreg.schema.signing.dsse import MEDIA_TYPE as DSSE
 RULES = (Path(__file__).parents[3] / "docs" / "diff.md").read_text("utf-8")
 ONE, STABLE = f"{NAME}:1.2.0", f"{NAME}:stable"
 EU = "eu-annex-iv"
-Json = dict[str, Any]
+Json, Files = dict[str, Any], dict[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -47,18 +47,17 @@ class Audited:
     key: PrivateKey
     other: PrivateKey
 
-    def dossier(self, ref: str = ONE, profile: str = "plain", facts: Path | None = None) -> DossierBundle:
+    def dossier(self, ref: str = ONE, profile: str = "plain", facts: Path | None = None) -> Files:
         return made(self.registry.store, ref, profile, facts)
 
     def json(self, ref: str = ONE, profile: str = "plain") -> Json:
-        value: Json = json.loads(self.dossier(ref, profile).files["dossier.json"])
-        return value
+        return dict(json.loads(self.dossier(ref, profile)["dossier.json"]))
 
     def judge(self, dossier: Json) -> Judge:
         return Judge(dossier, self.registry.store.root, RULES)
 
 
-def made(store: RegistryStore, ref: str, profile: str = "plain", facts: Path | None = None) -> DossierBundle:
+def made(store: RegistryStore, ref: str, profile: str = "plain", facts: Path | None = None) -> Files:
     return make_dossier(store, Ref.parse(ref), profile, facts)
 
 
@@ -167,11 +166,11 @@ def test_an_edited_cell_is_noticed(audited, channel):
 
 def test_cells_come_from_sealed_segments_too(audited):
     assert audited.registry.tree.state(NAME)["segments"]
-    assert len(rows(*tables(audited.dossier(f"{NAME}:nightly").dossier, "History of its channels"))) == 70
+    assert len(rows(*tables(audited.json(f"{NAME}:nightly"), "History of its channels"))) == 70
 
 
 def test_the_history_of_a_channel(audited):
-    dossier = audited.dossier(STABLE).dossier
+    dossier = audited.json(STABLE)
     assert dossier["subject"]["channels"] == ["stable"]
     moves, *details = tables(dossier, "History of its channels")
     history = rows(moves)
@@ -185,7 +184,7 @@ def test_the_history_of_a_channel(audited):
 
 
 def test_the_changes_since_the_version_published_before(audited):
-    dossier = audited.dossier(f"{NAME}:1.1.0").dossier
+    dossier = audited.json(f"{NAME}:1.1.0")
     changes = rows(*tables(dossier, "Changes since the version published before"))
     value = [row for row in changes if row["Kind"] == "check-value-changed" and "delta" in row["Place"]]
     assert [(row["Severity"], row["Before"], row["After"]) for row in value] == [("degrading", 0.002, 0.003)]
@@ -193,8 +192,8 @@ def test_the_changes_since_the_version_published_before(audited):
 
 
 def test_without_a_channel_every_one_that_pointed_there(audited):
-    assert audited.dossier(f"{NAME}:1.1.0").dossier["subject"]["channels"] == ["nightly", "stable"]
-    assert audited.dossier(f"{NAME}:1.3.0").dossier["subject"]["channels"] == ["beta"]
+    assert audited.json(f"{NAME}:1.1.0")["subject"]["channels"] == ["nightly", "stable"]
+    assert audited.json(f"{NAME}:1.3.0")["subject"]["channels"] == ["beta"]
 
 
 def test_evidence_of_another_move_is_refused(copy):
@@ -204,12 +203,12 @@ def test_evidence_of_another_move_is_refused(copy):
 
 
 def test_a_channel_that_was_moved_by_hand_shows_no_findings(audited):
-    moves, *details = tables(audited.dossier(f"{NAME}:nightly").dossier, "History of its channels")
+    moves, *details = tables(audited.json(f"{NAME}:nightly"), "History of its channels")
     assert "Evidence" not in moves["columns"] and not details
 
 
 def test_signatures_name_the_keys_that_the_reader_trusts(audited):
-    dossier = audited.dossier().dossier
+    dossier = audited.json()
     signed = [row["Signed by"] for row in rows(*tables(dossier, "Signatures of the version"))]
     assert signed == ["release", f"unknown key {audited.other.public.id[:12]}"]
     assert dossier["keys"] == [{"name": "release", "key": str(audited.key.public)}]
@@ -226,7 +225,7 @@ def test_an_envelope_that_is_none_is_named_by_its_line(copy, data):
 
 
 def test_a_wrong_signature_ends_it(audited, copy):
-    signatures = rows(*tables(audited.dossier().dossier, "Signatures of the version"))
+    signatures = rows(*tables(audited.json(), "Signatures of the version"))
     path = copy.tree.blob(signatures[0]["Envelope"])
     copy.tree.overwrite(path, path.read_bytes().replace(b'"sig":"', b'"sig":"A', 1))
     with pytest.raises(IntegrityError):
@@ -244,7 +243,7 @@ def test_a_version_that_was_taken_down_leaves_its_moves(copy):
     with copy.store.push() as push:
         commit(copy.store, push, NAME, take_down)
     copy.tree.blob(str(gone)).unlink()
-    moves, *details = tables(made(copy.store, STABLE).dossier, "History of its channels")
+    moves, *details = tables(json.loads(made(copy.store, STABLE)["dossier.json"]), "History of its channels")
     assert [row["Version"] for row in rows(moves)] == ["1.0.0", "1.1.0", "1.2.0"]
     assert {table["caption"] for table in details} == {"Findings"}
     with pytest.raises(NotFoundError):
@@ -253,12 +252,12 @@ def test_a_version_that_was_taken_down_leaves_its_moves(copy):
 
 def test_nothing_of_a_version_is_made_up(audited):
     """A field without anything in the registry says so, and has no cell; a person's fields are not provided."""
-    found = fields(audited.dossier(f"{NAME}:1.3.0", EU).dossier)
+    found = fields(audited.json(f"{NAME}:1.3.0", EU))
     assert len([field for field in found if "key" in field]) > 25
     for field in found:
         assert (field["origin"] == "generated") == bool(field.get("tables"))
         if field["origin"] == "absent" or "key" in field:
-            assert field["text"] == (("not provided",) if "key" in field else ("not recorded",))
+            assert field["text"] == ["not provided" if "key" in field else "not recorded"]
 
 
 PROGRAM = """
@@ -284,21 +283,21 @@ def test_two_processes_write_the_same_bytes(audited, tmp_path):
         words = [sys.executable, "-c", PROGRAM, audited.registry.place, STABLE, str(work / "dossier")]
         subprocess.run(words, check=True, cwd=work, env=environment)
         written.append({path.name: path.read_bytes() for path in (work / "dossier").iterdir()})
-    assert written[0] == written[1] == dict(audited.dossier(STABLE, EU).files)
+    assert written[0] == written[1] == audited.dossier(STABLE, EU)
 
 
 def test_a_mirror_gives_the_same_bytes(audited):
     copy = memory.remote(audited.registry.id, mirror=True)
     mirror(audited.registry.store, copy)
-    assert dict(made(copy, STABLE).files) == dict(audited.dossier(STABLE).files)
+    assert made(copy, STABLE) == audited.dossier(STABLE)
 
 
 def test_the_page_shows_each_value_and_source_and_runs_nothing(audited):
     dossier = audited.dossier(STABLE, EU)
-    page = dossier.files["dossier.html"].decode()
+    page = dossier["dossier.html"].decode()
     assert "&lt;b&gt;monthly&lt;/b&gt;" in page and "<b>" not in page and "<script" not in page
     assert "not legal advice" in page and "@page" in page
-    for _, _, cell in cells(dossier.dossier):
+    for _, _, cell in cells(json.loads(dossier["dossier.json"])):
         assert all((cite.get("blob") or cite["digest"]) in page for cite in cell.get("sources", ()))
 
 
@@ -312,8 +311,8 @@ def test_a_profile_of_ones_own_needs_no_code(audited, tmp_path):
         "      - {label: Lines, from: log, kinds: [publish], this: true, columns: [[Version, event/version]]}\n"
         "      - {label: Signer, owner: signer_of_ours}\n"
     )
-    sizes = rows(*tables(audited.dossier(ONE, str(profile)).dossier, "Sizes"))
-    own = audited.dossier(ONE, str(profile)).dossier
+    sizes = rows(*tables(audited.json(ONE, str(profile)), "Sizes"))
+    own = audited.json(ONE, str(profile))
     assert rows(*tables(own, "Lines")) == [{"Version": ONE.rpartition(":")[2]}]
     assert sizes[0] == {"Number": "0", "Bytes": 54}
     assert audited.judge(audited.json(ONE, str(profile))).report()[1] == []
@@ -327,7 +326,7 @@ def test_a_profile_of_ones_own_needs_no_code(audited, tmp_path):
 def test_an_earlier_dossier_is_replaced_as_a_whole(audited, tmp_path):
     for _ in range(2):
         write_dossier(audited.dossier(), tmp_path / "dossier")
-        assert {path.name for path in (tmp_path / "dossier").iterdir()} == set(audited.dossier().files)
+        assert {path.name for path in (tmp_path / "dossier").iterdir()} == set(audited.dossier())
         (tmp_path / "dossier" / "owner.yaml").write_text("of the earlier one")
 
 
@@ -339,12 +338,12 @@ def owner_file(tmp_path: Path, *statements: str, name: str = NAME) -> Path:
 def test_the_words_of_the_owner_are_shown_as_theirs(audited, tmp_path):
     words = ("provider: Acme GmbH", "intended_purpose: [Find names., 'Not <b>for</b> diagnosis.']")
     dossier = audited.dossier(ONE, EU, owner_file(tmp_path, *words))
-    owned = {field["key"]: field for field in fields(dossier.dossier) if field["origin"] == "owner"}
-    assert owned["provider"]["text"] == ("Acme GmbH",)
-    assert owned["intended_purpose"]["text"] == ("Find names.", "Not <b>for</b> diagnosis.")
-    assert not any("tables" in field for field in owned.values())
-    assert "Not &lt;b&gt;for&lt;/b&gt; diagnosis." in dossier.files["dossier.html"].decode()
-    assert dossier.files["owner.yaml"].startswith(b"facts: 1")
+    found = [field for field in fields(json.loads(dossier["dossier.json"])) if field["origin"] == "owner"]
+    texts = {"provider": ["Acme GmbH"], "intended_purpose": ["Find names.", "Not <b>for</b> diagnosis."]}
+    assert {field["key"]: field["text"] for field in found} == texts
+    assert not any("tables" in field for field in found)
+    assert "Not &lt;b&gt;for&lt;/b&gt; diagnosis." in dossier["dossier.html"].decode()
+    assert dossier["owner.yaml"].startswith(b"facts: 1")
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_damaged_copy_is_passed_over(tmp_path):
 
 def test_a_history_lacks_no_manifest_of_a_version_that_is_here(registry):
     release = registry.make()
-    assert [entry.row.manifest for entry in read_history(load(registry.store, release.name), 5)] == [
+    assert [row.manifest for row, _, _ in read_history(load(registry.store, release.name), 5)] == [
         release.digest
     ]
     (registry.store.root / BlobKey(release.digest).path).unlink()

@@ -1,5 +1,6 @@
 """The pages for people: what they say, that they say it safely, and that every link on them leads somewhere."""
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -552,7 +553,7 @@ def audited(audited_template) -> Registry:
 
 def tables_of(registry: Registry, ref: str, label: str) -> list[Any]:
     """The tables of a field of the dossier."""
-    dossier = make_dossier(registry.store, Ref.parse(f"{NAME}:{ref}"), "plain", None).dossier
+    dossier = json.loads(make_dossier(registry.store, Ref.parse(f"{NAME}:{ref}"), "plain")["dossier.json"])
     fields = (field for section in dossier["sections"] for field in section["fields"])
     return next(list(field.get("tables", ())) for field in fields if field["label"] == label)
 
