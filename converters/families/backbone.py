@@ -38,16 +38,16 @@ class LoadedBackbone:
 
 
 def load_backbone(
-    spec: BackboneSpec, checkpoint: Path, factory: Factory | None, consent: Consent
+    spec: BackboneSpec, directory: Path, factory: Factory | None, consent: Consent
 ) -> LoadedBackbone:
-    """Load the backbone of a family, with trained values for every weight.
+    """Load the backbone of a family, with trained values for every weight. Paths are relative to `directory`.
 
     Raises InputError if the consent does not name the factory (then no code ran), if the module is not a complete image
     classifier, or if its classes differ from the document's; ConversionError if the module does not take the input.
     """
     import torch
 
-    names = (spec.logits, spec.embedding)
+    names, checkpoint = (spec.logits, spec.embedding), directory / spec.checkpoint
     with about("backbone"):
         if factory is None:
             model = load_model(checkpoint, IMAGES)

@@ -10,7 +10,6 @@ is checked first.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import sha256
 from math import ceil, log
 from pathlib import Path
@@ -64,36 +63,30 @@ def keys_of(rows: Any) -> frozenset[bytes]:
     return frozenset(sha256(row.tobytes()).digest() for row in rows)
 
 
-class Embedder:
-    """Computes the embeddings of rows in files of `directory` with a backbone's session; each result is cached."""
+def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Rows:
+    """Return the embeddings of a file's rows: the array `embedding` or, if the file has none, the result for `input`.
 
-    def __init__(self, session: Any, embedding: str, directory: Path) -> None:
-        self._session, self._embedding, self._directory = session, embedding, directory
-        self.embed = cache(self._embed)
+    Raises NotFoundError for a missing file, InputError for a file with neither array, with another shape than the
+    backbone's, or with NaN or infinity.
 
-    def _embed(self, path: str, images: bool = False) -> Rows:
-        """Return the embeddings of a file's rows: the array `embedding` or, if the file has none, the result for `input`.
+    Args:
+        session: the backbone, which gives the output `embedding`.
+        images: compute the embeddings even if the file has them.
+    """
+    import numpy as np
 
-        Raises NotFoundError for a missing file, InputError for a file with neither array, with another shape than the
-        backbone's, or with NaN or infinity.
-
-        Args:
-            images: compute the embeddings even if the file has them.
-        """
-        import numpy as np
-
-        arrays, name = golden.read_rows(self._directory / path), Path(path).name
-        dataset = str(digest([arrays]))
-        if "embedding" in arrays and not images:
-            shapes = {item.name: item.shape for item in self._session.get_outputs()}
-            stored = as_float32(arrays["embedding"], shapes[self._embedding][1:], f"{name}: embedding")
-            return Rows(name, dataset, keys_of(stored), stored, stored=True)
-        if INPUT not in arrays:
-            raise InputError(f"{name} has neither an array called {INPUT} nor one called embedding")
-        rows = as_float32(arrays[INPUT], self._session.get_inputs()[0].shape[1:], f"{name}: {INPUT}")
-        feeds = ({INPUT: rows[start : start + BATCH_ROWS]} for start in range(0, len(rows), BATCH_ROWS))
-        batches = [samples.outputs(self._session, feed, "the backbone")[self._embedding] for feed in feeds]
-        return Rows(name, dataset, keys_of(rows), np.concatenate(batches))
+    arrays, name = golden.read_rows(path), path.name
+    dataset = str(digest([arrays]))
+    if "embedding" in arrays and not images:
+        shapes = {item.name: item.shape for item in session.get_outputs()}
+        stored = as_float32(arrays["embedding"], shapes[embedding][1:], f"{name}: embedding")
+        return Rows(name, dataset, keys_of(stored), stored, stored=True)
+    if INPUT not in arrays:
+        raise InputError(f"{name} has neither an array called {INPUT} nor one called embedding")
+    rows = as_float32(arrays[INPUT], session.get_inputs()[0].shape[1:], f"{name}: {INPUT}")
+    feeds = ({INPUT: rows[start : start + BATCH_ROWS]} for start in range(0, len(rows), BATCH_ROWS))
+    batches = [samples.outputs(session, feed, "the backbone")[embedding] for feed in feeds]
+    return Rows(name, dataset, keys_of(rows), np.concatenate(batches))
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:

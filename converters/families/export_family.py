@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -27,9 +28,10 @@ from onnxreg.converters.families.backbone import INPUT, LoadedBackbone, load_bac
 from onnxreg.converters.families.detector import (
     DISTANCE,
     VERDICT,
-    Embedder,
+    Rows,
     as_float32,
     detector_graph,
+    embed,
     fit,
     rejection,
 )
@@ -78,16 +80,15 @@ ROWS = ("fit", "calibrate", "outliers")
 class FamilyPlan:
     """A checked family. `recorded` is the document with all defaults, and with digests in place of paths.
 
-    `checkpoint` has the backbone's weights; `source` is the digest of all checkpoints. Paths in the document are relative to
-    `directory`. `factory` makes the backbone (None: transformers does). `consent` has the code that may run. `certificates`
-    has the evaluation plan of each member that is judged on a suite.
+    `source` is the digest of all checkpoints. Paths in the document are relative to `directory`. `factory` makes the backbone
+    (None: transformers does). `consent` has the code that may run. `certificates` has the evaluation plan of each member that
+    is judged on a suite.
     """
 
     document: FamilyFile
     directory: Path
     consent: Consent
     factory: Factory | None
-    checkpoint: Path
     recorded: Mapping[str, Any]
     source: Digest
     certificates: Mapping[str, EvaluationPlan] = field(default_factory=dict)
@@ -158,7 +159,7 @@ def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CON
     digests = {f"backbone/{name}": file_digest for name, file_digest in files.items()}
     source = directory_digest(digests | {f"heads/{path.name}": digest_file(path) for path in heads})
     plain: dict[str, Any] = canonical.decode(canonical.encode(recorded))
-    return FamilyPlan(document, directory, consent, function, checkpoint, plain, source, certificates)
+    return FamilyPlan(document, directory, consent, function, plain, source, certificates)
 
 
 BACKBONE: Literal["backbone"] = "backbone"
@@ -250,7 +251,7 @@ def make_family(
 
     document = plan.document
     progress.step("loading the backbone and the heads")
-    backbone = load_backbone(document.backbone, plan.checkpoint, plan.factory, plan.consent)
+    backbone = load_backbone(document.backbone, plan.directory, plan.factory, plan.consent)
     heads = read_heads(document.heads, plan.directory, backbone.classes, backbone.width)
     paths = _paths(document, heads)
     for member in plan.certificates:
@@ -261,12 +262,7 @@ def make_family(
     values = document.preprocessing
     preprocessing = None if values is None else Preprocessing.of_input(values, backbone.shape)
 
-    def write(
-        name: str, role: Role, model: Any, feeds: Sequence[Feed], expected: Outputs, step: Step | None = None
-    ) -> list[MemberFile]:
-        with _named(name):
-            return list(_write(name, role, model, feeds, expected, step, paths[name], document, workspace))
-
+    write = partial(_write, document, workspace, paths)
     progress.step("exporting the backbone")
     export = OnnxConversion(use_dynamo_exporter="auto", target_opset=document.opset)
     with _named(BACKBONE):
@@ -274,31 +270,28 @@ def make_family(
     images = document.evaluation and _images(plan, backbone)
     feeds = samples.draw(exported) if images is None else ({INPUT: images},)
     expected = conversion.run(backbone.subject, feeds)
-    trunks = write(BACKBONE, BACKBONE, exported, feeds, expected, step)
-    embedders = {
-        file.precision: Embedder(
-            load_session(workspace / file.path), document.backbone.embedding, plan.directory
-        )
-        for file in trunks
-    }
+    files = list(write(BACKBONE, BACKBONE, exported, feeds, expected, step))
+    sessions = {file.precision: load_session(workspace / file.path) for file in files}
+    takes, gives, activation = document.backbone.embedding, document.heads.logits, document.heads.activation
+
+    @cache
+    def embedded(path: str, precision: str = PLAIN) -> Rows:
+        return embed(sessions[precision], takes, plan.directory / path, images=path == document.evaluation)
+
     if document.evaluation is None:
         rows = np.random.default_rng(0).normal(size=(COMPARED_EMBEDDINGS, backbone.width)).astype(np.float32)
     else:
-        rows = embedders[PLAIN].embed(document.evaluation, images=True).embeddings[:COMPARED_EMBEDDINGS]
-    feeds = ({document.backbone.embedding: rows},)
+        rows = embedded(document.evaluation).embeddings[:COMPARED_EMBEDDINGS]
+    feeds = ({takes: rows},)
 
     progress.step(f"exporting {len(heads)} heads")
-    takes, gives, activation = document.backbone.embedding, document.heads.logits, document.heads.activation
-    files = [*trunks]
     for head in heads.values():
         model = head_graph(head, activation, takes, gives, document.opset)
         files += write(head.name, "head", model, feeds, [{gives: head.logits(rows, activation)}])
 
     record: dict[str, Any] = {}
     if document.ood is not None:
-        fitted, calibration = (
-            embedders[PLAIN].embed(path) for path in (document.ood.fit, document.ood.calibrate)
-        )
+        fitted, calibration = map(embedded, (document.ood.fit, document.ood.calibrate))
         detector = fit(fitted, calibration, document.ood.percentile, document.ood.shrinkage)
         distances = detector.covariance.distances(rows)
         expected = [{DISTANCE: distances, VERDICT: distances <= detector.threshold}]
@@ -310,11 +303,11 @@ def make_family(
             (document.evaluation, "false rejection", "false_rejection_rate", None),
             (document.ood.outliers, "rejection of outliers", "true_positive_rate", least_share),
         ]
-        for precision, embedder in embedders.items():
+        for precision in sessions:
             for path, name, metric, least in tests:
                 if path is None:
                     continue
-                measured = embedder.embed(path, images=path == document.evaluation)
+                measured = embedded(path, precision)
                 if measured.stored and precision != PLAIN:
                     continue
                 measured.check_apart(fitted)
@@ -385,56 +378,59 @@ def _named(member: str) -> Iterator[None]:
 
 
 def _write(
+    document: FamilyFile,
+    workspace: Path,
+    paths: Mapping[str, Sequence[tuple[str, str]]],
     member: str,
     role: Role,
     plain_graph: Any,
     feeds: Sequence[Feed],
     origin: Outputs,
-    step: Step | None,
-    paths: Sequence[tuple[str, str]],
-    document: FamilyFile,
-    workspace: Path,
+    step: Step | None = None,
 ) -> Iterator[MemberFile]:
     """Write a member in float32 and compare it with its origin; then write other precisions and compare each with float32.
 
     Raises ConversionError, about the member, if a pass fails, or a graph does not load, gives NaN or differs.
     """
     limits, parent, expected = document.limits, None, origin
-    for precision, path in paths:
-        model, label = plain_graph, member
-        if parent is not None:
-            label = f"{member} in {precision}"
-            work = OnnxFloatToFloat16(feeds) if precision == "float16" else OnnxDynamicQuantization()
-            model, step = base.run(precision, work, deepcopy(plain_graph), PLAIN)
-        outputs = samples.all_outputs(model, feeds, label)
-        checks = []
-        for name, distance in samples.compare(expected, outputs, label).items():
-            array = expected[0][name]
-            about = {
-                "name": f"parity of {name}",
-                "samples": distance.positions,
-                "dataset": str(samples.digest(feeds)),
-            }
-            if array.dtype.kind == "b":
-                checks.append(make_check(about, "agreement", float((outputs[0][name] == array).mean())))
-                continue
-            limit = getattr(limits.parity, precision)
-            most = None if limit is None else limit * (1.0 if parent is None else max(1.0, distance.largest))
-            checks.append(make_check(about, "max_abs_diff", distance.max_abs_diff, most))
-            if name in (document.backbone.logits, document.heads.logits):
-                checks.append(make_check(about, "argmax_agreement", distance.argmax_agreement))
-        (workspace / path).parent.mkdir(parents=True, exist_ok=True)
-        if len(models.save(model, workspace / path)) != 1:
-            raise ConversionError(f"{path} does not fit into one file: a family holds graphs below 2 GB")
-        largest = getattr(getattr(limits.size, role), precision, None)
-        size = (workspace / path).stat().st_size
-        checks += [
-            {"name": "load", "metric": "loads", "value": 1.0, "verdict": "pass"},
-            make_check({"name": "size"}, "bytes", size, largest),
-        ]
-        yield MemberFile(member, role, precision, path, tuple(checks), parent, step)
-        if parent is None:
-            parent, expected = path, outputs
+    with _named(member):
+        for precision, path in paths[member]:
+            model, label = plain_graph, member
+            if parent is not None:
+                label = f"{member} in {precision}"
+                work = OnnxFloatToFloat16(feeds) if precision == "float16" else OnnxDynamicQuantization()
+                model, step = base.run(precision, work, deepcopy(plain_graph), PLAIN)
+            outputs = samples.all_outputs(model, feeds, label)
+            checks = []
+            for name, distance in samples.compare(expected, outputs, label).items():
+                array = expected[0][name]
+                about = {
+                    "name": f"parity of {name}",
+                    "samples": distance.positions,
+                    "dataset": str(samples.digest(feeds)),
+                }
+                if array.dtype.kind == "b":
+                    checks.append(make_check(about, "agreement", float((outputs[0][name] == array).mean())))
+                    continue
+                limit = getattr(limits.parity, precision)
+                most = (
+                    None if limit is None else limit * (1.0 if parent is None else max(1.0, distance.largest))
+                )
+                checks.append(make_check(about, "max_abs_diff", distance.max_abs_diff, most))
+                if name in (document.backbone.logits, document.heads.logits):
+                    checks.append(make_check(about, "argmax_agreement", distance.argmax_agreement))
+            (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+            if len(models.save(model, workspace / path)) != 1:
+                raise ConversionError(f"{path} does not fit into one file: a family holds graphs below 2 GB")
+            largest = getattr(getattr(limits.size, role), precision, None)
+            size = (workspace / path).stat().st_size
+            checks += [
+                {"name": "load", "metric": "loads", "value": 1.0, "verdict": "pass"},
+                make_check({"name": "size"}, "bytes", size, largest),
+            ]
+            yield MemberFile(member, role, precision, path, tuple(checks), parent, step)
+            if parent is None:
+                parent, expected = path, outputs
 
 
 def _draft(

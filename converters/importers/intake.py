@@ -140,9 +140,6 @@ class Intake:
             raise InputError(message, "give each file of a version a different name, or add them apart")
         if relative in self._taken:
             return taken
-        if not source.is_file():
-            message = f"no such file: {relative}"
-            raise InputError(message, "check the spelling; a directory is added file by file")
         refuse_unfit(source)
         with about(f"{source.name} is a name that a manifest cannot hold", hint="rename the file"):
             self._distinct.add(check_path(relative))

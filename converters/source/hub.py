@@ -52,10 +52,8 @@ def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Ite
     """
     with hub_library("loading a model from the Hub"):
         from huggingface_hub import constants
-    try:
+
         _ = urlsplit(constants.ENDPOINT).port
-    except ValueError:
-        raise InputError("HF_ENDPOINT is not a URL", "write https://HOST[:PORT], or unset it") from None
     with _translated(name, revision):
         endpoint = re.sub(r"[^\w.-]+", "_", constants.ENDPOINT.partition("://")[2])
         root = Path(constants.HF_HOME, "onnxreg", endpoint, f"models--{name.replace('/', '--')}")

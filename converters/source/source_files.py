@@ -171,12 +171,6 @@ def read_metadata(directory: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def read_license(directory: Path) -> str | None:
-    """Read the licence in the metadata of the model card; None if it has none."""
-    license_name = read_metadata(directory).get("license")
-    return license_name if isinstance(license_name, str) else None
-
-
 _ABSOLUTE = re.compile(
     r"(?:file://)?/[^/\0\n]+(?:/[^/\0\n]+)+/?"  # /home/jane/model: two parts or more, since "/x" may be a token
     r"|file://.+|~[^/\0\n]*/.+"

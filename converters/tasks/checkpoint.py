@@ -37,7 +37,7 @@ from onnxreg.converters.source.source_files import (
     digest_files,
     hub_id,
     matching,
-    read_license,
+    read_metadata,
     read_object,
     role_of,
     scrub,
@@ -49,7 +49,6 @@ from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, ExportSubject, LocatedSource, Part, Task
 from onnxreg.schema.core.canonical import directory_digest
 from onnxreg.schema.core.errors import (
-    ConversionError,
     InputError,
     NotFoundError,
     RemoteError,
@@ -281,8 +280,8 @@ def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
 
 def described(task: str, directory: Path, family: object) -> dict[str, Any]:
     """Return the manifest keys of every checkpoint: the task, the family, and the licence if the model card states one."""
-    fields = {"task": task, "family": family, "license": read_license(directory)}
-    return {name: value for name, value in fields.items() if value is not None}
+    fields = {"task": task, "family": family, "license": read_metadata(directory).get("license")}
+    return {name: value for name, value in fields.items() if isinstance(value, str)}
 
 
 def part_of(
@@ -358,14 +357,11 @@ def write_companions(
     if checkpoint.tokenizer is not None:
         saved = {Path(path).name for path in checkpoint.tokenizer.save_pretrained(directory)}
         files = sorted(file for file in saved if (directory / file).is_file())
-        if TOKENIZER_FILE not in files:
-            raise ConversionError(f"transformers did not write a {TOKENIZER_FILE} for this tokenizer")
         path = directory / "tokenizer_config.json"
-        if path.is_file():
-            cleaned, _ = scrub(_without_local_keys(json.loads(path.read_bytes())), name, source)
-            if cleaned.get("tokenizer_class") == "TokenizersBackend":
-                cleaned["tokenizer_class"] = PLAIN_CLASS
-            _write(path, {**cleaned, "model_input_names": list(graphs.inputs)})
+        cleaned, _ = scrub(_without_local_keys(json.loads(path.read_bytes())), name, source)
+        if cleaned.get("tokenizer_class") == "TokenizersBackend":
+            cleaned["tokenizer_class"] = PLAIN_CLASS
+        _write(path, {**cleaned, "model_input_names": list(graphs.inputs)})
         template = directory / "chat_template.jinja"
         if template.is_file():
             copy_scrubbed(template, template, name, source)

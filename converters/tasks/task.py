@@ -291,15 +291,15 @@ class Task(ABC):
 
     `aliases` are names of the task in Optimum, pipelines of transformers and Transformers.js, txtai and the Hub, which people
     may type; only `id` is recorded. `paths` are the options whose values are files; a manifest has the files' digests.
-    `exporter` is the first pass of the task's recipe, "" if there is no recipe. If the source has several graphs, `members`
-    has the file of each. For each member that `MergeDecoders` makes, `merged` has the two decoders. `products` are the
-    operators whose weights the pass `quantizer` turns into INT8.
+    `exporter` is the first pass of the task's recipe. If the source has several graphs, `members` has the file of each. For
+    each member that `MergeDecoders` makes, `merged` has the two decoders. `products` are the operators whose weights the pass
+    `quantizer` turns into INT8.
     """
 
     id: ClassVar[str]
     aliases: ClassVar[tuple[str, ...]] = ()
     head: ClassVar[TaskHead]
-    exporter: ClassVar[str] = ""
+    exporter: ClassVar[str]
     members: ClassVar[Mapping[str, str]] = {}
     merged: ClassVar[Mapping[str, tuple[str, str]]] = {}
     products: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm")

@@ -92,11 +92,9 @@ def find(name: str) -> type[Task]:
     if task is None:
         if head := next((head for head in kinds.HEADS if typed in (head.task, *head.aliases)), None):
             raise InputError(f"no task here exports {head.task}", head.way)
-        tasks = [task.id for task in TASKS.values() if task.exporter]
-        names = [*tasks, *(alias for alias, own in ALIASES.items() if own in tasks)]
-        alike = nearest(typed, names, 0.85 if "-" in typed else 0.7, most=1)
+        alike = nearest(typed, [*TASKS, *ALIASES], 0.85 if "-" in typed else 0.7, most=1)
         hint = f"did you mean {alike[0]}? " if alike else ""
-        hint += f"one of: {', '.join(tasks)}; for another, export with Optimum, then reg import the directory"
+        hint += f"one of: {', '.join(TASKS)}; for another, export with Optimum, then reg import the directory"
         raise InputError(f"no task is called {name[:80]!r}", hint)
     return task
 
@@ -117,9 +115,6 @@ def task_recipe(
     `int8_embeddings` without `quantize`.
     """
     kind = of_source(find(task), source or "", {})
-    if not kind.exporter:
-        message = f"the task {kind.id} has no recipe of its own"
-        raise InputError(message, "write a recipe: reg export --recipe FILE; docs/recipes.md has examples")
     if kind is OnnxFile and (opset, max_seq_length) != (None, None):
         hint = "leave --opset and --max-seq-length out; OnnxOpVersionConversion in a recipe changes the opset"
         raise InputError("an ONNX file keeps its opset and its inputs", hint)

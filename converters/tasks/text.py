@@ -190,11 +190,6 @@ class SentenceConfig:
     default_prompt: str | None = None
     dense: tuple[tuple[Path, str], ...] = ()
 
-    @property
-    def prompt(self) -> str:
-        """The default prompt, which precedes every text; "" without one."""
-        return self.prompts[self.default_prompt] if self.default_prompt else ""
-
 
 class TextOptions(PassParams, title="Options"):
     """`max_seq_length` is the longest published length in tokens; a lower limit of the model wins."""
@@ -237,8 +232,9 @@ class TextTask(Saved):
                 backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
             length = min(length, pooling.max_length or getattr(tokenizer, "model_max_length", length))
             module = pooled(module, pooling)
-            prompt = {"prompt": pooling.prompt} if pooling.prompt else {}
-            resolved["pooling"] = {"mode": pooling.mode, "normalize": pooling.normalize, **prompt}
+            resolved["pooling"] = {"mode": pooling.mode, "normalize": pooling.normalize}
+            if pooling.default_prompt and (prompt := pooling.prompts[pooling.default_prompt]):
+                resolved["pooling"]["prompt"] = prompt
             if pooling.prompts:
                 settings = {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt}
         length = longest(length, checkpoint.model)

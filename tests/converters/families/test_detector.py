@@ -13,9 +13,9 @@ from support.graphs import graph
 
 from onnxreg.converters.families.detector import (
     Detector,
-    Embedder,
     Rows,
     detector_graph,
+    embed,
     estimate_covariance,
     fit,
     keys_of,
@@ -191,10 +191,11 @@ WIDTH = 12
 
 
 @pytest.fixture
-def embedder(tmp_path: Path) -> Embedder:
-    """Flattens images `[n, 3, 2, 2]` into embeddings."""
+def rows_of(tmp_path: Path) -> Callable[..., Rows]:
+    """Read the rows of a file; the backbone flattens images `[n, 3, 2, 2]` into embeddings."""
     flat = graph("embedding = Flatten(input)", "float[n, 3, 2, 2] input", f"float[n, {WIDTH}] embedding")
-    return Embedder(models.session(flat), "embedding", tmp_path)
+    session = models.session(flat)
+    return lambda name, images=False: embed(session, "embedding", tmp_path / name, images)
 
 
 def images(count: int, seed: int = 0) -> Any:
@@ -213,30 +214,29 @@ BAD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("what", BAD_ROWS)
-def test_rows_of_another_shape_are_refused_by_their_file(embedder, tmp_path, what):
+def test_rows_of_another_shape_are_refused_by_their_file(rows_of, tmp_path, what):
     arrays, message = BAD_ROWS[what]
     np.savez(tmp_path / "rows.npz", **arrays)
     with pytest.raises(InputError, match=f"^{message}"):
-        embedder.embed("rows.npz")
+        rows_of("rows.npz")
 
 
-def test_stored_embeddings_stand_in_for_images_only_where_asked(embedder, tmp_path):
+def test_stored_embeddings_stand_in_for_images_only_where_asked(rows_of, tmp_path):
     np.savez(tmp_path / "rows.npz", input=images(70), embedding=np.zeros((70, WIDTH), np.float32))
-    stored, made = embedder.embed("rows.npz"), embedder.embed("rows.npz", images=True)
+    stored, made = rows_of("rows.npz"), rows_of("rows.npz", images=True)
     assert not stored.embeddings.any()
     assert np.array_equal(made.embeddings, images(70).reshape(70, -1))
     assert (stored.stored, made.stored) == (True, False)
-    assert embedder.embed("rows.npz", images=True) is made
 
 
 @pytest.mark.parametrize("kind", ["input", "embedding"])
-def test_rows_that_made_the_detector_measure_nothing(embedder, tmp_path, kind):
+def test_rows_that_made_the_detector_measure_nothing(rows_of, tmp_path, kind):
     used = images(5)
     half = np.concatenate([images(3, seed=1), used[:2]])
     np.savez(tmp_path / "fit.npz", input=used)
     np.savez(tmp_path / "other.npz", input=images(5, seed=1))
     np.savez(tmp_path / "half.npz", **{kind: half if kind == "input" else half.reshape(5, -1)})
-    fit_rows = embedder.embed("fit.npz")
-    embedder.embed("other.npz").check_apart(fit_rows)
+    fit_rows = rows_of("fit.npz")
+    rows_of("other.npz").check_apart(fit_rows)
     with pytest.raises(InputError, match=r"half\.npz shares 2 of its rows with fit\.npz"):
-        embedder.embed("half.npz").check_apart(fit_rows)
+        rows_of("half.npz").check_apart(fit_rows)

@@ -14,14 +14,9 @@ from onnxreg.converters.evaluation.evaluators import TokenSpans
 from onnxreg.converters.evaluation.suite import load
 from onnxreg.converters.runtime.golden import read_arrays
 from onnxreg.converters.source import source_files, toolchain
-from onnxreg.converters.source.source_files import (
-    digest_file,
-    is_absolute_path,
-    read_license,
-    scrub,
-    scrub_file,
-)
+from onnxreg.converters.source.source_files import digest_file, is_absolute_path, scrub, scrub_file
 from onnxreg.converters.source.toolchain import refuse_missing
+from onnxreg.converters.tasks.checkpoint import described
 from onnxreg.converters.tasks.task import TOKENS
 from onnxreg.schema.core.errors import HostError, InputError, missing_extra
 from onnxreg.schema.core.files import SETTLED_NANOSECONDS
@@ -185,9 +180,9 @@ def test_a_file_without_paths_is_left_and_text_survives_whatever_it_holds(tmp_pa
     ],
 )
 def test_the_licence_of_a_model_card(tmp_path, card, stated):
-    assert read_license(tmp_path) is None
+    assert described("x", tmp_path, None) == {"task": "x"}
     (tmp_path / "README.md").write_bytes(card.encode())
-    assert read_license(tmp_path) == stated
+    assert described("x", tmp_path, None).get("license") == stated
 
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 400000\n"

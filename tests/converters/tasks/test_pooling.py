@@ -236,7 +236,7 @@ def test_settings_that_version_6_writes_for_an_ordinary_model_are_taken(checkpoi
     settings = {"prompts": {"query": "", "document": ""}, "default_prompt_name": None}
     (checkpoint / "config_sentence_transformers.json").write_text(json.dumps(settings))
     read = read_pooling(checkpoint)
-    assert (read.mode, read.normalize, read.prompt) == ("cls", True, "")
+    assert (read.mode, read.normalize, read.default_prompt) == ("cls", True, None)
 
 
 def test_the_longest_input_may_be_in_the_tokenizer_which_may_be_for_lower_case(checkpoint, tmp_path):
