@@ -7,7 +7,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from math import prod
@@ -127,15 +127,11 @@ def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
     """
     limit = new.descriptor.size * MAX_SHARE
     size = sink.write(DeltaHeader.of(new.descriptor, old.descriptor).to_bytes())
-    with map_file(old.path) as old_data, map_file(new.path) as new_data:
-        before, after = FileView(old_data, old.tensors), FileView(new_data, new.tensors)
-        try:
-            for span in _merge(_encode_all(before, after)):
-                size += sink.write(span.encode())
-                if size >= limit:
-                    return None
-        finally:
-            del before, after
+    views = (FileView(map_file(file.path), file.tensors) for file in (old, new))
+    for span in _merge(_encode_all(*views)):
+        size += sink.write(span.encode())
+        if size >= limit:
+            return None
     return size if size < limit else None
 
 
@@ -305,15 +301,11 @@ def _common(left: Any, right: Any) -> int:
     return int(different[0]) if different.size else size
 
 
-@contextmanager
-def map_file(path: Path) -> Iterator[Any]:
-    """A context with the bytes of a file, mapped into memory; empty bytes for an empty file."""
+def map_file(path: Path) -> memoryview:
+    """Map the bytes of a file into memory, until nothing refers to them. An empty file cannot be mapped."""
     with path.open("rb") as file:
-        if not path.stat().st_size:
-            yield b""
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            yield data
+        is_empty = not path.stat().st_size
+        return memoryview(b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
@@ -348,20 +340,20 @@ def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
     """
     import onnx
 
-    with map_file(file) as data:
-        graphs = [extent[1:] for extent in _fields(data, 0, len(data), GRAPH)]
-        for _, start, stop in (extent for graph in graphs for extent in _fields(data, *graph, INITIALIZER)):
-            key, first, last = next(_fields(data, start, stop, RAW_DATA), (stop, stop, stop))
-            tensor = onnx.TensorProto.FromString(data[start:key] + data[last:stop])
-            element, dims = ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
-            location, size = path, last - first
-            if tensor.data_location == tensor.EXTERNAL:
-                entries = {entry.key: entry.value for entry in tensor.external_data}
-                first, size = (int(entries.get(key) or 0) for key in ("offset", "length"))
-                location = str(PurePosixPath(path).parent / entries.get("location", ""))
-                size = size or (prod(dims) * (element.bits if element else 0) + 7) // 8
-            dtype = element.name if element else "unknown"
-            yield location, TensorExtent(tensor.name, dtype, dims, first, size)
+    data = map_file(file)
+    graphs = [extent[1:] for extent in _fields(data, 0, len(data), GRAPH)]
+    for _, start, stop in (extent for graph in graphs for extent in _fields(data, *graph, INITIALIZER)):
+        key, first, last = next(_fields(data, start, stop, RAW_DATA), (stop, stop, stop))
+        tensor = onnx.TensorProto.FromString(bytes(data[start:key]) + bytes(data[last:stop]))
+        element, dims = ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
+        location, size = path, last - first
+        if tensor.data_location == tensor.EXTERNAL:
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            first, size = (int(entries.get(key) or 0) for key in ("offset", "length"))
+            location = str(PurePosixPath(path).parent / entries.get("location", ""))
+            size = size or (prod(dims) * (element.bits if element else 0) + 7) // 8
+        dtype = element.name if element else "unknown"
+        yield location, TensorExtent(tensor.name, dtype, dims, first, size)
 
 
 def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, int, int]]:
@@ -407,9 +399,9 @@ def _ort(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
 
 def _safetensors(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
     """Yield the tensors of a safetensors file, which has 8 bytes with the header's length, a JSON header, and the data."""
-    with map_file(file) as data:
-        size = int.from_bytes(data[:8], "little")
-        header = json.loads(bytes(data[8 : 8 + size]))
+    data = map_file(file)
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(bytes(data[8 : 8 + size]))
     header.pop("__metadata__", None)
     for name, item in header.items():
         start, stop = convert(item["data_offsets"], tuple[Count, Count])

@@ -65,7 +65,6 @@ class StepResult:
 
     @cached_property
     def digests(self) -> Mapping[str, str]:
-        """The SHA-256 of each file by name."""
         return {name: str(digest_file(self.directory / name)) for name in self.files}
 
     @cached_property
@@ -92,8 +91,7 @@ class StepResult:
             feeds = sample_steps(origin.main, session.get_inputs()) if is_decoder else ()
         elif not takes_sample:  # inputs that also fit the first graph, from which it was made
             graphs = [item.main for item in (self, *self.ancestors) if item.main.suffix == ".onnx"]
-            bounds = samples.index_bounds(models.load(graphs[-1]))
-            feeds = samples.draw(models.load(graphs[0]), bounds)
+            feeds = samples.draw(models.load(graphs[0]), samples.index_bounds(models.load(graphs[-1])))
         golden = part.golden if takes_sample else {}
         arrays = samples.all_outputs(session, [*feeds, *golden.values()], self.main.name)
         outputs = arrays[: len(feeds)]
@@ -127,7 +125,7 @@ class StepResult:
         start = self.ancestors[-1].main if self.ancestors else self.source.start
         if isinstance(start, conversion.TorchModel):
             return conversion.run(start, self.runs.feeds)
-        return run(start, self.runs.feeds)
+        return samples.all_outputs(start, self.runs.feeds, start.name)
 
     def compare(self, is_bounded: bool) -> None:
         """Record how far the outputs are from the parent's, unless the step's record has this distance already.
@@ -146,20 +144,12 @@ class StepResult:
         elif self.runs.takes_sample and self._parent_runs.takes_sample:
             parents = self._parent_runs.outputs
         else:
-            parents = run(parent.main, feeds)
+            parents = samples.all_outputs(parent.main, feeds, parent.main.name)
         kind = self.node.kind
         tolerance = kind.tolerance and samples.tolerance_of(kind, load_onnx(self.main))
         outputs = samples.compare(parents, self.runs.outputs, kind.id, tolerance, is_bounded)
         parity = samples.parity(feeds, outputs)
         self.step = Step.from_json({**recorded, "result": {**recorded.get("result", {}), "parity": parity}})
-
-
-def run(path: Path, feeds: Sequence[Feed]) -> Outputs:
-    """Run an ONNX or ORT-format file in ONNX Runtime on one thread; return its outputs.
-
-    Raises ConversionError, about the file, if the file does not load or run.
-    """
-    return samples.all_outputs(load_session(path), feeds, path.name)
 
 
 def _can_run(session: Any, feeds: Sequence[Feed]) -> bool:

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -137,7 +138,6 @@ class _Execution:
         self._results: dict[str, StepResult] = {}
 
     def run(self) -> dict[str, StepResult]:
-        """Run every step and measure its result."""
         measured: list[Future[None]] = []
         with ThreadPoolExecutor(1) as executor:
             for name, node in self._plan.nodes.items():
@@ -251,9 +251,7 @@ def _apply(
             else "a step names what it takes: input: STEP; without it that is the source",
         )
 
-    def run(work: base.Pass[Any, Any], value: Any) -> tuple[Any, Step]:
-        return base.run(node.name, work, value, node.step.input)
-
+    run = partial(base.run, node.name, source=node.step.input)
     if takes == "module":
         graph, step = run(node.make(), subject)
         return step, models.save(graph, target), True

@@ -177,8 +177,7 @@ def inspect_file(path: Path, model: Any = None) -> GraphFacts:
 def read_weights(path: Path) -> "dict[str, ir.TensorProtocol]":
     """Read the numeric initializers of the main graph of an ONNX or ORT-format file, by name."""
     model = read_ort(path) if path.suffix == ".ort" else read_graph(load_onnx(path), path)
-    stored = stored_tensors(model.graph)
-    return {name: tensor for name, tensor in stored.items() if is_numeric(tensor)}
+    return {name: tensor for name, tensor in stored_tensors(model.graph).items() if is_numeric(tensor)}
 
 
 def stored_tensors(graph: "ir.Graph") -> dict[str, "ir.TensorProtocol"]:

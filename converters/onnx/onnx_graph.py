@@ -72,8 +72,7 @@ def load_onnx(path: Path) -> Any:
         with path.open("rb") as file:
             # A read raises an error if the disk fails; with a mapped file, a signal would end the process.
             check_content(file.read(HEAD_BYTES), path.name)
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            with mapped as data, memoryview(data) as view:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
                 model.ParseFromString(view)
     except OSError as error:
         raise unreadable(path.name, error) from error

@@ -279,5 +279,4 @@ def public_types(subject: Any) -> dict[str, int]:
 
 
 def _names(subject: Any) -> tuple[list[str], list[str]]:
-    inputs = [value.name for value in graph_inputs(subject.graph)]
-    return inputs, [value.name for value in subject.graph.output]
+    return [value.name for value in graph_inputs(subject.graph)], [one.name for one in subject.graph.output]

@@ -1,12 +1,17 @@
-"""`OnnxConversion`: exports a torch module to ONNX with either exporter of PyTorch. Graphs contain no path of this machine."""
+"""Export a torch module: by either exporter of PyTorch (`OnnxConversion`), or by transformers' (`TransformersExport`).
+
+Graphs contain no path of this machine. The exporters of transformers are experimental: test_transformers_export.py tests
+the used part of their interface, and pyproject.toml limits the version. Names, sizes and the order of sets are set here.
+"""
 
 import inspect
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,12 +20,14 @@ from pydantic import Field, model_validator
 from onnxreg.converters.onnx.tensors import without_weights
 from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
-from onnxreg.converters.runtime.sessions import one_torch_thread
+from onnxreg.converters.runtime.sessions import one_torch_thread, silent_transformers
 from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 OLDEST, NEWEST, MAX_DYNAMO_OPSET = 7, 23, 26
 """The lowest and the highest opset of the TorchScript exporter, and the highest of dynamo that ONNX Runtime 1.31 loads."""
+OLDEST_OF_TRANSFORMERS = 18
+"""The lowest opset of the exporter of transformers, and its default."""
 TOLERANCE = 1e-3
 """The largest distance of a graph's output from the module's that `auto` accepts, as a share of the largest value."""
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
@@ -29,6 +36,10 @@ CHANGE = 1e-5
 
 EXPORTERS = {False: "torchscript", True: "dynamo"}
 """The name of each exporter, by `is_dynamo`: True for the exporter that uses `torch.export`."""
+
+OTHER_WAYS = "export it with Optimum, then reg import the directory; or another task of the checkpoint"
+FEWEST = 2
+"""The least size of a dynamic axis in the examples: `torch.export` makes an axis of size 1 fixed."""
 
 _lock = threading.RLock()
 
@@ -298,6 +309,95 @@ class OnnxConversion(ModuleExport):
             refused[name] = f"its graph is {distance:.3g} from the module on samples of another size"
         summary = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise ConversionError(f"no exporter agrees with the module: {summary}")
+
+
+class TransformersExport(ModuleExport):
+    """Export with the exporter of transformers.
+
+    It uses `torch.export`, and knows the models of transformers. Only the axes of the `TorchModel` are dynamic; every other
+    size is a number in the graph, so that a runtime refuses inputs of another size. Inputs, outputs and axes have the names
+    of the `TorchModel`. If a source becomes several graphs, `part` selects one.
+    """
+
+    id = "TransformersExport"
+    tools = ("onnx-ir", "onnxscript")
+
+    class Params(PassParams):
+        target_opset: int = Field(OLDEST_OF_TRANSFORMERS, ge=OLDEST_OF_TRANSFORMERS, le=NEWEST)
+        part: str | None = None
+
+    def requires(self, subject: TorchModel) -> None:
+        super().requires(subject)
+        for name, tensor in subject.inputs.items():
+            for axis, label in subject.axes_of(name).items():
+                if tensor.shape[axis] < FEWEST:
+                    message = f"{self.id}: the example {name} has the size {tensor.shape[axis]} along {label}"
+                    raise InputError(message, f"a dynamic axis needs {FEWEST} or more")
+
+    def apply(self, subject: TorchModel) -> Any:
+        """Return the graph that the exporter of transformers makes (`onnx.ModelProto`), with the names of the subject.
+
+        Raises HostError if onnxscript is not installed. Raises ConversionError, with the exporter's own words, if the exporter
+        refuses the module or makes a dynamic axis fixed.
+        """
+        require("onnxscript", "onnx_ir")
+        import onnx
+        import onnx_ir
+        import torch
+        from transformers.exporters import OnnxConfig, OnnxExporter
+
+        positional = traceable(subject)
+
+        class ByName(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = positional
+
+            def forward(self, **tensors: Any) -> Any:
+                result = self.model(*(tensors[plain] for plain in inputs))
+                return dict(zip(outputs, result if isinstance(result, tuple) else (result,), strict=True))
+
+        # argument names in Python have no dots
+        inputs = {f"input_{number}": name for number, name in enumerate(subject.inputs)}
+        outputs = {f"output_{number}": name for number, name in enumerate(subject.outputs)}
+        shapes = {
+            plain: dict.fromkeys(subject.axes_of(name), torch.export.Dim.AUTO)
+            for plain, name in inputs.items()
+        }
+        config = OnnxConfig(dynamic_shapes=shapes, opset_version=self.params.target_opset)
+        training = subject.module.training
+        label, printed = "the exporter of transformers", StringIO()
+        try:
+            with (
+                models.tool(label, f"{label} refuses the model", OTHER_WAYS),
+                silent_transformers(),
+                redirect_stderr(printed),  # `torch.export` prints the whole graph of a model that it refuses
+                redirect_stdout(printed),
+                one_torch_thread(),
+                traced_builtins(subject.module),
+            ):
+                examples = {plain: subject.inputs[name] for plain, name in inputs.items()}
+                program = OnnxExporter().export(ByName().eval(), examples, config).program
+        finally:
+            subject.module.train(training)
+        for value in (*program.graph.inputs, *program.graph.outputs):
+            value.name = {**inputs, **outputs}[value.name]
+        exported = onnx_ir.to_proto(program)
+        exported.ir_version = onnx.helper.find_min_ir_version_for(exported.opset_import, ignore_unknown=True)
+        self.finish(exported, subject)
+        for value in (*exported.graph.input, *exported.graph.output):
+            axes = subject.axes_of(value.name)
+            for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+                if axis not in axes:
+                    continue
+                if dim.HasField("dim_value") or dim.dim_param.isdigit():
+                    size = dim.dim_param or dim.dim_value
+                    fault = f"fixed the axis {axes[axis]} of {value.name} at {size}, the size of its example"
+                    raise ConversionError(f"the exporter of transformers {fault}", OTHER_WAYS)
+                dim.dim_param = axes[axis]
+        del exported.graph.value_info[:]  # sizes there are names too, such as "64"
+        models.clear_metadata(exported)
+        return exported
 
 
 def _refuse_directories(exported: Any) -> None:

@@ -35,8 +35,7 @@ class HalfPass(GraphPass):
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
-        operators = {node.op_type for body in within(subject.graph) for node in body.node}
-        if names := sorted(operators & INTEGERS):
+        if names := sorted(INTEGERS.intersection(kinds_of(subject))):
             raise InputError(
                 f"{self.id}: the graph is quantized dynamically ({', '.join(names)}), and sums of integers are beyond float16",
                 "take the float32 graph for each of the two: input: STEP",
@@ -119,7 +118,7 @@ class OnnxFloatToFloat16(HalfPass):
                     "leave them out of the include list, or use OrtMixedPrecision",
                 )
             operators = ()
-            nodes |= {name for names in kinds.values() for name in names} - included
+            nodes |= models.node_names(subject) - included
         bounds = params.min_positive_val, params.max_finite_val
         return to_float16(subject, operators, nodes, params.keep_io_types, *bounds)
 

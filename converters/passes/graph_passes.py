@@ -38,8 +38,7 @@ class OnnxOpVersionConversion(GraphPass):
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
-        operators = models.count_operators(subject).keys()
-        if own := sorted(operators & RUNTIME_OPERATORS - {"LayerNormalization"}):
+        if own := sorted(models.count_operators(subject).keys() & RUNTIME_OPERATORS - {"LayerNormalization"}):
             raise InputError(
                 f"{self.id}: ONNX's converter does not know {', '.join(own)}, an operator of ONNX Runtime",
                 "leave this pass out: such a graph runs in the opset that it has",

@@ -96,13 +96,9 @@ class MergeDecoders(GraphPass):
         taken, given = before["names"]
         further = [value.name for value in self.beside.graph.input if value.name not in taken]
         types = {**super().observe(self.beside)["types"], **before["types"], SWITCH: 9}
+        names = [*taken, *further, SWITCH], given
         weights = before["weight_bytes"] + models.weight_bytes(self.beside)
-        return {
-            **before,
-            "names": ([*taken, *further, SWITCH], given),
-            "types": types,
-            "weight_bytes": weights,
-        }
+        return {**before, "names": names, "types": types, "weight_bytes": weights}
 
 
 def _make_unsigned(body: Any) -> None:
@@ -132,8 +128,7 @@ def _branch(body: Any, prefix: str, inputs: Any, results: Iterable[str]) -> Any:
     import onnx_ir as ir
 
     own_outputs: dict[str, Any] = {value.name: value for value in body.outputs}
-    nodes = list(ir.traversal.RecursiveGraphIterator(body))
-    for node in nodes:
+    for node in ir.traversal.RecursiveGraphIterator(body):
         for value in node.outputs:
             value.name = f"{prefix}{value.name}"
         node.name = f"{prefix}{node.name}"

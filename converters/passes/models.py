@@ -118,7 +118,9 @@ def weight_bytes(model: Any) -> int:
 
 
 def session(model: Any, label: str = "the model") -> Any:
-    """Load a model in ONNX Runtime (`runtime.load_session`). Raises ConversionError, about `label`, if loading fails."""
+    """Load a model or a file in ONNX Runtime (`load_session`). Raises ConversionError, about `label`, if loading fails."""
+    if isinstance(model, Path):
+        return load_session(model, name=label)
     if weight_bytes(model) <= MAX_INLINE_WEIGHT_BYTES:
         return load_session(model.SerializeToString(), name=label)
     with scratch() as directory:
@@ -196,8 +198,7 @@ def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
     except RegError:
         raise
     except Exception as error:
-        cause = refuse_missing(error, label)
-        raise ConversionError(f"{failure}: {why(cause, 300)}", hint) from error
+        raise ConversionError(f"{failure}: {why(refuse_missing(error, label), 300)}", hint) from error
 
 
 def is_standard(node: Any) -> bool:
@@ -216,7 +217,6 @@ def count_operators(model: Any) -> dict[str, int]:
 
 
 def node_names(model: Any) -> set[str]:
-    """Return the names of all named nodes."""
     return {node.name for body in containers(model) for node in body.node if node.name}
 
 

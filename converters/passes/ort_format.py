@@ -66,32 +66,27 @@ class OrtFormat(Pass[Path, OrtFiles]):
 
         with_types = self.params.enable_type_reduction
         kind = "required_operators_and_types" if with_types else "required_operators"
-        target, config = subject.with_suffix(".ort"), subject.with_suffix(f".{kind}.config")
         options = session_options()
-        options.optimized_model_filepath = str(target)
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.add_session_config_entry("session.save_model_format", "ORT")
         disabled = None if self.params.target_platform == "amd64" else ["NchwcTransformer"]
-        canonical = target.with_suffix(".canonical.ort")
-        try:
-            ort.InferenceSession(
-                str(subject), options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
-            )
-            config.write_text(operator_config(target, with_types), encoding="utf-8")
-            if is_same := canonicalize(target, canonical):
-                canonical.replace(target)
-        except Exception as error:
-            full = shutil.disk_usage(target.parent).free < subject.stat().st_size
-            for path in (target, config):
-                path.unlink(missing_ok=True)
-            if full:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
-            raise ConversionError(
-                f"ONNX Runtime could not write ORT format: {type(error).__name__}"
-            ) from error
-        finally:
-            canonical.unlink(missing_ok=True)
-        return OrtFiles(target, config, is_same)
+        with models.scratch() as folder:
+            raw, canonical, config = (folder / name for name in ("raw.ort", "canonical.ort", "config"))
+            options.optimized_model_filepath = str(raw)
+            try:
+                ort.InferenceSession(
+                    str(subject), options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
+                )
+                config.write_text(operator_config(raw, with_types), encoding="utf-8")
+                is_same = canonicalize(raw, canonical)
+            except Exception as error:
+                if shutil.disk_usage(folder).free < subject.stat().st_size:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+                raise ConversionError(
+                    f"ONNX Runtime could not write ORT format: {type(error).__name__}"
+                ) from error
+            path = (canonical if is_same else raw).replace(subject.with_suffix(".ort"))
+            return OrtFiles(path, config.replace(subject.with_suffix(f".{kind}.config")), is_same)
 
     def ensures(self, before: Facts, after: OrtFiles) -> dict[str, Any]:
         with after.path.open("rb") as file:

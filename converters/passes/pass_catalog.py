@@ -15,7 +15,6 @@ from onnxreg.converters.passes import (
     model_builder,
     ort_format,
     quantization,
-    transformers_export,
 )
 from onnxreg.converters.passes.base import Pass
 from onnxreg.converters.source.toolchain import PlugIns
@@ -25,7 +24,7 @@ BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
     for pass_ in (
         base.Original,
         conversion.OnnxConversion,
-        transformers_export.TransformersExport,
+        conversion.TransformersExport,
         merge_decoders.MergeDecoders,
         graph_passes.OnnxOpVersionConversion,
         mobile_safe.MobileSafeRewrite,

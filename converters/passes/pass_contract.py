@@ -40,9 +40,8 @@ class PassContract:
     def test_parameters_are_checked_and_survive_a_document(self) -> None:
         pass_ = self.make()
         assert type(pass_)(**pass_.params.model_dump(mode="json")).params == pass_.params
-        unknown = {**pass_.params.model_dump(), "no_such_parameter": 1}
         with pytest.raises(InputError):
-            type(pass_)(**unknown)
+            type(pass_)(**pass_.params.model_dump(), no_such_parameter=1)
 
     def test_the_result_is_proven_and_recorded(self) -> None:
         pass_ = self.make()
@@ -117,8 +116,9 @@ def _wrap_output(subject: Any, operator: str, domain: str = "", **attributes: An
     for names in (names for node in subject.graph.node for names in (node.input, node.output)):
         for index, value in enumerate(names):
             names[index] = "wrapped" if value == name else value
-    wrapper = onnx.helper.make_node(operator, ["wrapped"], [name], domain=domain, **attributes)
-    subject.graph.node.append(wrapper)
+    subject.graph.node.append(
+        onnx.helper.make_node(operator, ["wrapped"], [name], domain=domain, **attributes)
+    )
 
 
 def _add_function(subject: Any) -> None:

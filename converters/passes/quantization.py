@@ -7,7 +7,7 @@ coded by ONNX Runtime's formulas (`compute_scale_zp` and `quantize_nparray`), to
 
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from functools import partial
+from functools import cache, partial
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,14 +97,12 @@ class OnnxDynamicQuantization(QuantizationPass):
             self.note_stacks(view)
             if has_tables:
                 self.found["embeddings"] = quantize_tables(view)
-            weights, coded, activations = {*self.factors(view)}, dict[Any, Any](), dict[Any, Any]()
+            weights, codes, activations = {*self.factors(view)}, cache(self._store_codes), dict[Any, Any]()
             for node in list(view.graph):
                 is_product = node.op_type in self.products - {"Gemm"} and not node.domain
                 if not is_product or node.name in self.excluded or node.inputs[1] not in weights:
                     continue
                 value, weight = node.inputs[:2]
-                if weight not in coded:
-                    coded[weight] = self._store_codes(weight)
                 if value not in activations:
                     base = f"{value.name}_input" if value in weights else value.name  # also a weight
                     names = [f"{base}_{part}" for part in ("quantized", "scale", "zero_point")]
@@ -113,7 +111,7 @@ class OnnxDynamicQuantization(QuantizationPass):
                     quantize = ir.node("DynamicQuantizeLinear", [value], outputs=outputs, name=label)
                     view.graph.insert_before(node, quantize)
                     activations[value] = outputs
-                _multiply_codes(node, *activations[value], *coded[weight])
+                _multiply_codes(node, *activations[value], *codes(weight))
         models.drop_unread_weights(subject)
         operators = models.count_operators(subject)
         kinds = ("MatMulInteger", "ConvInteger", "DynamicQuantizeLinear")
@@ -213,8 +211,9 @@ class OrtDynamicQuantization(GraphPass):
             quantize_dynamic(*files, **options, **self.params.model_dump() | {"weight_type": weight_type})
 
         quantized = by_files(self.id, subject, quantize)
-        saved = models.weight_bytes(subject) - models.weight_bytes(quantized)
-        self.found["quantized_bytes"] = saved * 4 // 3
+        self.found["quantized_bytes"] = (
+            (models.weight_bytes(subject) - models.weight_bytes(quantized)) * 4 // 3
+        )
         return quantized
 
 
@@ -468,8 +467,7 @@ class OnnxStaticQuantization(QuantizationPass):
         symmetric = [{"symmetric": params.weight_type == "QInt8"}]
         if method == "MSE":
             method, ranges = "MinMax", target.with_suffix(".json")
-            nearest = nearest_ranges(source, data, operators, use_external_data_format)
-            save_tensors_data(nearest, ranges)
+            save_tensors_data(nearest_ranges(source, data, operators, use_external_data_format), ranges)
         quantize_static(
             source,
             target,

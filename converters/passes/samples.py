@@ -159,7 +159,7 @@ def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
 
 
 def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str, Any]]:
-    """Return the outputs of a graph for each feed; see `outputs`. `graph` is an `onnx.ModelProto`, or a session.
+    """Return the outputs of a graph for each feed; see `outputs`. `graph` is an `onnx.ModelProto`, a file, or a session.
 
     The outputs are copies: an array of ONNX Runtime keeps all memory of its session's runs.
 

@@ -373,8 +373,7 @@ def _cast(formula: Formula, dims: Dims, source: Any) -> Any:
 
 def _sliced(formula: Formula, dims: Dims, one: Any, starts: Any, ends: Any, axes: Any = None, *_: Any) -> Any:
     index = [slice(None)] * one.ndim
-    places = _axes(formula, starts, axes)
-    for axis, start, end in zip(places, starts.tolist(), ends.tolist(), strict=True):
+    for axis, start, end in zip(_axes(formula, starts, axes), starts.tolist(), ends.tolist(), strict=True):
         index[axis] = slice(start, end)
     return one[tuple(index)]
 

@@ -5,9 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.passes.conversion import NEWEST, OLDEST
-from onnxreg.converters.passes.transformers_export import DEFAULT
-from onnxreg.converters.passes.transformers_export import OLDEST as OLDEST_OF_NEW
+from onnxreg.converters.passes.conversion import NEWEST, OLDEST, OLDEST_OF_TRANSFORMERS
 from onnxreg.converters.source.hub import fetch
 from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, Location, hub_id, read_object
 from onnxreg.converters.tasks import task as kinds
@@ -122,7 +120,7 @@ def task_recipe(
         raise InputError("--int8-embeddings is of the INT8 artifact, which is not made", "add --quantize")
     if max_seq_length is not None and "max_seq_length" not in kind.Options.model_fields:
         raise InputError("--max-seq-length is of texts, and the task takes none", "leave it out")
-    default, oldest = (14, OLDEST) if kind.exporter == "OnnxConversion" else (DEFAULT, OLDEST_OF_NEW)
+    default, oldest = (14, OLDEST) if kind.exporter == "OnnxConversion" else (OLDEST_OF_TRANSFORMERS,) * 2
     target = default if opset is None else opset
     if not oldest <= target <= NEWEST:
         message = f"there is no opset {target} to export to"

@@ -68,10 +68,10 @@ def test_a_graph_with_the_length_of_its_example_in_it_is_refused_with_the_sizes(
     onnx.save(model, tmp_path / "model.onnx")
     feeds = [{"x": np.ones(shape, np.float32)} for shape in ((1, 4), (1, 6), (3, 4))]
     with pytest.raises(ConversionError, match=r"\[1, 4\] or \[3, 4\], and not of \[1, 6\]") as caught:
-        measure.run(tmp_path / "model.onnx", feeds)
+        samples.all_outputs(tmp_path / "model.onnx", feeds, "model.onnx")
     assert "use_dynamo_exporter" in str(caught.value.hint)
     with pytest.raises(ConversionError, match="does not run in ONNX Runtime"):
-        measure.run(tmp_path / "model.onnx", feeds[1:2])
+        samples.all_outputs(tmp_path / "model.onnx", feeds[1:2], "model.onnx")
 
 
 @pytest.mark.parametrize(

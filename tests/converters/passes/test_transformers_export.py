@@ -11,8 +11,7 @@ from support.sampling import sampled
 
 from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import run
-from onnxreg.converters.passes.conversion import TorchModel
-from onnxreg.converters.passes.transformers_export import TransformersExport
+from onnxreg.converters.passes.conversion import TorchModel, TransformersExport
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 AXES = {"x": {0: "batch"}, "y": {0: "batch"}, "z": {0: "batch"}}
@@ -49,7 +48,7 @@ def subject(net: type[Net] = Net, rows: int = 2) -> TorchModel:
 
 
 def test_the_interface_of_the_exporter():
-    """A change of this interface is a change of `transformers_export.py` alone."""
+    """A change of this interface is a change of `conversion.TransformersExport` alone."""
     from transformers.exporters import ExportedModel, OnnxConfig, OnnxExporter
 
     parameters = [*inspect.signature(OnnxExporter.export).parameters]
