@@ -83,7 +83,7 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
             message = f"{intake.scrubbed[0]} names a path of a machine, which is not published"
             raise InputError(message, MINE)
         return draft, list(survey.differences)
-    described = _describe(intake.workspace, companions)
+    described = _companion_fields(intake.workspace, companions)
     fields = {**survey.fields, **described}
     for model in () if "model_family" in fields else survey.models:
         classes, labels = model.facts and class_count(model.facts), described.get("labels")
@@ -108,7 +108,7 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
     return with_kv_caches(replace(draft, fields=fields)), differences
 
 
-def _describe(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
+def _companion_fields(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
     """Return the known manifest fields from config.json, id2label.json and the tokenizer files.
 
     Raises InputError if both label files disagree about the labels, or a label map is malformed.

@@ -16,7 +16,7 @@ from onnxreg.converters.importers.survey import (
     Survey,
     compare,
     compare_weights,
-    describe,
+    describe_model,
     files_below,
     named_file,
     read_graph,
@@ -114,7 +114,7 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
         if model_facts is not None and model_facts.ort_format is not None:
             fields["reproducible"] = False
         models.append(
-            describe(
+            describe_model(
                 [main, *{file.path: file for file in others}.values()],
                 model_facts,
                 claim.format,

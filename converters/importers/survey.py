@@ -82,7 +82,7 @@ class Survey:
     document: bytes | None = None
 
 
-def describe(
+def describe_model(
     files: Sequence[Found],
     facts: GraphFacts | None,
     format: str | None = None,
@@ -250,7 +250,7 @@ def survey_files(
             message = f"{path.name} has {facts.precision} weights, not {precision}"
             raise InputError(message, "leave --precision out")
         made_from = None if parent is None or parent == path else found(parent, "model").path
-        models.append(describe([main, *own], facts, format, precision, made_from))
+        models.append(describe_model([main, *own], facts, format, precision, made_from))
     stages = {model.path: members[path] for path, model in zip(paths, models, strict=True) if members}
     _check_contracts(models, stages)
     placed = {intake.resolved(file.file) for model in models for file in model.files}
@@ -351,7 +351,7 @@ def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
         if artifact.path.endswith(GRAPHS):
             facts, _ = read_graph(main, intake)
             _check_stated(artifact, facts)
-        models.append(describe([main, *files], facts, artifact.format, artifact.precision, hint=MINE))
+        models.append(describe_model([main, *files], facts, artifact.format, artifact.precision, hint=MINE))
     companions = tuple(by_path[entry.path] for entry in manifest.files)
     named = {directory / FILENAME, *(item.file for item in by_path.values())}
     left_out = [path for path in files_below(directory) if directory / path not in named]

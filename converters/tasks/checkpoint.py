@@ -135,11 +135,8 @@ class Saved(Task):
 
     runs_code: ClassVar[bool] = True
     """True if loading a checkpoint runs code that the checkpoint names."""
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """The patterns of further files to fetch, besides the files of every checkpoint."""
-        return ()
+    patterns: ClassVar[tuple[str, ...]] = ()
+    """The patterns of further files to fetch, besides the files of every checkpoint."""
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
         """Return the names of further files: files that shape the graphs, and files that are only published."""

@@ -82,13 +82,13 @@ class Seq2Seq(Saved):
     Options: ClassVar[type[PassParams]] = TextOptions
     exporter, members, merged = "TransformersExport", STAGES, {MERGED: (DECODER, NEXT)}
 
-    def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Part, Graphs]:
-        """Return the encoder's part and what to publish about it. It runs on a row, a batch, and a row of another size."""
+    def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
+        """Make the encoder. Its samples are a row, a batch, and a row of another size."""
         length = longest(int(self.options.max_seq_length), checkpoint.model)
         feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)
         axes = {name: {0: BATCH, 1: SOURCE} for name in (*REQUIRED, STATES)}
         part = part_of(checkpoint.model.get_encoder(), feeds, axes, (STATES,), has_golden=True)
-        return part, Graphs({}, REQUIRED, length)
+        return Graphs({ENCODER: part}, REQUIRED, length)
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         model = checkpoint.model
@@ -98,9 +98,10 @@ class Seq2Seq(Saved):
         if start is None:
             message = "the checkpoint has no decoder_start_token_id, with which an answer begins"
             raise InputError(message, "save the model again with one")
-        encoder, graphs = self.encoder(checkpoint, directory)
+        graphs = self.encoder(checkpoint, directory)
+        encoder = graphs.parts[ENCODER]
         proof = partial(prove, [answer_of(model, feed, start) for feed in encoder.feeds[:2]])
-        return replace(graphs, parts={ENCODER: encoder, **decoders(model, encoder)}, proof=proof)
+        return replace(graphs, parts={**graphs.parts, **decoders(model, encoder)}, proof=proof)
 
 
 class ProcessedSeq2Seq(Seq2Seq):
@@ -108,13 +109,13 @@ class ProcessedSeq2Seq(Seq2Seq):
 
     Options = PassParams
 
-    def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> tuple[Part, Graphs]:
+    def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         own = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
         sizes = {0: BATCH, 1: "num_samples"}
         part = own.part(checkpoint.model.get_encoder(), sizes, {STATES: (BATCH, SOURCE)})
         with silent_transformers():
             own.processor.save_pretrained(directory)
-        return part, Graphs({}, REQUIRED, fields=own.contract())
+        return Graphs({ENCODER: part}, REQUIRED, fields=own.contract())
 
 
 def decoder_of(model: Any, encoder: Part) -> Any:

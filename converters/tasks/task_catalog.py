@@ -18,6 +18,7 @@ from onnxreg.converters.tasks.processed import Processed
 from onnxreg.converters.tasks.task import Task
 from onnxreg.converters.tasks.text import (
     MODULES_FILE,
+    PATTERNS,
     SOUND_FILES,
     STATIC,
     Pooling,
@@ -31,7 +32,7 @@ from onnxreg.schema.core.errors import InputError, RegError, nearest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 CLASSES: Sequence[type[Task]] = (
-    TextTask.of(kinds.ENCODER),
+    TextTask.of(kinds.ENCODER, patterns=PATTERNS),
     StaticPooling.of(kinds.VECTORS),
     Pooling.of(kinds.VECTORS),
     *map(TextTask.of, (kinds.SPANS, kinds.TEXTS, kinds.TOKENS, kinds.MASKED)),
@@ -129,7 +130,8 @@ def task_recipe(
     outputs: list[dict[str, Any]] = []
     products = [*kind.products, *(["Gather"] if int8_embeddings else [])]
     quantization = {"params": {"op_types_to_quantize": products}} if len(products) > 2 else {}
-    for member, file in kind.members.items() or [(None, path)]:
+    files: Sequence[tuple[str | None, str]] = [*kind.members.items()] or [(None, path)]
+    for member, file in files:
         named, part = ({}, {}) if member is None else ({"member": member}, {"part": member})
         params: dict[str, Any] = {"target_opset": target, **part}
         first: dict[str, Any] = {"name": member or "fp32", "pass": kind.exporter, "params": params}
@@ -147,13 +149,12 @@ def task_recipe(
             steps.append(small)
             quantized = f"{file.removesuffix('.onnx')}_int8.onnx"
             outputs.append({"step": small["name"], "path": quantized, **named})
-    full = [output["path"] for output in outputs if not output["step"].endswith("int8")]
     value = {
         "task": kind.id,
         "options": {} if max_seq_length is None else {"max_seq_length": max_seq_length},
         "steps": steps,
         "outputs": outputs,
-        "checks": [{"output": file, "metric": "max_abs_diff", "share": 0.001} for file in full],
+        "checks": [{"output": file, "metric": "max_abs_diff", "share": 0.001} for _, file in files],
     }
     return RecipeFile.from_json(value, f"the recipe of {task}")
 

@@ -207,14 +207,9 @@ class TextTask(Saved):
     exporter = "OnnxConversion"
     Options = TextOptions
 
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        return PATTERNS if self.head in (kinds.VECTORS, kinds.ENCODER) else ()
-
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
-        """Return files of sentence-transformers: for a task of vectors, those that affect vectors; for an encoder, all."""
-        shaping = sentence_files(directory) if self.head is kinds.VECTORS else []
-        return shaping, sentence_files(directory, all_modules=True) if self.head is kinds.ENCODER else []
+        """Return, for an encoder, all files of sentence-transformers, which are only published."""
+        return [], sentence_files(directory, all_modules=True) if self.head is kinds.ENCODER else []
 
     def pooling(self, directory: Path) -> SentenceConfig | None:
         """Return the settings that make a text's vector from token vectors; None for a task without pooling."""
@@ -262,6 +257,11 @@ class Pooling(TextTask):
     """The task of encoders with pooling: the output `embeddings`, `[batch, hidden]`, has a vector for each text."""
 
     Options = PoolingOptions
+    patterns = PATTERNS
+
+    def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
+        """Return the files of sentence-transformers that affect vectors."""
+        return sentence_files(directory), []
 
     def find(self, source: str) -> LocatedSource:
         located = super().find(source)

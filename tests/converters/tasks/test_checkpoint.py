@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.tasks.checkpoints import load_checkpoint, task_of
 
-from onnxreg.converters.source.source_files import hub_id
+from onnxreg.converters.source.source_files import Location, hub_id
 from onnxreg.converters.tasks.checkpoint import load_tokenizer, locate
 from onnxreg.converters.tasks.generation import TextGeneration
 from onnxreg.converters.tasks.task import DECODER, TOKENS, Adapter, LocatedSource
@@ -266,9 +266,9 @@ def test_a_hub_id_is_pinned_to_the_commit(checkpoint, monkeypatch, absent, optio
     """Weights are fetched in one form, code only if it may run, and further files only if asked for."""
     snapshot, calls = checkpoint.rename(checkpoint.with_name("0123abcd")), []
 
-    def fetch(name: str, revision: str | None, choose: Any) -> Path:
+    def fetch(name: str, revision: str | None, choose: Any) -> Location:
         calls.append((name, revision, set(choose(REPOSITORY - {*absent}))))
-        return snapshot
+        return Location(snapshot, name, snapshot.name)
 
     monkeypatch.setattr("onnxreg.converters.tasks.checkpoint.fetch", fetch)
     source = task_of(TOKENS).find("acme/Tagger@main").record("ignored")
