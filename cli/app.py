@@ -7,6 +7,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +23,8 @@ from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.cli.options import Session, flag, option
 from onnxreg.cli.output import filled
 from onnxreg.registry import system
-from onnxreg.schema.core.errors import InputError, nearest
+from onnxreg.schema.core.errors import InputError, NotFoundError, RegError, nearest
+from onnxreg.schema.core.ref import Version
 
 
 class Verb(NamedTuple):
@@ -103,7 +105,7 @@ GROUPS: dict[str, dict[str, Verb]] = {
 }
 """All verbs, by group. `reg --help` explains the verbs of the first group."""
 VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
-EXAMPLES = ("reg export ./checkpoint --profile android --name acme/pii", "reg push acme/pii ./share")
+EXAMPLES = ("reg export ./checkpoint --quantize --name acme/model", "reg push acme/model ./share")
 JSON = "--json"
 METAVARS = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
 """The placeholder for an option's value, by the type of the value. Other types have the placeholder TEXT."""
@@ -125,8 +127,6 @@ SYNONYMS = {
     "download": "pull",
 }
 """The commands to suggest for words of other programs or of an earlier `reg`. After a verb, suggest only its subcommands."""
-LEAST_LIKENESS = 0.7
-"""The similarity to the mistyped word, from 0 to 1 (equal), that a suggestion must at least have."""
 LATE = ("--registry", "--quiet")
 """The global options that people often write after the verb by mistake."""
 
@@ -193,13 +193,20 @@ def build(alone: str | None = None) -> typer.Typer:
 def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
     """Wrap a verb's function for typer. Typer passes a context to the wrapper, which gives its session to the function.
 
+    If the verb finds an argument wrong or missing, and it is at the wrong place, the hint says where it belongs.
+
     If the help of the verb describes `--json`, add this option; its value is in `Session.as_json`.
     """
     signature = inspect.signature(verb)
 
     @wraps(verb)
     def run(context: typer.Context, as_json: bool = False, **arguments: Any) -> None:
-        verb(context.obj, **arguments)
+        try:
+            verb(context.obj, **arguments)
+        except (InputError, NotFoundError) as error:
+            with suppress(RegError):
+                error.hint = misplaced(context, error=error) or error.hint
+            raise
 
     _, *parameters = signature.parameters.values()
     kind = inspect.Parameter.KEYWORD_ONLY
@@ -258,10 +265,8 @@ def group_help(group: str) -> str:
     return "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in GROUPS[group].items())
 
 
-class Explained:
-    """A command whose help ends with examples."""
-
-    epilog: str | None
+class VerbCommand(TyperCommand):
+    """A verb without subcommands, or a subcommand. Its help ends with examples."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         formatter.write("\nExamples:\n")
@@ -269,12 +274,10 @@ class Explained:
             formatter.write(f"{folded(f'  $ {example}', formatter.width - 2)}\n")
 
 
-class VerbCommand(Explained, TyperCommand):
-    """A verb without subcommands, or a subcommand."""
+class VerbGroup(TyperGroup):
+    """A verb with subcommands. Its help ends with examples."""
 
-
-class VerbGroup(Explained, TyperGroup):
-    """A verb with subcommands."""
+    format_epilog: Any = VerbCommand.format_epilog
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         verbs = SYNONYMS.get(args[0], "").split(" or ")
@@ -312,7 +315,7 @@ def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
     near = near or [name.strip("'?") for name in meant.split(", ") if name]
     typed = getattr(error, "option_name", "") or message.partition("'")[2].rstrip("'")
     bare = typed.lstrip("-")  # dashes would make all options similar
-    near = [name for name in near if nearest(bare, [name.lstrip("-")], LEAST_LIKENESS)]
+    near = [name for name in near if nearest(bare, [name.lstrip("-")])][:3]
     near = [SYNONYMS[typed]] if near and bare != typed and typed in SYNONYMS else near
     return InputError(f"{message[:1].lower()}{message[1:].rstrip('.')}", _hint(error, words, near))
 
@@ -328,7 +331,8 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
     see = f"see `{path} --help`"
     if context and context.parent and hasattr(context.command, "commands"):
         return f"{path} {'|'.join(context.command.commands)}; {see}"
-    if context and (way := _option_for(context, error.format_message())):
+    extra = error.format_message().partition("unexpected extra argument(s) (")[2].rstrip(")")
+    if context and extra and (way := misplaced(context, extra)):
         return f"{way}; {see}"
     if context and error.format_message().startswith(("Missing arg", "Got unexpected extra arg")):
         pieces = [piece for piece in context.command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
@@ -336,17 +340,46 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
     return see
 
 
-def _option_for(context: Any, message: str) -> str:
-    """Return advice on where a superfluous argument belongs: a path or URL in --remote, --output or --registry, else --text."""
-    extra = message.partition("unexpected extra argument(s) (")[2].rstrip(")")
+def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> str:
+    """Return the right spelling of a line with an argument at the wrong place; "" if no argument is known to be wrong.
+
+    `extra` is a superfluous argument. Without it, `error` is the verb's error: maybe a channel, a remote or its path came
+    before the model.
+    """
+    from onnxreg.schema.query.device import presets
+
+    verb, session = context.command_path, context.obj
     options = {name for parameter in context.command.params for name in parameter.opts}
-    if not extra:
-        return ""
-    remotes = context.obj.remotes().urls if "--remote" in options else {}
-    if extra not in remotes and not re.search(r"[/\\:]|^\.", extra):
-        return f"write reg {context.info_name} ... --text {quote(extra)}" if "--text" in options else ""
-    if named := [name for name in ("--remote", "--output") if name in options][
-        : 1 if extra in remotes else 2
-    ]:
+    arguments = [item for item in context.command.params if item.param_type_name == "argument"]
+    first, second, *_ = [*(str(context.params.get(item.name) or "") for item in arguments), "", ""]
+    remotes = session.remotes().urls if "--remote" in options else {}
+    kind = arguments[1].metavar if len(arguments) > 1 else ""
+    if kind == "CHANNEL" and re.search("[:/]", second) and not re.search("[:/]", first):
+        return f"write {verb} {second} {first}"
+    is_place = isinstance(error, InputError) and re.match(r"[./~]|\w+://", first)
+    if kind == "[REMOTE]" and (first in remotes or is_place):
+        model = second or ("--all --remote" if context.params.get("every") else "REF")
+        return f"write {verb} {model} {quote(first)}"
+    tag = extra or (second if kind == "[REMOTE]" and second not in remotes else "")
+    if first and ":" not in first and tag and (verb == "reg untag" or _is_tag(session, first, tag)):
+        return f"write {verb} {first}:{tag}"
+    if error is not None:
+        needed = (item.metavar.partition("[")[0] for item in arguments)
+        line = " ".join(filter(None, (verb, *needed, "--remote", first)))
+        return f"{first} is a remote: write {line}" if first in remotes and first in error.message else ""
+    if extra in presets() and (device := options & {"--device", "--devices"}):
+        return f"write {verb} {first} {min(device)} {extra}"
+    if extra in remotes:
+        return f"write --remote {extra}"
+    if not re.search(r"[/\\:]|^\.", extra):
+        return f"write {verb} ... --text {quote(extra)}" if "--text" in options else ""
+    if named := [name for name in ("--remote", "--output") if name in options]:
         return f"write {' or '.join(f'{name} {quote(extra)}' for name in named)}"
     return f"the registry goes before the verb: reg --registry {quote(extra)} {context.info_name} ..."
+
+
+def _is_tag(session: Session, name: str, word: str) -> bool:
+    """True if a word is a version, or a channel of a model of the registry."""
+    with suppress(RegError):
+        return Version.is_version(word) or word in session.open().state(name).channels
+    return False

@@ -24,8 +24,6 @@ BASES = {
 """The words that say from what an interval was computed, by the basis of the interval."""
 _REFERENCE = re.compile(r"(?<=[@#])|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=GH)(?=-\d)", re.IGNORECASE)
 """The positions where `escaped` inserts a zero-width space: in `https://host`, `www.host`, `@name`, `#1` and `GH-1`."""
-OPEN = ("breaking", "degrading")
-"""The severities whose changes Markdown shows openly; it folds the changes of each other severity into a block."""
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]], Sequence[str]]
 """A table of the screen: its header, its rows, and the lines below it."""
@@ -52,7 +50,7 @@ def markdown(old: "Release", new: "Release", changes: ManifestDiff, screen: Diff
         parts.append(f"\n{escaped(folded)}")
     for severity, count in changes.counts.items():
         listed = [f"- {escaped(item.message)}" for item in changes.changes if item.severity == severity]
-        if count and severity in OPEN:
+        if count and severity in SEVERE:
             parts += ["", f"#### {count} {severity}", "", *listed]
         elif count:
             summary = f"<details><summary>{count} {severity}</summary>"

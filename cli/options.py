@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from onnxreg.cli.output import counted, duration, printable, write_json
+from onnxreg.cli.output import counted, duration, files, printable, steps, write_json
 from onnxreg.registry.system import default_root, variable
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError, RegError, about
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.core.ref import Ref
-from onnxreg.schema.core.units import parse_size
+from onnxreg.schema.core.units import Progress, parse_duration, parse_size
 from onnxreg.schema.manifest.vocabulary import check_description, check_license
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from onnxreg.registry.remotes import Remotes
     from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
     from onnxreg.registry.trust.known_heads import KnownHeads, StaleNotice
-    from onnxreg.schema.core.units import Progress
     from onnxreg.schema.query.device import Device
     from onnxreg.schema.query.resolve import Query
 
@@ -52,8 +51,6 @@ class Session:
         limit = max_age or variable("REG_MAX_AGE")
         if not limit:
             return self
-        from onnxreg.schema.core.units import parse_duration
-
         return replace(self, max_age=parse_duration(limit))
 
     def open(self, create: bool | None = False) -> "Registry":
@@ -153,16 +150,12 @@ class Session:
             for line in lines:
                 print(line)
 
-    def progress(self, label: str) -> "AbstractContextManager[Progress]":
+    def progress(self, label: str) -> AbstractContextManager[Progress]:
         """Return a context that draws the progress of a transfer on stderr, if stderr is a terminal."""
-        from onnxreg.cli.output import files
-
         return files(label, silent=self.quiet or self.as_json)
 
-    def steps(self) -> "AbstractContextManager[Progress]":
+    def steps(self) -> AbstractContextManager[Progress]:
         """Return a context that shows the steps of long work on stderr."""
-        from onnxreg.cli.output import steps
-
         return steps(silent=self.quiet or self.as_json)
 
 

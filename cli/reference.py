@@ -72,8 +72,8 @@ def cli_page() -> str:
         parts.append(f"## {panel}\n")
         for name in names:
             parts += [f"### reg {name}\n", *_section(name, verbs[name], common)]
-    kinds: list[type[RegError]] = [*RegError.__subclasses__(), InterruptError]
-    families = {kind.family: getdoc(kind) or "" for kind in kinds}
+    kinds: list[type[RegError]] = [InterruptError, *RegError.__subclasses__()]
+    families = {kind.family: getdoc(kind) or "" for kind in reversed(kinds)}  # the first class of a family
     statuses = {"0": "Success.", "1": "A bug in reg: please report the traceback."}
     statuses |= {str(status): families[family] for family, status in EXIT_STATUS.items()}
     parts += ["## Exit status\n", _list(statuses.items()), "## Environment\n", _list(ENVIRONMENT.items())]

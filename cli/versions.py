@@ -97,22 +97,18 @@ def report_published(
     else:
         old = (f"nothing new: {existing}", f"manifest {release.digest}", *doubts(release))
         outcome = blocks(old, *measured)
-    document = _document(release, out) | more
-    written = [f"written to {out}"] if out else []
-    session.show(document, blocks(outcome, written, last), remarks)
-    if release.new and release.yank is not None and not (session.as_json or is_preview):
-        undo = f"`reg yank {release.ref} --undo` takes that back"
-        session.warn(f"warning: {release.yank.words}; {undo}")
-
-
-def _document(release: Release, out: Path | None) -> dict[str, Any]:
     yank = release.yank
-    return fields(release, "ref name version new digest newer") | {
+    document = fields(release, "ref name version new digest newer") | {
         "manifest": canonical.decode(release.data, "manifest"),
-        "states": {state.path: state.state for state in release.states},
+        "states": _states(release),
         "yanked": yank and fields(yank, "version reason"),
         "output": out,
+        **more,
     }
+    written = [f"written to {out}"] if out else []
+    session.show(document, blocks(outcome, written, last), remarks)
+    if release.new and yank is not None and not (session.as_json or is_preview):
+        session.warn(f"warning: {yank.words}; `reg yank {release.ref} --undo` takes that back")
 
 
 def _existing(release: Release) -> str:
@@ -121,7 +117,8 @@ def _existing(release: Release) -> str:
         return release.yank.words
     if release.newer is None:
         return f"this is {release.ref}"
-    return f"these are the bytes of {release.ref}, and {release.newer} is the newest; --version publishes them again"
+    again = f"--version {release.newer.next_patch()} publishes them again"
+    return f"these are the bytes of {release.ref}, and {release.newer} is the newest; {again}"
 
 
 def doubts(version: Release) -> Iterator[str]:

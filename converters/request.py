@@ -174,7 +174,8 @@ class ExportRequest:
         searching = [key for key in SEARCH if key in given]
         if "certify" in given:
             if evaluation is None:
-                raise InputError("a search needs a suite to choose on, and none is named", NAME_SUITE)
+                hint = f"{NAME_SUITE} --confirm-suite FILE"
+                raise InputError("a search needs a suite to choose on, and none is named", hint)
             value = {"input": recipe.steps[0].name}
             if recipe.search is not None:
                 value = recipe.search.to_json()

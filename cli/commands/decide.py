@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.options import CHANNEL, EXACT_REF, REASON, REF, REMOTE, Session, flag, option
 from onnxreg.cli.output import write_file
+from onnxreg.registry.log.contents import Release, held_files, read_version
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.log.contents import Release
     from onnxreg.registry.log.decisions import DecisionResult
     from onnxreg.registry.signing import PrivateKey
     from onnxreg.registry.store.protocol import RegistryStore
@@ -21,7 +21,6 @@ EXAMPLES = (
     "reg pin acme/pii-small:1.2.0 --undo",
     "reg yank acme/pii-small:1.2.0 --reason 'labels in the wrong order'",
     "reg yank acme/pii-small:1.2.0 --undo",
-    "reg yank acme/pii-small:1.2.0 --remote origin",
     "reg drop acme/pii-small:1.2.0 --reason 'wrong checkpoint'",
     "reg sign acme/pii-small:1.2.0",
     "reg sign acme/pii-small:1.2.0 --key release-2026 --reason 'passed review 17'",
@@ -40,7 +39,8 @@ def tag(
     registry, store = session.with_remote(remote)
     result = registry.tag(ref, channel, reason, store)
     name, version = f"{result.target.name}:{channel}", result.target.version
-    _report(session, result, f"{name} is {version}", f"{name} is already {version}", store, reason)
+    moved = f"{name}: {result.before} -> {version}" if result.before else f"{name} is {version}"
+    _report(session, result, moved, f"{name} is already {version}", store, reason)
 
 
 def untag(session: Session, ref: str = REF, remote: str | None = REMOTE, reason: str | None = REASON) -> None:
@@ -126,7 +126,6 @@ def sign(
     With --bundle nothing is added to the registry: the command writes a file by which OpenSSF's `model_signing
     verify key` checks a directory that `reg pull --output` wrote. The key must be of kind ecdsa-p256.
     """
-    from onnxreg.registry.log.contents import read_version
     from onnxreg.registry.signing import sign_statement, signing_key
     from onnxreg.schema.signing.dsse import MEDIA_TYPE, release_statement
 
@@ -145,9 +144,8 @@ def sign(
     _report(session, result, f"signed {name} {by}", f"{name} is already signed {by}", store, reason)
 
 
-def write_bundle(path: Path, published: "Release", key: "PrivateKey") -> None:
+def write_bundle(path: Path, published: Release, key: "PrivateKey") -> None:
     """Write a bundle with which model_signing verifies a pulled version. Raise InputError unless the key is ECDSA P-256."""
-    from onnxreg.registry.log.contents import held_files
     from onnxreg.schema.manifest.vocabulary import FILENAME
     from onnxreg.schema.signing.dsse import make_bundle
 

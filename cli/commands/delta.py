@@ -1,6 +1,7 @@
 """`reg delta`: make deltas of a version, and list the deltas that a version offers."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.options import REF, REMOTE, Session, option
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "reg delta make acme/pii",
     "reg delta make acme/pii:1.3.0 --from 1.1.0 --from 1.2.0",
-    "reg delta make acme/pii --remote s3://models/prod",
     "reg delta ls acme/pii --json",
 )
 
@@ -58,8 +58,6 @@ def delta_ls(session: Session, ref: str = REF, remote: str | None = REMOTE) -> N
 
     With --json: {ref, deltas: [{path, new, old, delta, size, of, from}]}, as `reg delta make`.
     """
-    from functools import partial
-
     from onnxreg.registry.log.log import find, read_blob, read_deltas, read_manifest
 
     reader = session.reader(remote)

@@ -3,19 +3,17 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnxreg.cli import diff_report, versions
 from onnxreg.cli.options import REMOTE, Session, argument, complete_name, flag, option
 from onnxreg.cli.output import counted, fold_line, needs, paint, printable, write_bytes, write_file
+from onnxreg.registry.log.contents import Release, read_version
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview, overview
 from onnxreg.schema.compare.severity import SEVERITIES
 from onnxreg.schema.core.errors import GateError, InputError
 from onnxreg.schema.core.ref import Ref
-
-if TYPE_CHECKING:
-    from onnxreg.registry.log.contents import Release
 
 EXAMPLES = (
     "reg diff acme/pii-small:1.1.0 acme/pii-small:1.2.0",
@@ -46,7 +44,6 @@ def command(
     severity, artifact?, old, new, message, note?}], overview}, where overview is the screen (reg builtin schemas
     diff-overview); {proofs: {old, new}} and {attested: {old, new}} by path, if any are on record.
     """
-    from onnxreg.registry.log.contents import read_version
     from onnxreg.registry.system import check_outfile
 
     gate = [] if fail_on is None else [word.strip() for word in fail_on.split(",")]
@@ -96,7 +93,7 @@ def command(
         )
 
 
-def _overruled(side: "Release") -> dict[str, str]:
+def _overruled(side: Release) -> dict[str, str]:
     """Return, by the artifact's path, each state that differs from the state in the manifest."""
     return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
 

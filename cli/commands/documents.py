@@ -16,7 +16,6 @@ EXAMPLES = (
     "reg sbom acme/pii-small --remote origin --timestamp 2026-01-31T12:00:00Z",
     "reg dossier acme/pii-small:1.2.0 --output ./dossier",
     "reg dossier acme/pii-small:stable --profile eu-annex-iv --facts owner.yaml --output ./dossier",
-    "reg dossier acme/pii-small --profile ./ours.yaml --remote origin --output ./dossier",
 )
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")

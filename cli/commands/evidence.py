@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 from onnxreg.cli.options import REASON, REF, REMOTE, Session, flag, option
 from onnxreg.cli.output import counted, fields, needs, number, printable, table, write_file
 from onnxreg.cli.versions import benchmark, blocks, doubts
+from onnxreg.registry.log.contents import Release, read_version
+from onnxreg.registry.log.log import read_blob
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.gates.statements import BenchmarkDocument, EvaluationDocument, MetricRecord
+from onnxreg.schema.log.state import CERTIFICATE, ArtifactState
 
 if TYPE_CHECKING:
     from onnxreg.cli.services import ArtifactProof
-    from onnxreg.registry.log.contents import Release
     from onnxreg.registry.store.protocol import RegistryReader
-    from onnxreg.schema.gates.statements import EvaluationDocument, MetricRecord
-    from onnxreg.schema.log.state import ArtifactState
     from onnxreg.schema.manifest.manifest import Artifact
 
 EXAMPLES = (
@@ -100,7 +101,6 @@ def measure(
         raise InputError("--artifact chooses what is timed here", "leave it away with --on-device")
     if on_device is None:
         from onnxreg.cli.services import measure_version
-        from onnxreg.registry.log.contents import read_version
 
         reader = session.reader(remote)
         with session.progress("reading the files") as progress:
@@ -117,7 +117,6 @@ def _log_benchmark(
 ) -> None:
     """Log a benchmark of a version or, if `output` is given, write it to this file; then show the benchmark."""
     from onnxreg.registry.trust.signatures import attest_benchmark
-    from onnxreg.schema.gates.statements import BenchmarkDocument
 
     document = BenchmarkDocument.decode(report, label)
     registry, store = session.with_remote(remote)
@@ -155,7 +154,6 @@ def prove(
     With --json: {ref, proofs: [{path, parent, report}]}; report is `reg builtin schemas faithfulness`.
     """
     from onnxreg.cli.services import prove_version
-    from onnxreg.registry.log.contents import read_version
     from onnxreg.registry.signing import signing_key
     from onnxreg.registry.trust.signatures import attest_proof
 
@@ -198,7 +196,7 @@ CERTIFICATE_COLUMNS = (
     *("ARTIFACT", "METRIC", "PARENT", "VALUE", "LOSS", "95 %"),
     *("LIMIT", "ITEMS", "VERDICT", "LATENCY", "SCORES"),
 )
-Certificates = list[tuple["Artifact", "EvaluationDocument"]]
+Certificates = list[tuple["Artifact", EvaluationDocument]]
 
 
 def certificates(
@@ -217,9 +215,6 @@ def certificates(
     settings, item_scores}], differences: [{metric, key, recorded, recomputed}], speeds?}]}; stated is the state in the
     certificate, state the state after later evaluations; differences is null without --recompute.
     """
-    from onnxreg.registry.log.contents import read_version
-    from onnxreg.registry.log.log import read_blob
-
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
     certificates = _certificates(reader, published)
@@ -260,15 +255,11 @@ def certificates(
         )
 
 
-def _certificates(reader: "RegistryReader", published: "Release") -> Certificates:
+def _certificates(reader: "RegistryReader", published: Release) -> Certificates:
     """Read the certificates of a version, each with its artifact.
 
     Raise NotFoundError if there is no certificate; IntegrityError if a certificate contradicts the manifest.
     """
-    from onnxreg.registry.log.log import read_blob
-    from onnxreg.schema.gates.statements import EvaluationDocument
-    from onnxreg.schema.log.state import CERTIFICATE
-
     artifacts = {artifact.digest: artifact for artifact in published.manifest.artifacts}
     entries = [entry for entry in published.manifest.files if entry.role == CERTIFICATE]
     if not entries:
@@ -289,7 +280,7 @@ def _certificates(reader: "RegistryReader", published: "Release") -> Certificate
     return certificates
 
 
-def _labels(path: str, document: "EvaluationDocument") -> Iterator[str]:
+def _labels(path: str, document: EvaluationDocument) -> Iterator[str]:
     """Yield lines about the suite's labels: which were judged by another label, and which the verdict leaves out."""
     lines = []
     for metric in document.metrics:
@@ -301,7 +292,7 @@ def _labels(path: str, document: "EvaluationDocument") -> Iterator[str]:
     return map(printable, [f"labels of {path}:", *lines] if lines else [])
 
 
-def _metric_row(path: str, metric: "MetricRecord", state: "ArtifactState") -> tuple[object, ...]:
+def _metric_row(path: str, metric: MetricRecord, state: ArtifactState) -> tuple[object, ...]:
     verdict: str = metric.state
     if verdict == "certified" and metric.interval is not None and metric.interval[1] >= metric.limit:
         verdict += ", interval above the limit"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.transfer.exchange import TransferResult
 
 EXAMPLES = (
-    "reg export ./checkpoint --profile android --name acme/pii-small",
+    "reg export ./checkpoint --quantize --name acme/model",
     "reg export acme/pii-small@main --profile android --eval-suite golden.jsonl --output ./mobile",
     "reg export ./checkpoint --profile android --eval-suite golden.jsonl --dry-run",
     "reg export ./checkpoint --profile android --certify --eval-suite choose.jsonl --confirm-suite confirm.jsonl",

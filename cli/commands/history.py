@@ -80,9 +80,7 @@ def _about(event: Any, versions: Mapping[Digest, str], words: list[str]) -> list
     return about + words
 
 
-HISTORY_COLUMNS = (
-    *("VERSION", "DATE", "STATE", "ARTIFACT", "SIZE", "VERDICT", "LATENCY", "VALUE", "95 %", ""),
-)
+COLUMNS = ("VERSION", "DATE", "STATE", "ARTIFACT", "SIZE", "VERDICT", "LATENCY", "VALUE", "95 %", "")
 LIMIT = 20
 """The default of `--last`, the number of versions to show."""
 
@@ -127,4 +125,4 @@ def history(
         remark = None if row.value is None or history.is_charted(row) else "other suite"
         rows.append((row.version, (row.time or "")[:10], words, *facts, number(row.value), interval, remark))
     title = f"{name}: {history.metric or 'nothing was measured'}"
-    session.show(history, printable(title), "", table(HISTORY_COLUMNS, rows))
+    session.show(history, printable(title), "", table(COLUMNS, rows))

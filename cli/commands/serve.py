@@ -59,14 +59,9 @@ def command(
 
 def _token(file: Path | None) -> str | None:
     """Return the token in the file, else in the environment. Raise InputError if the text cannot be a token."""
-    if file is None:
-        token = system.variable(VARIABLE)
-        where = VARIABLE
-    else:
-        where = str(file)
-        token = read_given(file).decode("utf-8", "replace").strip()
+    token = read_given(file).decode("utf-8", "replace").strip() if file else system.variable(VARIABLE)
     if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
-        raise InputError(f"{where} holds no token", "a token is printable ASCII without spaces")
+        raise InputError(f"{file or VARIABLE} holds no token", "a token is printable ASCII without spaces")
     return token
 
 

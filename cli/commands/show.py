@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from onnxreg.cli import versions
 from onnxreg.cli.options import REF, REMOTE, Session, flag
 from onnxreg.cli.output import fold_line, printable, write_bytes
+from onnxreg.registry.log.contents import Release, read_version
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
-    from onnxreg.registry.log.contents import Release
     from onnxreg.registry.store.protocol import RegistryReader
 
 EXAMPLES = (
@@ -38,8 +38,6 @@ def command(
     NAME --json` has the artifacts that are here, their states and speeds. With --benchmark: {ref, benchmarks:
     [document], speeds: {path: [speed]}}, oldest first; see `reg builtin schemas benchmark`.
     """
-    from onnxreg.registry.log.contents import read_version
-
     reader = session.reader(remote)
     release = read_version(reader, Ref.parse(ref))
     if benchmark:
@@ -62,8 +60,8 @@ def command(
     session.say(*versions.blocks(_production(release, reader), *screen, _proofs(release, reader), *details))
 
 
-def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]:
-    """Yield lines about each channel: its version, since when, who moved it and why, who signed this, and if it resolves."""
+def _production(published: Release, reader: "RegistryReader") -> Iterator[str]:
+    """Yield the yank, then lines about each channel: its version, since when, who moved it and why, who signed, if it resolves."""
     from onnxreg.registry.log.log import load
     from onnxreg.registry.resolution import in_production
     from onnxreg.registry.trust.known_heads import load_trust
@@ -71,9 +69,12 @@ def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]
     try:
         ledger = load(reader, published.name, index=published.index)
         channels = list(in_production(reader, ledger, load_trust()))
+        yanks = ledger.yanks_of([published.version])
     except (IntegrityError, NotFoundError) as error:
         yield f"in production: unknown, since {printable(error.message)}"
         return
+    for yank in yanks.values():
+        yield fold_line(printable(yank.words), "  ")
     for channel in channels:
         event = channel.line.event
         by = f" by {event.actor}" if event.actor else ""
@@ -86,7 +87,7 @@ def _production(published: "Release", reader: "RegistryReader") -> Iterator[str]
         yield from (fold_line(line, "  ") for line in lines)
 
 
-def _proofs(published: "Release", reader: "RegistryReader") -> Iterator[str]:
+def _proofs(published: Release, reader: "RegistryReader") -> Iterator[str]:
     """Yield a line for each recorded proof of a version."""
     paths = {artifact.digest: artifact.path for artifact in published.manifest.artifacts}
     for path, proof in versions.proofs(reader, published).items():

@@ -8,7 +8,6 @@ from onnxreg.schema.core.ref import Ref
 
 EXAMPLES = (
     "reg gc --dry-run",
-    "reg gc",
     "reg gc --keep-versions 5",
     "reg purge acme/pii-small:1.2.0 --reason 'trained on unlicensed data'",
     "reg purge acme/pii-small:1.2.0 acme/pii-small:1.2.1 --reason 'takedown 4711'",

@@ -21,6 +21,8 @@ from onnxreg.cli.options import (
 )
 from onnxreg.cli.output import counted, duration, fields, prefix_outcome, resumable, size, table
 from onnxreg.registry.log.log import PATTERN
+from onnxreg.registry.remotes import path_of
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref, is_name
 from onnxreg.schema.inputs.lockfile import FILENAME
@@ -38,7 +40,6 @@ EXAMPLES = (
     "reg push --all --remote /mnt/share/models",
     "reg push acme/pii-small:1.2.0 oci://ghcr.io/acme/pii-small",
     "reg pull acme/pii-small:1.2.0 s3://models/prod",
-    "reg pull acme/pii-small hf://acme/models --tag stable",
     "reg pull acme/pii-small origin --output ./app/models",
     "reg pull acme/pii-small origin --format onnx-int8",
     "reg pull acme/crops origin --member backbone --member head:tomato --format onnx-int8",
@@ -111,16 +112,18 @@ def push(
     if destination and "/" in destination and is_name(destination) and registry.store.read_index(destination):
         hint = f"push takes one REF, or a glob such as 'acme/*'; a directory is ./{destination}"
         raise InputError(f"{destination} is a model here, not a remote", hint)
+    url = registry.remotes.url_of(destination)
+    is_new = (path := path_of(url)) is not None and not DirectoryRegistry(path).is_there
     with resumable(), session.progress(f"pushing {ref or ''}".rstrip()) as progress:
         if is_one:
             sent = [registry.push(str(ref), destination, progress, restore, heal, channels, layout)]
         else:
             sent = registry.push_many(ref or "*", destination, every, progress, restore, heal, channels)
-    url = registry.remotes.url_of(destination)
+    remarks = [f"{url} is a new registry"] if is_new else []
     if is_one:
-        report_transfer(session, "pushed", sent[0], url, watch, channels)
+        report_transfer(session, "pushed", sent[0], url, watch, channels, remarks=remarks)
     else:
-        session.show(_to_json(url, sent), _lines(url, sent, watch))
+        session.show(_to_json(url, sent), _lines(url, sent, watch), remarks)
         for model in sent:
             warn_of_yanks(session, model)
     if deltas:

@@ -104,14 +104,14 @@ class EvaluationPlan:
         for metric in self.metrics:
             with blamed(metric):
                 messages += metric.warnings(self._items)
-        return [*messages, *self.obstacles()]
+        return [*dict.fromkeys([*messages, *self.obstacles()])]
 
     def obstacles(self) -> Iterator[str]:
         """Yield the reasons why nothing can be certified on the suite."""
         groups = len(set(self.suite.groups))
         for metric in self.metrics:
             with blamed(metric):
-                yield from metric.obstacles(self._items, groups)
+                yield from (f"{self.request.suite}: {text}" for text in metric.obstacles(self._items, groups))
 
     @property
     def _items(self) -> Sequence[Any]:

@@ -42,8 +42,6 @@ VECTORS = frozenset({"pooling", "feature-extraction"})
 ROWS = frozenset({"image-classification", "onnx"})
 PIXELS = frozenset({"image-segmentation"})
 HEARD, MADE = frozenset({"automatic-speech-recognition"}), frozenset({"text2text-generation"})
-TOP = 10
-"""The number of first documents that nDCG counts."""
 
 
 def above_chance(value: float, base: float) -> float:
@@ -57,6 +55,11 @@ class Accuracy(Metric):
     id = "accuracy"
     tasks = frozenset({"text-classification", "audio-classification"})
     names = ("label", "prediction")
+
+    def obstacles(self, items: Sequence[Any], groups: int) -> Iterator[str]:
+        yield from super().obstacles(items, groups)
+        if len(labels := {item.label for item in items}) == 1:
+            yield f"every item has the label {labels.pop()[:80]}, which a guess gets right too: nothing can be certified"
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         return (labels.index(item.label), prediction)
@@ -138,8 +141,7 @@ class Spearman(Metric):
 
     def value(self, rows: Floats) -> float:
         ranks = library(self.uses).rankdata(rows, axis=0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             return float(np.corrcoef(ranks, rowvar=False)[1, 0])
 
 
@@ -156,7 +158,7 @@ class NormalizedGain(Metric):
         query = np.repeat(prediction[:1], len(item.documents), axis=0)
         similarities = cosines(query, prediction[-len(item.documents) :])[None]
         score = library(self.uses).ndcg_score
-        return [score(relevance, values, k=TOP) for values in (similarities, np.zeros_like(similarities))]
+        return [score(relevance, values, k=10) for values in (similarities, np.zeros_like(similarities))]
 
     def skill(self, rows: Floats) -> float:
         return above_chance(self.value(rows), float(rows[:, 1].mean()))

@@ -57,8 +57,6 @@ ALPHA = 0.6
 """The share of the range of activations that smoothing moves into the weights."""
 MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}
 """For each objective, the largest size of the winner, as a multiple of the size of the smallest candidate that passes."""
-PREFIX = "search-"
-"""The prefix of the step names of a candidate."""
 SCRATCH = ".search"
 """The directory in the workspace that has a search's own files."""
 UNTRIED = "a smaller candidate passed"
@@ -123,7 +121,7 @@ class Candidate:
         """Return the recipe steps of this candidate; the first step takes the result of the step `start`."""
         steps = []
         for number, work in enumerate(self.passes, start=1):
-            name = f"{PREFIX}{self.name}" if len(self.passes) == 1 else f"{PREFIX}{self.name}-{number}"
+            name = f"search-{self.name}" if len(self.passes) == 1 else f"search-{self.name}-{number}"
             steps.append({"name": name, "input": start, **work})
             start = name
         return steps
@@ -329,8 +327,7 @@ class Search:
         )
         halves = {f"the {part} to choose on": self._choose, f"the {part} to confirm on": self._confirm}
         if empty := next((name for name, one in halves.items() if not one.suite.items), None):
-            message = f"{empty} has no items"
-            raise InputError(message, "a search chooses on some items, and confirms on others")
+            raise InputError(f"{empty} has no items", "a search chooses on some items and confirms on others")
         confirm = self._confirm.request
         final_plans = [self._final(candidate, confirm) for candidate in choose_candidates(request, True, "")]
         first, second = ([metric.id for metric in one.metrics] for one in halves.values())
@@ -355,7 +352,7 @@ class Search:
             )
         for name, one in halves.items():
             if obstacle := next(one.obstacles(), None):
-                raise InputError(f"{name} is too small: {obstacle}", "give it more items")
+                raise InputError(f"{name} proves nothing: {obstacle}", "give it more items, of each label")
 
     def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
         """Search; return the plan of the export with the winner's steps and a record of every candidate.

@@ -30,11 +30,12 @@ MAX_BLOBS_PER_PURGE = 500
 
 
 class DecisionResult(NamedTuple):
-    """The result of a decision: the version that it is about, if an event was appended, and other versions that it affects."""
+    """A decision's version, if an event was appended, the other versions that it affects, and the channel's version before."""
 
     target: LocatedVersion
     is_logged: bool
     others: tuple[Version, ...] = ()
+    before: Version | None = None
 
 
 class Decisions(Struct, frozen=True):
@@ -54,9 +55,9 @@ class Decisions(Struct, frozen=True):
         log.check_unyanked(target.version)
         if current and (current.version, current.manifest) == (target.version, target.entry.manifest):
             return DecisionResult(target, False)
-        expects = current.manifest if current else None
+        before, expects = (current.version, current.manifest) if current else (None, None)
         event = self._about(events.Tag, target, reason, tag=channel, expects=expects)
-        return DecisionResult(target, self._append(log, [event]))
+        return DecisionResult(target, self._append(log, [event]), before=before)
 
     def untag(self, name: str, channel: str, reason: str | None = None) -> Version:
         """Remove a channel and return its version. Raise NotFoundError if the channel does not exist."""

@@ -173,7 +173,10 @@ class Replay:
         if entry is not None and entry.manifest != event.manifest:
             manifests = f"{entry.manifest.short}... instead of {event.manifest.short}..."
             problem = f"{self.name}:{event.version} is already published, with manifest {manifests}"
-            raise ConflictError(problem, "a version never changes: publish under another version")
+            free = max(self.versions, key=lambda version: version.precedence).next_patch()
+            raise ConflictError(
+                problem, f"a version never changes: publish under another, such as --version {free}"
+            )
         if entry is None:
             twins = [self.versions[version] for version in self._manifests.get(event.manifest, ())]
             yanks = {yank for twin in twins for yank in twin.yanks}
@@ -516,8 +519,12 @@ class Log:
                 "the tag and the digest name different manifests",
             )
         if entry.yanked and not yanked and ref.digest is None:
+            reasons = list[str]()
+            with suppress(RegError):  # a copy may lack old lines
+                yanks = (event for _, event in self.events(Yank) if event.id in entry.yanks)
+                reasons = [f": {yank.reason}" for yank in yanks if yank.reason]
             hint = f"its digest still gets it: {self.name}@{entry.manifest}"
-            raise NotFoundError(f"{self.name}:{version} is yanked", hint)
+            raise NotFoundError(f"{self.name}:{version} is yanked{''.join(reasons[:1])}", hint)
         return LocatedVersion(self.name, version, entry, state.channels.get(ref.tag or ""))
 
     def _by_digest(self, digest: Digest) -> LocatedVersion:
@@ -767,7 +774,7 @@ def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
     for pattern in globs:
         if not (fitting := fnmatch.filter(names, pattern)):
             plain = "".join(char for char in pattern if char not in PATTERN)
-            hint = suggest(plain, names, listed(names), 0.4)
+            hint = suggest(plain, names, listed(names))
             raise NotFoundError(f"no model matches {pattern} in {reader.url}", hint)
         chosen.update(fitting)
     return sorted(chosen)

@@ -254,15 +254,17 @@ def _sentences(
 ) -> Iterator[str]:
     """Yield the sentences of the verdict, first the effect on an app."""
     effect, label, counts = diff.summary.partition("Changes: ")
-    settled = {
-        position
-        for row in figures
-        if not row.is_new_failure and (row.verdict != "worse" or row.interval is None)
-        for position in row.changes
-    }
+    failed = [row for row in figures if row.is_new_failure]
+    worse = [row for row in figures if row.verdict == "worse" and row.interval]
+    settled = {position for row in {*figures} - {*failed, *worse} for position in row.changes}
     degrading = {i for i, change in enumerate(diff.changes) if change.severity == "degrading"}
+    runs = "An app that runs the old version can run the new one unchanged"
     if diff.compatible and degrading and degrading <= settled:
-        effect = "An app that runs the old version can run the new one unchanged; no figure is clearly worse."
+        effect = f"{runs}; no figure is clearly worse."
+    elif diff.compatible and failed and not worse:
+        limits = {row: "" if row.limit is None else f" ({row.limit:g})" for row in failed}
+        named = [f"{row.name} in {row.path}{limit}" for row, limit in limits.items()]
+        effect = f"{runs}, but the new one fails a limit: {listing(named, MAX_NAMED, None)}."
     yield effect.strip()
     if not diff.changes:
         return

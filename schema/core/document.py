@@ -92,7 +92,7 @@ def invalid(error: ValidationError, label: str, keys: Iterable[str] = (), listin
     words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")
     words = {"extra_forbidden": "there is no such key", "missing": "it is missing"}.get(kind, words)
     if kind == "extra_forbidden":
-        alike = nearest(key := str(problem["loc"][-1]), sorted(set(keys) - {key}), 0.7)
+        alike = nearest(key := str(problem["loc"][-1]), sorted(set(keys) - {key}))
     if kind == "string_type" and isinstance(problem["input"], int | float):
         words += ": write it in quotes"  # YAML reads some texts as numbers
     path = ".".join(map(str, problem["loc"]))

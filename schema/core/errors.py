@@ -132,7 +132,7 @@ def hub_library(purpose: str) -> Iterator[None]:
         raise InputError(f"HF_ENDPOINT is not a URL: {why(error)}", "write https://HOST") from error
 
 
-def nearest(name: str, names: Iterable[str], least: float = 0.6, most: int = 3) -> list[str]:
+def nearest(name: str, names: Iterable[str], least: float = 0.7, most: int = 3) -> list[str]:
     """Return at most `most` names similar to `name`, ignoring case, best first; `least` is the least similarity (0 to 1)."""
     from difflib import get_close_matches
 
@@ -140,7 +140,7 @@ def nearest(name: str, names: Iterable[str], least: float = 0.6, most: int = 3) 
     return [folded[match] for match in get_close_matches(name.lower(), folded, most, least)]
 
 
-def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: float = 0.6) -> str:
+def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: float = 0.7) -> str:
     """Return a hint with the candidates similar to `name`, or else `otherwise` (default: the list of all candidates)."""
     names = list(candidates)
     if alike := nearest(name, names, least):

@@ -446,7 +446,7 @@ def _nearest(name: str, fields: Iterable[str]) -> str:
     suggestions = [field for part in parts for field in nearest(part, fields)]
     suggestions += [field for part in parts for field in fields if part in field]
     if suggestions:
-        return f"did you mean {' or '.join(dict.fromkeys(suggestions))}?"
+        return f"did you mean {' or '.join([*dict.fromkeys(suggestions)][:3])}?"
     return f"the fields are {', '.join(fields)}"
 
 

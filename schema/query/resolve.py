@@ -123,7 +123,9 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
             if self.precision not in (None, artifact.precision):
                 yield Miss("precision", f"is {artifact.precision}, wanted {self.precision}")
             if self.certified and artifact.state != "certified":
-                yield Miss("not-certified", f"is {artifact.state}")
+                is_reference = (artifact.state, artifact.precision) == ("unknown", "float32")
+                state = "the reference, in full precision" if is_reference else artifact.state
+                yield Miss("not-certified", f"is {state}")
             if self.max_size is not None and download > self.max_size:
                 yield Miss(
                     "too-large", f"takes {download} bytes to download, at most {self.max_size} are wanted"
@@ -208,8 +210,15 @@ def judge(
 
     best = min((index for index, miss in enumerate(misses) if miss is None), key=rank, default=None)
     if best is not None:
-        lower = Miss("ranked-lower", f"{artifacts[best].path} ranks higher")
-        misses = [miss or (None if index == best else lower) for index, miss in enumerate(misses)]
+        for index, artifact in enumerate(artifacts):
+            if misses[index] is None and index != best:
+                is_refused = artifact.state == "refused"
+                detail = (
+                    "is refused (`reg show` says why)"
+                    if is_refused
+                    else f"{artifacts[best].path} ranks higher"
+                )
+                misses[index] = Miss("ranked-lower", detail)
     return Ranking(best, tuple(misses))
 
 

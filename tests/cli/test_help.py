@@ -13,7 +13,7 @@ from support.docs.grammar import ROOT, parse
 from support.sampling import sampled
 
 from onnxreg.cli import reference
-from onnxreg.cli.app import GROUPS, VERBS, folded
+from onnxreg.cli.app import GROUPS, VERBS
 from onnxreg.cli.reference import ENVIRONMENT, cli_page, commands, name_of
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
@@ -51,16 +51,6 @@ def test_the_first_help_is_one_screen_with_every_verb(reg):
     assert "NAME[:TAG][@sha256:...]" in push.out
     for words in (["help", "push"], ["--quiet", "push", "--help"], ["--registry", "x", "push", "--help"]):
         assert reg(*words) == push
-
-
-def test_an_example_that_is_too_long_can_still_be_copied():
-    example = "$ reg query --where 'opset <= 18 and not yanked' --format onnx-int8 --remote origin"
-    lines = [
-        "$ reg query \\",
-        "    --where 'opset <= 18 and not yanked' \\",
-        "    --format onnx-int8 --remote origin",
-    ]
-    assert [line.replace("      ", "    ") for line in folded(example, 40).splitlines()] == lines
 
 
 # Pages

@@ -51,7 +51,16 @@ REFUSED = """
 3 | diff acme/pii:0.1.0 0.2.0 | a version follows its model: NAME:0.2.0
 2 | --quiet tag tiny | write reg tag REF CHANNEL; see `reg tag --help`
 2 | tag tiny 1.0.0 | 1.0.0 is a version, not a channel
-2 | tag stable tiny:0.1.0 | not a tag: 'tiny:0.1.0'
+2 | tag stable tiny:0.1.0 | write reg tag tiny:0.1.0 stable
+3 | ls backup | write reg ls --remote backup
+2 | push backup | write reg push REF backup
+3 | pull backup acme/pii | write reg pull acme/pii backup
+2 | pull ./share acme/pii | write reg pull acme/pii ./share
+3 | pull acme/pii 0.1.0 | write reg pull acme/pii:0.1.0
+2 | log acme/pii backup | write --remote backup
+2 | resolve acme/pii ort-android-1.23 | write reg resolve acme/pii --device ort-android-1.23
+2 | resolve acme/pii stable | write reg resolve acme/pii:stable
+2 | untag acme/pii beta | write reg untag acme/pii:beta
 2 | untag acme/pii:1.0.0 | 1.0.0 is a version, not a channel
 2 | yank acme/pii:0.1.0 --reason " " | --reason
 2 | pull --format | hint: see `reg pull --help`
@@ -84,7 +93,7 @@ REFUSED = """
 2 | push | what to push is missing
 2 | push acme/pii | remote
 2 | push acme/pii ./a --remote ./b | two remotes are named
-2 | push --all s3://bucket | a remote is named with --remote
+2 | push --all s3://bucket | write reg push --all --remote s3://bucket
 2 | push acme/pii:0.1.0 --all --remote ./a | not a model's name or a glob
 2 | push acme/pii ./a --tag 1.0.0 | is a version, not a channel
 2 | push acme/pii gopher://host/x | gopher
@@ -110,6 +119,7 @@ REFUSED = """
 2 | lock tiny --update tiny | contradict
 2 | lock tiny tiny:0.1.0 | tiny is named twice
 3 | resolve acme/pii --precision int4 | model.onnx is float32, wanted int4
+3 | resolve acme/pii --precision float32 --certified | model.onnx is the reference
 3 | resolve acme/pii --precision half | did you mean --precision float16?
 3 | resolve acme/pii --device ./android | there is no device file ./android
 2 | resolve acme/pii --device ort-andriod-1.23 | there is no device preset
@@ -227,6 +237,8 @@ def place(here: Registry, tmp_path: Path) -> Path:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
+    for name in ("backup", "share"):
+        here.remotes.add(name, f"./{name}")
     return tmp_path
 
 

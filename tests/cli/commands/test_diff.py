@@ -106,9 +106,8 @@ def test_versions_of_two_registries(reg, registry, tmp_path):
     registry.push(OLD, there)
     expected = reg("diff", OLD, NEW, "--json").json
     assert reg("diff", "acme/pii", NEW, "--from", there, "--json").json == expected
-    assert (
-        reg("diff", NEW, NEW, "--from", there).status == reg("diff", NEW, NEW, "--remote", there).status == 3
-    )
+    assert reg("diff", NEW, NEW, "--from", there).status == 3
+    assert reg("diff", NEW, NEW, "--remote", there).status == 3
     assert reg("diff", "acme/pii", OLD, "--remote", there).out == "The two versions do not differ.\n"
     back = reg("diff", NEW, "acme/pii", "--from", tmp_path / "home", "--remote", there, "--json")
     assert back.json["changes"] == reg("diff", NEW, OLD, "--json").json["changes"]

@@ -37,7 +37,7 @@ def test_everything_is_pushed_with_a_channel(reg, here, tmp_path):
     first = reg(*words).out.splitlines()
     assert first[0].split() == ["PUSHED", "VERSION", "BLOBS", "SIZE", "CHANNELS"]
     assert first[1].startswith("acme/pii  0.1.0, 0.2.0") and first[1].endswith("stable: 0.1.0")
-    assert first[-1].startswith(f"pushed 2 models to {share}: ")
+    assert first[-2].startswith(f"pushed 2 models to {share}: ") and first[-1].startswith(f"{share} is a new")
     assert reg(*words).out == f"up to date with {share}: 2 models\n"
     assert str(Registry(share).find("acme/pii:stable").version) == "0.1.0"
     done = reg("push", "--all", *words[2:3], tmp_path / "other", *words[4:], "--json")
@@ -267,6 +267,9 @@ def test_the_times_of_a_log_are_those_of_arrival(reg, add, tmp_path, monkeypatch
         add(day, "--version", version)
     for version in ("0.2.0", "0.1.0"):
         reg("push", f"{M}:{version}", tmp_path / "share")
+    add(2)  # writes the first file again
+    for version, status in (("0.1.0", 0), ("0.2.0", 5)):
+        assert reg("add", "a.onnx", "--name", M, "--version", version).ended(status, "--version 0.2.1")
     lines = reg("log", M, "--remote", tmp_path / "share").out.splitlines()[1:]
     times = [line.split()[1] for line in lines]
     assert times == sorted(times) and min(times) > "2026-01-04"
@@ -280,8 +283,9 @@ def test_a_channel_takes_no_yanked_version_and_a_yank_names_the_channels_that_ho
     assert "reg yank acme/pii:0.1.0 --undo" in yanked.out
     assert reg("tag", f"acme/pii@{manifest}", "canary").status == 5
     assert "canary" not in reg("ls", "acme/pii").out
+    assert reg("show", "acme/pii:0.1.0").ended(3, "leak")
+    assert reg("show", f"acme/pii@{manifest}").ended(0, "acme/pii:0.1.0, yanked: leak")
     assert reg("yank", "acme/pii:0.1.0", "--undo").status == 0
     yanked = reg("yank", "acme/pii:stable", "--reason", "leak")  # the channel may move before the undo
     assert "reg yank acme/pii:0.1.0 --undo" in yanked.out
-    assert reg("remote", "add", "origin", "shared").status == 0
-    assert reg("resolve", "acme/pii", "origin").ended(2, "--remote origin")
+    assert reg("tag", "acme/pii:0.2.0", "stable").ended(0, "0.1.0 -> 0.2.0")

@@ -355,9 +355,8 @@ def test_the_screen_of_a_version(judged, at_judged, reg):
     lines = drawn.splitlines()
     assert status == 0 and len(lines) <= 45 and max(map(len, lines)) <= 80
     text = squeezed(drawn)
-    assert (
-        "ship certified: model_fp16.onnx" in text and "base reference, in full precision: model.onnx" in text
-    )
+    assert "ship certified: model_fp16.onnx" in text
+    assert "base reference, in full precision: model.onnx" in text
     assert re.search(r"model_int8.onnx\s\(interval above the\slimit\)", text)
     assert "and 38 checks more (--full)" in text and "suite sha256:" in text
     screen, full = reg("show", TAGGER).out, reg("show", TAGGER, "--full").out

@@ -84,7 +84,7 @@ def test_every_artifact_that_is_not_chosen_has_a_reason(reg, fleet):
 def test_nothing_answers(reg, fleet, monkeypatch):
     words = ("resolve", MODEL, "--format", "ort", "--certified")
     done, found = reg(*words), reg(*words, "--json")
-    assert done.ended(3, f"error: no artifact of {MODEL} answers the query\nhint: 1.1.0 model.ort is unknown")
+    assert done.ended(3, f"error: no artifact of {MODEL} ", "hint: 1.1.0 model.ort is the reference")
     assert reg(*words, "--explain").ended(3, "not-certified", "leave out --certified")
     assert (found.error["family"], len(found.json["rejected"])) == ("not-found", 6)
     nearest = reg("resolve", MODEL, "--precision", "int8", "--max-size", "5B").err.splitlines()[1]
@@ -92,12 +92,8 @@ def test_nothing_answers(reg, fleet, monkeypatch):
     assert nearest == f"hint: {'; '.join(misses)}; 1.1.0 model.onnx is float32, wanted int8"
     monkeypatch.setattr("onnxreg.cli.commands.resolve.MAX_REJECTIONS", 1)
     few = reg("resolve", MODEL, "--format", "onnx-int8").out
-    assert (
-        few.endswith("and 1 more, which --explain lists\n") and "model.ort" not in few.split("not chosen")[1]
-    )
-    assert (
-        "model.ort" in reg("resolve", MODEL, "--format", "onnx-int8", "--explain").out.split("not chosen")[1]
-    )
+    assert few.endswith("and 1 more, which --explain lists\n") and "model.ort" not in few
+    assert "model.ort" in reg("resolve", MODEL, "--format", "onnx-int8", "--explain").out
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_repair_fetches_good_copies_and_says_what_stays(reg, registry, copied):
 
 
 def test_a_model_that_was_there_before_is_missed(reg, home):
-    assert reg("resolve", "acme/pii").status == 0
+    assert reg("resolve", "acme/pii").ended(0, "refused (`reg show`")
     (home / "index" / "acme" / "pii.jsonl").unlink()
     done = reg("verify", "--json")
     assert [(item["kind"], item["name"]) for item in done.json["damages"]] == [("history", "acme/pii")]

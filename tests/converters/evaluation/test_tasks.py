@@ -275,6 +275,13 @@ def test_a_label_that_the_model_lacks_and_a_plan_that_judges_nothing_are_refused
             ExportRequest(str(classifier), "acme/m", task="text-classification", options=options).plan()
     with pytest.raises(InputError, match="judges nothing"):
         export(make_checkpoint("bert", ""), "pooling", [W10], INT8[:1], [{"step": "fp32"}])
+    label = json.loads((classifier / "config.json").read_text())["id2label"]["0"]
+    items = (json.dumps({"text": text, "label": label}) for text in words(220))
+    (tmp_path / "bad.jsonl").write_text("\n".join(items))
+    options["eval_suite"] = tmp_path / "bad.jsonl"
+    request = ExportRequest(str(classifier), "acme/m", task="text-classification", options=options)
+    (warning,) = request.plan().warnings()
+    assert "bad.jsonl" in warning and label in warning  # and not the model
 
 
 INT8_OF_GRAPH = [{"name": "int8", "pass": "OnnxDynamicQuantization"}]

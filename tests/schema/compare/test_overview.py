@@ -101,6 +101,9 @@ def test_the_verdict_names_what_got_worse_and_by_how_much(full, replaced):
     assert found.verdict[2] == (
         "1 of 4 comparable figures got worse: sts/spearman in model_int8.onnx by 0.03 (95 %: 0.0286 to 0.0314)."
     )
+    new = replaced("/artifacts/1/checks/3", full["artifacts"][1]["checks"][3] | {"value": 0.9, "limit": 0.95})
+    new["artifacts"][1]["checks"][3]["verdict"] = "fail"
+    assert "sts/spearman in model_int8.onnx (0.95)" in compared(full, new).verdict[0]
     found = compared(full, replaced("/license", "MIT"))
     assert found.verdict[2:] == ("Of 4 comparable figures none is clearly worse.",)
 

@@ -246,7 +246,7 @@ def test_a_near_name_goes_before_the_list_of_all():
     assert suggest("GoldenVector", PASSES) == "did you mean GoldenVectors?"
     assert suggest("zzz", PASSES) == "one of: OnnxConversion, OrtFormat, GoldenVectors"
     assert suggest("zzz", PASSES, "look elsewhere") == "look elsewhere"
-    assert suggest("aab", ["aaa", "aac"]) == "did you mean aac or aaa?"
+    assert suggest("aaab", ["aa", "aaaa", "aaac"]) == "did you mean aaac or aaaa?"
 
 
 STEP = {"name": "fp32", "pass": "OnnxConversion"}
