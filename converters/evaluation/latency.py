@@ -147,8 +147,7 @@ def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
     """
     files = {item.path: draft.root / item.path for item in draft.artifacts}
     sessions, runs = _load(files, benchmark), []
-    sizes = [{BATCH_AXIS: rows} for rows in benchmark.batches]
-    feeds = _draw(files, sessions, sizes, [DYNAMIC_AXIS_LENGTH] * len(sizes))
+    feeds = _draw(files, sessions, [(rows, DYNAMIC_AXIS_LENGTH) for rows in benchmark.batches])
     for path, session in sessions.items():
         axes = {item.name: item.shape[0] for item in session.get_inputs() if item.shape}
         batched = next((name for name, axis in axes.items() if axis == BATCH_AXIS), next(iter(axes), None))
@@ -175,12 +174,10 @@ def _load(files: Mapping[str, Path], benchmark: Benchmark) -> dict[str, Any]:
 
 
 def _draw(
-    files: Mapping[str, Path],
-    sessions: Mapping[str, Any],
-    sizes: Sequence[Mapping[str, int]],
-    lengths: Sequence[int],
+    files: Mapping[str, Path], sessions: Mapping[str, Any], shapes: Sequence[tuple[int, int]]
 ) -> dict[str, tuple[Feed, ...]]:
-    """Return random inputs of these sizes for each file; see `samples.draw`."""
+    """Return random inputs for each file; `shapes` has the rows of each input, and the length of other dynamic axes."""
+    sizes, lengths = [{BATCH_AXIS: rows} for rows, _ in shapes], [length for _, length in shapes]
     bounds: dict[str, int] = {}
     for file in (file for file in files.values() if file.suffix == ".onnx"):
         for name, rows in samples.index_bounds(load_onnx(file)).items():
@@ -248,7 +245,7 @@ def compare_files(
     """
     sessions = _load(files, PAIRS)
     lengths = sorted({min(tokens, max_tokens or tokens) for tokens in TOKENS})
-    feeds = _draw(files, sessions, [{BATCH_AXIS: 1}] * len(lengths), lengths)
+    feeds = _draw(files, sessions, [(1, length) for length in lengths])
     runs = {path: partial(samples.outputs, session, label=path) for path, session in sessions.items()}
     latencies = [
         compare(path, runs[path], parent, runs[parent], typical_inputs(feeds[parent]))

@@ -110,9 +110,9 @@ class ScoreTable:
         return table
 
 
-def draws(groups: Integers, count: int) -> Iterator[Integers]:
-    """Yield the rows of each resample, which draws `count` of the `count` groups with replacement. `groups` is sorted."""
-    generator = np.random.RandomState(SEED)
+def draws(groups: Integers) -> Iterator[Integers]:
+    """Yield the rows of each resample, which draws as many groups as there are, with replacement. `groups` is sorted."""
+    generator, count = np.random.RandomState(SEED), int(groups[-1]) + 1
     starts = np.searchsorted(groups, np.arange(count + 1))
     rows = np.arange(len(groups))
     for _ in range(RESAMPLES):
@@ -356,7 +356,7 @@ class Metric:
         loss, skill = self._number(self.loss, parent, value), self._number(self.skill, table.parent)
         losses = (
             self.loss(self.value(table.parent[rows]), self.value(table.candidate[rows]))
-            for rows in draws(table.groups, table.group_count)
+            for rows in draws(table.groups)
         )
         groups, doubts = table.group_count, []
         interval = percentiles(np.fromiter(losses, np.float64)) if groups > 1 else None

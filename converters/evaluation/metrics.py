@@ -431,7 +431,7 @@ class CharacterRecall(Metric):
         rows = np.zeros((table.group_count, 2 * labels), dtype=np.int64)
         np.add.at(rows, table.groups, counts)
         rows, size = rows[np.lexsort(rows.T)], len(rows)
-        for losses, chosen in zip(result, draws(np.arange(size), size), strict=True):
+        for losses, chosen in zip(result, draws(np.arange(size)), strict=True):
             total = np.bincount(chosen, minlength=size) @ rows
             np.divide(total[labels:], total[:labels], out=losses, where=total[:labels] > 0)
         return result

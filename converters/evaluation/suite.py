@@ -133,7 +133,7 @@ def load(evaluator: Any, path: Path) -> Suite:
         word = source.strip() if isinstance(source, str) else ""
         sources.add("synthetic" in word.lower() if word else None)
     identities = {position: evaluator.identity(item) for position, item in items.items()}
-    check_unique(ids, "its id", "ids are unique in a suite")
+    check_unique(ids, "its id")
     for name, values in zip(evaluator.distinct, (items, identities), strict=True):
         if name is not None:
             check_unique(values, name)
@@ -155,16 +155,13 @@ def load(evaluator: Any, path: Path) -> Suite:
     )
 
 
-def check_unique(
-    values: Mapping[str, Hashable],
-    name: str,
-    hint: str = "leave one out: an item that counts twice makes an interval too narrow",
-) -> None:
+def check_unique(values: Mapping[str, Hashable], name: str) -> None:
     """Raise InputError for a value that occurs at two positions. `name` says in the message what the values are."""
     earliest: dict[Hashable, str] = {}
     for position, value in values.items():
         if earliest.setdefault(value, position) is not position:
             before = earliest[value].rpartition(", ")[2]
+            hint = "items and their ids are unique: an item that counts twice makes an interval too narrow"
             raise InputError(f"{position}: {name} was used before, at {before}", hint)
 
 

@@ -314,8 +314,6 @@ class Search:
         if plan.task.members:
             message = f"a search makes one graph, and {plan.task.id} has {len(plan.task.members)}"
             raise InputError(message, "leave --certify out: --eval-suite judges the graphs of --quantize")
-        if request.input not in plan.nodes:
-            raise InputError(f"the search begins with the step {request.input}, which is not there")
         self._plan, self._request, self._judged = plan, request, evaluation.request.artifacts
         part, parts, suites = "suite", "suites", (evaluation, plan.confirm)
         hint = "leave them out of one, or leave --confirm-suite out: then one suite is split"

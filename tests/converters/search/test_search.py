@@ -227,7 +227,7 @@ def test_a_second_search_takes_its_figures_from_the_cache(
     [
         ({"candidates": ["int9"]}, InputError, "no candidate is called int9"),
         ({"candidates": ["int8", "int8"]}, InputError, "two candidates are called int8"),
-        ({"input": "fp64"}, InputError, "the step fp64, which is not there"),
+        ({"input": "fp64"}, InputError, "there is no step called fp64"),
         ({"confirm": "none.jsonl"}, NotFoundError, "no evaluation suite"),
     ],
     ids=["candidate", "twice", "step", "confirm"],
