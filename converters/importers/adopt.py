@@ -1,31 +1,35 @@
 """Adopt existing files: survey and check them, place them in a workspace, and describe the version."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.importers.intake import Adopted, Intake
+from onnxreg.converters.importers.intake import Adopted, Difference, Found, Intake
 from onnxreg.converters.importers.openmed import survey_openmed
 from onnxreg.converters.importers.survey import (
-    MINE,
+    GRAPHS,
     Survey,
     class_count,
     compare,
+    describe_model,
+    files_below,
+    named_file,
+    read_graph,
     survey_files,
     survey_repository,
-    survey_written,
 )
-from onnxreg.converters.onnx.facts import with_kv_caches
+from onnxreg.converters.onnx.facts import GraphFacts, with_kv_caches
 from onnxreg.converters.source.source_files import read_json, read_object
 from onnxreg.converters.tasks.task import head_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import InputError, NotFoundError
 from onnxreg.schema.core.ref import check_name
-from onnxreg.schema.manifest.draft import Draft, DraftFile
+from onnxreg.schema.manifest.draft import DraftFile
+from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT
 
+MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
 _CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-classification"})
 
 
@@ -35,8 +39,8 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
     The source is not changed; `workspace` is an empty directory. A directory with a manifest was written by OpenMed or
     `--output`; any other directory is a repository. If the source is a list of files, `options` go to `survey_files`.
 
-    Raises NotFoundError if the directory is missing. For InputError see `survey_files`, `survey_written`, `survey_openmed` and
-    `survey_repository`.
+    Raises NotFoundError if the directory is missing. For InputError see `survey_files`, `survey_openmed`, `survey_repository`
+    and `_adopt_written`.
     """
     intake = Intake(workspace, check_name(name))
     if not isinstance(source, Path):
@@ -53,7 +57,63 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
     data = path.read_bytes()
     value = canonical.decode(data, FILENAME)
     is_own = isinstance(value, dict) and (value.get("format"), value.get("format_version")) == (FORMAT, 2)
-    return _adopt((survey_written if is_own else survey_openmed)(source, data, intake), intake)
+    return (
+        _adopt_written(source, data, intake)
+        if is_own
+        else _adopt(survey_openmed(source, data, intake), intake)
+    )
+
+
+def _adopt_written(directory: Path, written: bytes, intake: Intake) -> Adopted:
+    """Adopt a directory that `reg pull --output` or `reg export --output` wrote; the manifest digest stays the same.
+
+    Each file must have the digest that the manifest states (`Draft.manifest` compares them), and each graph is checked
+    as by `reg add`. Files that are not in the manifest are left out and reported. A manifest that another tool rewrote with
+    other white space is accepted. If the manifest's file `exports/model.onnx` is missing, `model.onnx` is taken, because
+    `reg export --output` into `exports/` of a run directory omits this folder.
+
+    Raises InputError for a manifest with another name, an edited manifest that contradicts itself, a missing file, a file
+    that would have to be changed, and a manifest that contradicts the graphs.
+    """
+    data = canonical.encode(canonical.decode(written, FILENAME))
+    try:
+        manifest = Manifest.decode(data)
+    except InputError as error:
+        edited = "was edited by another tool" if written != data else "is not valid"
+        raise InputError(f"{FILENAME} {edited}: {error.message}", MINE) from error
+    if manifest.name != intake.name:
+        message = f"{FILENAME} is of {manifest.name}, not {intake.name}"
+        raise InputError(message, f"use --name {manifest.name}")
+    intake.look_below(directory)
+    by_path = {}
+    for entry in manifest.all_files():
+        short = entry.path.removeprefix("exports/")
+        is_short = (directory / short).exists() and not (directory / entry.path).exists()
+        file = named_file(directory, short if is_short else entry.path, entry.role)
+        by_path[entry.path] = Found(entry.role, file, entry.path)
+    for artifact in manifest.artifacts:
+        if artifact.path.endswith(GRAPHS):
+            main = by_path[artifact.path]
+            facts, _ = read_graph(main, intake)
+            _check_stated(artifact, facts)
+            describe_model([main], facts, artifact.format, hint=MINE)  # refuses another format
+    files = tuple(map(intake.take, by_path.values()))
+    if intake.scrubbed:
+        raise InputError(f"{min(intake.scrubbed)} names a path of a machine, which is not published", MINE)
+    named = {directory / FILENAME, *(item.file for item in by_path.values())}
+    left_out = [path for path in files_below(directory) if directory / path not in named]
+    differences = [Difference(path, None, "not named by the manifest; left out") for path in left_out]
+    return intake.draft((), files, document=data), differences
+
+
+def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
+    """Raise InputError if the manifest's contract or operators differ from the graph's."""
+    stated, (inputs, outputs) = artifact.metadata, (facts.inputs, facts.outputs)
+    for side, claimed, read in (("inputs", stated.inputs, inputs), ("outputs", stated.outputs, outputs)):
+        if [(spec.name, spec.dtype) for spec in claimed] != [(spec.name, spec.dtype) for spec in read]:
+            raise InputError(f"{FILENAME} states other {side} of {artifact.path} than the file has", MINE)
+    if set(stated.operators) != set(facts.operator_names):
+        raise InputError(f"{FILENAME} states other operators of {artifact.path} than the file has", MINE)
 
 
 def _adopt(survey: Survey, intake: Intake) -> Adopted:
@@ -62,27 +122,12 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
     Paths of a machine are removed from texts, and the recipe lists the changed fields.
 
     Raises InputError for a file that contradicts its format, a pickle, a name that a manifest cannot hold, and labels that
-    contradict each other or the graph. If the survey keeps a document, a file that had to be changed is an error too.
+    contradict each other or the graph.
     """
     companions = tuple(map(intake.take, survey.companions))
     for file in (file for model in survey.models for file in model.files):
         intake.take(file)
     artifacts = tuple(model.artifact for model in survey.models)
-    draft = Draft(
-        intake.name,
-        intake.workspace,
-        artifacts,
-        companions,
-        {},
-        intake.file_states,
-        survey.document,
-        tuple(intake.warnings),
-    )
-    if survey.document is not None:
-        if intake.scrubbed:
-            message = f"{intake.scrubbed[0]} names a path of a machine, which is not published"
-            raise InputError(message, MINE)
-        return draft, list(survey.differences)
     described = _companion_fields(intake.workspace, companions)
     fields = {**survey.fields, **described}
     for model in () if "model_family" in fields else survey.models:
@@ -105,7 +150,7 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
         result["differences"] = [difference.path for difference in differences]
     step = {"name": survey.step, "pass": survey.step, "version": 1, "params": survey.params, "result": result}
     fields["recipe"] = {"profile": survey.profile, "profile_version": 1, "steps": [step], "tools": {}}
-    return with_kv_caches(replace(draft, fields=fields)), differences
+    return with_kv_caches(intake.draft(artifacts, companions, fields=fields)), differences
 
 
 def _companion_fields(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:

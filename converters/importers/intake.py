@@ -18,7 +18,7 @@ from onnxreg.converters.source.source_files import below, scrub_file
 from onnxreg.schema.core.errors import HostError, InputError, about
 from onnxreg.schema.core.files import HEAD_BYTES, FileState, check_content
 from onnxreg.schema.core.ref import DistinctPaths, check_path
-from onnxreg.schema.manifest.draft import Draft, DraftFile
+from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 MAX_HEADER_BYTES = 2**16
@@ -167,6 +167,15 @@ class Intake:
                 f"{relative} cannot be placed in the workspace: {error.strerror or error}"
             ) from error
         return taken
+
+    def draft(
+        self, artifacts: tuple[DraftArtifact, ...], companions: tuple[DraftFile, ...], **more: Any
+    ) -> Draft:
+        """Make the draft of the files that were taken; `more` are further attributes of it."""
+        states, warnings = self.file_states, tuple(self.warnings)
+        return Draft(
+            self.name, self.workspace, artifacts, companions, file_states=states, warnings=warnings, **more
+        )
 
     def look(self, source: Path) -> FileState:
         """Return a file's state at the first call for this file. Call this before the file is read."""

@@ -1,8 +1,8 @@
 """The survey of a source: files with their roles, facts of the graphs among them, and claims of documents.
 
-Sources are model files of any origin with the companions beside them (`survey_files`), directories that `--output` wrote
-(`survey_written`), and published repositories (`survey_repository`): Transformers.js and onnx-community
-(`onnx/model_quantized.onnx`), Optimum (`model.onnx`), sentence-transformers (`onnx/`, `modules.json`) and plain snapshots.
+Sources are model files of any origin with the companions beside them (`survey_files`), and published repositories
+(`survey_repository`): Transformers.js and onnx-community (`onnx/model_quantized.onnx`), Optimum (`model.onnx`),
+sentence-transformers (`onnx/`, `modules.json`) and plain snapshots.
 Files keep their paths. The facts of a graph are read from its file. Its parent among the files is found by their weights.
 """
 
@@ -28,12 +28,10 @@ from onnxreg.converters.passes.models import scrub_metadata
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import below, check_inside, read_metadata, role_of
-from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, RegError
 from onnxreg.schema.formats.hub_layout import is_companion, stem_of
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternatives, pipeline_of
-from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 FLOAT_TOLERANCE = 1e-6
@@ -44,7 +42,6 @@ BLOCK_ELEMENTS = 2**20
 """The number of elements that are compared at a time."""
 MAX_QUANTIZATION_STEPS = 1.001
 """The most scales by which a dequantized weight `(q - zero point) * scale` may differ from its parent: 1, plus rounding."""
-MINE = f"to make a version of your own of its files: reg add FILE... --name NAME, without {FILENAME}"
 GRAPHS = (".onnx", ".ort")
 
 
@@ -67,7 +64,7 @@ class Survey:
 
     `profile`, `step`, `params` and `result` are for the recipe. `fields` are a document's statements about the version,
     without paths of a machine. `claims` are the document, to compare with the companions; `differences` are contradictions
-    that the survey found. `document` is a manifest to keep unchanged.
+    that the survey found.
     """
 
     models: tuple[Model, ...]
@@ -79,7 +76,6 @@ class Survey:
     fields: Mapping[str, Any] = field(default_factory=dict)
     claims: Mapping[str, Any] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
-    document: bytes | None = None
 
 
 def describe_model(
@@ -315,58 +311,6 @@ def _check_contracts(models: Sequence[Model], stages: Mapping[str, str]) -> None
     for name, graphs in groups.items():
         advice = MEMBERS_ADVICE if name is None else f"both are called {name}: give each its own name"
         check_alternatives(graphs, advice)
-
-
-def survey_written(directory: Path, written: bytes, intake: Intake) -> Survey:
-    """Survey a directory that `reg pull --output` or `reg export --output` wrote; the manifest digest stays the same.
-
-    Each file must have the digest that the manifest states (`Draft.manifest` compares them), and each graph is checked
-    as by `reg add`. Files that are not in the manifest are left out and reported. A manifest that another tool rewrote with
-    other white space is accepted. If the manifest's file `exports/model.onnx` is missing, `model.onnx` is taken, because
-    `reg export --output` into `exports/` of a run directory omits this folder.
-
-    Raises InputError for a manifest with another name, an edited manifest that contradicts itself, a missing file, and
-    a manifest that contradicts the graphs.
-    """
-    data = canonical.encode(canonical.decode(written, FILENAME))
-    try:
-        manifest = Manifest.decode(data)
-    except InputError as error:
-        edited = "was edited by another tool" if written != data else "is not valid"
-        raise InputError(f"{FILENAME} {edited}: {error.message}", MINE) from error
-    if manifest.name != intake.name:
-        message = f"{FILENAME} is of {manifest.name}, not {intake.name}"
-        raise InputError(message, f"use --name {manifest.name}")
-    intake.look_below(directory)
-    by_path = {}
-    for entry in manifest.all_files():
-        short = entry.path.removeprefix("exports/")
-        is_short = (directory / short).exists() and not (directory / entry.path).exists()
-        file = named_file(directory, short if is_short else entry.path, entry.role)
-        by_path[entry.path] = Found(entry.role, file, entry.path)
-    models = []
-    for artifact in manifest.artifacts:
-        files = [by_path[entry.path] for entry in artifact.files]
-        main, facts = by_path[artifact.path], None
-        if artifact.path.endswith(GRAPHS):
-            facts, _ = read_graph(main, intake)
-            _check_stated(artifact, facts)
-        models.append(describe_model([main, *files], facts, artifact.format, artifact.precision, hint=MINE))
-    companions = tuple(by_path[entry.path] for entry in manifest.files)
-    named = {directory / FILENAME, *(item.file for item in by_path.values())}
-    left_out = [path for path in files_below(directory) if directory / path not in named]
-    differences = tuple(Difference(path, None, "not named by the manifest; left out") for path in left_out)
-    return Survey(tuple(models), companions, "", differences=differences, document=data)
-
-
-def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
-    """Raise InputError if the manifest's contract or operators differ from the graph's."""
-    stated, (inputs, outputs) = artifact.metadata, (facts.inputs, facts.outputs)
-    for side, claimed, read in (("inputs", stated.inputs, inputs), ("outputs", stated.outputs, outputs)):
-        if [(spec.name, spec.dtype) for spec in claimed] != [(spec.name, spec.dtype) for spec in read]:
-            raise InputError(f"{FILENAME} states other {side} of {artifact.path} than the file has", MINE)
-    if set(stated.operators) != set(facts.operator_names):
-        raise InputError(f"{FILENAME} states other operators of {artifact.path} than the file has", MINE)
 
 
 def survey_repository(directory: Path, intake: Intake) -> Survey:
