@@ -147,6 +147,8 @@ def decoder_of(model: Any, encoder: Part) -> Any:
         cache, present = result.past_key_values, []
         layers = zip(cache.self_attention_cache.layers, cache.cross_attention_cache.layers, strict=True)
         for own, cross in layers:
+            if own.keys is None:  # MBart has room for as many layers as its encoder would have
+                break
             present += [own.keys, own.values, *([cross.keys, cross.values] if past is None else [])]
         return (result.logits, *present)
 

@@ -29,6 +29,7 @@ from onnxreg.converters.tasks.checkpoint import (
     located_source,
     module_of,
     part_of,
+    read_config,
     require_processor,
     unloadable,
 )
@@ -390,6 +391,10 @@ class Towers(Processed):
         located = super().find(source)
         if located.lacks_tokenizer:
             raise InputError("the checkpoint has no tokenizer, and the model reads texts", SAVE_TOKENIZER)
+        audio = read_config(located.location).get("audio_config")
+        if isinstance(audio, dict) and audio.get("enable_fusion"):
+            message = "CLAP with fusion joins parts of a sound that its feature extractor chooses at random"
+            raise InputError(message, "export one without fusion, such as laion/clap-htsat-unfused")
         return located
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:

@@ -124,6 +124,7 @@ def test_a_decoder_is_one_graph_with_keys_and_values_that_continues_a_text(reg: 
         pytest.param("DINOv2", "vector", marks=pytest.mark.large),
         pytest.param("RT-DETR", "objects", marks=pytest.mark.large),
         pytest.param("TrOCR", "generated", marks=pytest.mark.large),
+        pytest.param("Donut", "", marks=pytest.mark.large),
         pytest.param("YOLOS", "", marks=pytest.mark.large),
     ],
 )
@@ -135,7 +136,7 @@ def test_an_image_is_answered_by_the_outputs_of_the_graph(
     told = reg("run", "acme/model", "--image", "photo.png", "--json")
     if key:
         assert not told.err and key in told.json and "preprocessing" in manifest
-    else:  # its images keep their ratio
+    else:  # the images keep their ratio
         assert told.ended(2, "--input")
     if key == "generated":  # random weights write on until the last position
         assert (told.json[key]["tokens"], told.json[key]["finish"]) == (64, "length")
@@ -144,6 +145,7 @@ def test_an_image_is_answered_by_the_outputs_of_the_graph(
 BAD = {
     "a processor with a mistake": ("wav2vec2, CTC", "preprocessor_config.json", {"sampling_rate": "x"}, "could not be loaded"),
     "a config that lies": ("DINOv2", "config.json", {"num_channels": 4}, "shapes differ from its config"),
+    "a choice at random": ("CLAP", "config.json", {"audio_config": {"enable_fusion": True}}, "with fusion"),
     "a task that is done elsewhere": ("SAM", "config.json", {}, "which no task here exports: mask-generation"),
 }  # fmt: skip
 
