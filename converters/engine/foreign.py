@@ -185,7 +185,6 @@ SECTIONS = frozenset({
 RECIPE_KEYS = frozenset({"name", "source", "options", "checks"})
 """The keys of a recipe that are allowed beside the section `export`: see `recipe_file.RecipeFile`."""
 FP32_PATH, INT8_PATH = "exports/model.onnx", "exports/model_quantized.onnx"
-BLOCK_SIZE = 32
 
 
 class OrchardExport(WrittenDocument):
@@ -271,12 +270,7 @@ def _options(export: OrchardExport, options: Any, dataset: Any) -> dict[str, Any
 def _quantization(export: OrchardExport) -> dict[str, Any]:
     kind = export.quantization_type
     if kind not in WEIGHT_TYPES:
-        params: dict[str, Any] = {
-            "bits": 4,
-            "block_size": BLOCK_SIZE,
-            "is_symmetric": kind == "int4",
-            "gemm": True,
-        }
+        params: dict[str, Any] = {"bits": 4, "block_size": 32, "is_symmetric": kind == "int4", "gemm": True}
         return {"pass": "OnnxBlockWiseRtnQuantization", "params": params}
     params = {
         "weight_type": WEIGHT_TYPES[kind],

@@ -116,6 +116,34 @@ class StepNode:
             line.append(parent)
         return line
 
+    def data_digests(self) -> dict[str, str]:
+        """Return the digests of the files that the step names, by the step's keys."""
+        return {} if self.data is None else {"data": str(samples.digest(self.data))}
+
+    def key(self) -> dict[str, Any]:
+        """Make the cache key of the pass: version, parameters with all defaults, and versions of third-party packages."""
+        params, packages = self.kind.read(self.step.params).model_dump(mode="json"), _packages(self.kind)
+        key = {"pass": self.kind.id, "version": self.kind.version, "params": params, **self.data_digests()}
+        return {**key, "package": packages} if packages else key
+
+    def file_name(self, output: RecipeOutput | None = None) -> str:
+        """Return the name of the main file of a step's result, without its directory.
+
+        Raises InputError, about the step, if an output requests a name that its pass cannot write.
+        """
+        requested = None if output is None or output.path is None else PurePosixPath(output.path).name
+        suffix = ".ort" if self.kind.takes == "file" else ".onnx"
+        name = GENERATOR if self.kind.takes == "checkpoint" else f"{self.name}{suffix}"
+        if requested is None or requested == name:
+            return name
+        if self.kind.takes != "checkpoint" and requested.endswith(suffix):
+            return requested
+        ending = name if name == GENERATOR else f"a name that ends in {suffix}"
+        raise InputError(
+            f"step {self.name}: {self.kind.id} cannot write {requested}",
+            f"its file has {ending}: path: {name}",
+        )
+
 
 def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
     """Return the steps by name, parents before children, otherwise in the recipe's order.
@@ -191,7 +219,7 @@ def plan_outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[Reci
     paths = []
     for output in output_specs:
         folder = PurePosixPath(output.path or "").parent
-        paths.append((folder / file_name(steps[output.step], output)).as_posix())
+        paths.append((folder / steps[output.step].file_name(output)).as_posix())
     if hidden := next((path for path in paths if path.startswith(".")), None):
         raise InputError(
             f"an output cannot be at {hidden}: names that begin with a dot are the program's own",
@@ -207,24 +235,6 @@ def plan_outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[Reci
             raise InputError(f"two checks limit {metric} of {name}", "state one limit")
     pairs = zip(output_specs, paths, strict=True)
     return [output.model_copy(update={"path": path}) for output, path in pairs]
-
-
-def file_name(node: StepNode, output: RecipeOutput | None = None) -> str:
-    """Return the name of the main file of a step's result, without its directory.
-
-    Raises InputError, about the step, if an output requests a name that its pass cannot write.
-    """
-    requested = None if output is None or output.path is None else PurePosixPath(output.path).name
-    suffix = ".ort" if node.kind.takes == "file" else ".onnx"
-    name = GENERATOR if node.kind.takes == "checkpoint" else f"{node.name}{suffix}"
-    if requested is None or requested == name:
-        return name
-    if node.kind.takes != "checkpoint" and requested.endswith(suffix):
-        return requested
-    ending = name if name == GENERATOR else f"a name that ends in {suffix}"
-    raise InputError(
-        f"step {node.name}: {node.kind.id} cannot write {requested}", f"its file has {ending}: path: {name}"
-    )
 
 
 @dataclass(frozen=True)
@@ -334,7 +344,7 @@ class ExportPlan(RecipeParts):
             "recipe": self.recorded_recipe(),
             "name": self.name,
             "subject": self.subject_key(),
-            "passes": {name: pass_key(node) for name, node in self.nodes.items()},
+            "passes": {name: node.key() for name, node in self.nodes.items()},
             "packages": {**packages, **package_versions(named)},
             **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
             **({} if self.search is None else {"search": dict(self.search)}),
@@ -379,7 +389,7 @@ class ExportPlan(RecipeParts):
         if self.evaluation is not None:
             value["evaluation"] = self.evaluation.recorded()
         for step in value["steps"]:
-            step.update(_data_digests(self.nodes[step["name"]]))
+            step.update(self.nodes[step["name"]].data_digests())
         return value
 
 
@@ -477,18 +487,6 @@ def read_parts(
             "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
         )
     return RecipeParts(nodes, outputs, task, evaluation, confirm, start)
-
-
-def pass_key(node: StepNode) -> dict[str, Any]:
-    """Make the cache key of a pass: version, parameters with all defaults, and versions of third-party packages."""
-    params, packages = node.kind.read(node.step.params).model_dump(mode="json"), _packages(node.kind)
-    key = {"pass": node.kind.id, "version": node.kind.version, "params": params, **_data_digests(node)}
-    return {**key, "package": packages} if packages else key
-
-
-def _data_digests(node: StepNode) -> dict[str, str]:
-    """Return the digests of the files that a step names, by the step's keys."""
-    return {} if node.data is None else {"data": str(samples.digest(node.data))}
 
 
 def _packages(part: type) -> dict[str, str | None]:

@@ -16,14 +16,7 @@ from typing import Any
 from onnxreg.converters.engine import measure
 from onnxreg.converters.engine.cache import Key, StepCache
 from onnxreg.converters.engine.measure import StepResult, checks, limits_of
-from onnxreg.converters.engine.plan import (
-    GOLDEN_PREFIX,
-    ExportPlan,
-    ProfileOutput,
-    StepNode,
-    file_name,
-    pass_key,
-)
+from onnxreg.converters.engine.plan import GOLDEN_PREFIX, ExportPlan, ProfileOutput, StepNode
 from onnxreg.converters.onnx.facts import with_kv_caches
 from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
 from onnxreg.converters.passes import base, models, samples
@@ -126,11 +119,11 @@ class _Execution:
             progress.step("loading the source")
         self.subject = subject or load_subject(plan, scratch / "subject")
         self._published = {output.step for output in plan.outputs}
-        self._names = {name: file_name(node) for name, node in plan.nodes.items()} | dict(plan.file_names)
+        self._names = {name: node.file_name() for name, node in plan.nodes.items()} | dict(plan.file_names)
         self._unbounded: set[str] = set()
         for output in plan.outputs:
             node = plan.nodes[output.step]
-            self._names[node.name] = file_name(node, output)
+            self._names[node.name] = node.file_name(output)
             if not measure.is_bounded(measure.limits_of(plan.recipe.checks, str(output.path))):
                 self._unbounded |= {ancestor.name for ancestor in node.lineage()}
         starts = [node.name for node in plan.nodes.values() if node.parent is None]
@@ -180,7 +173,7 @@ class _Execution:
             if taken is not None and taken.step.skipped:
                 return skipped(taken.step.skipped), None
         key = {
-            "pass": pass_key(node),
+            "pass": node.key(),
             "input": self._plan.subject_key() if parent is None else dict(parent.digests),
             **({} if second is None else {"second": dict(second.digests)}),
             "file": self._names[node.name],

@@ -110,13 +110,13 @@ def parent_runner(
 
     A run raises ConversionError if the source does not take the inputs.
     """
+    if isinstance(start, Path) and start.is_dir():
+        start = model_builder.torch_model(start, trust_remote_code)
     if isinstance(start, conversion.TorchModel):
         axes = {start.axes_of(name).get(0) for name in start.inputs}
         is_dynamic = len(axes) == 1 and all(isinstance(axis, str) for axis in axes)
         with conversion.runner(start) as run:
             yield Runner(run, MAX_ROWS if is_dynamic else 1)
-    elif start.is_dir():
-        yield Runner(model_builder.torch_run(start, trust_remote_code))
     else:
         yield artifact_runner(start, per_token)
 

@@ -63,7 +63,7 @@ class TorchModel:
 
 
 def traceable(subject: TorchModel) -> Any:
-    """Wrap the module so that it takes positional tensors and returns a tensor or a tuple: exporters keep this form."""
+    """Wrap the module so that it takes positional tensors and returns a tuple: exporters keep this form."""
     import torch
 
     names, module = list(subject.inputs), subject.module
@@ -77,8 +77,7 @@ def traceable(subject: TorchModel) -> Any:
 
         def forward(self, *tensors: Any) -> Any:
             result = self.model(**dict(zip(names, tensors, strict=True)), **options)
-            chosen = _outputs_of(result, subject.outputs)
-            return chosen[0] if len(chosen) == 1 else chosen
+            return _outputs_of(result, subject.outputs)
 
     return Traceable(module).train(module.training)
 
@@ -108,8 +107,7 @@ def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[s
 
     def run(feed: Mapping[str, Any]) -> dict[str, Any]:
         with torch.inference_mode():
-            result = evaluated(*(torch.from_numpy(feed[name]).to(dtype) for name, dtype in types.items()))
-        tensors = result if isinstance(result, tuple) else (result,)
+            tensors = evaluated(*(torch.from_numpy(feed[name]).to(dtype) for name, dtype in types.items()))
         arrays = ((tensor.float() if tensor.is_floating_point() else tensor).numpy() for tensor in tensors)
         return dict(zip(subject.outputs, arrays, strict=True))
 
@@ -354,8 +352,7 @@ class TransformersExport(ModuleExport):
                 self.model = positional
 
             def forward(self, **tensors: Any) -> Any:
-                result = self.model(*(tensors[plain] for plain in inputs))
-                return dict(zip(outputs, result if isinstance(result, tuple) else (result,), strict=True))
+                return dict(zip(outputs, self.model(*map(tensors.get, inputs)), strict=True))
 
         # argument names in Python have no dots
         inputs = {f"input_{number}": name for number, name in enumerate(subject.inputs)}

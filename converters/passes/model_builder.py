@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from math import prod
@@ -13,10 +13,11 @@ from typing import Any, Literal, NamedTuple
 
 from onnxreg.converters.onnx.facts import inspect_file, weight_type
 from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes import models, samples
+from onnxreg.converters.passes import conversion, models, samples
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
+from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
-from onnxreg.converters.runtime.sessions import load_session, one_torch_thread, silent_transformers
+from onnxreg.converters.runtime.sessions import load_session, silent_transformers
 from onnxreg.converters.source.source_files import GENAI_CONFIG, read_object, scrub_file, weight_files
 from onnxreg.converters.source.toolchain import require_memory
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra
@@ -194,9 +195,9 @@ def _parity(checkpoint: Path, path: Path, tolerance: float | None) -> dict[str, 
         arrays = samples.outputs(session, feed, "the decoder")
         steps.append(arrays.pop("logits"))
         past = {f"{PAST}{name.removeprefix(PRESENT)}": array for name, array in arrays.items()}
-    expected = torch_run(checkpoint)({"input_ids": tokens})
+    expected = conversion.run(torch_model(checkpoint), [{"input_ids": tokens}])
     outputs = {"logits": np.concatenate(steps, axis=1)}
-    distances = samples.compare([expected], [outputs], "the decoder", tolerance)
+    distances = samples.compare(expected, [outputs], "the decoder", tolerance)
     return samples.parity([{"input_ids": tokens}], distances)
 
 
@@ -250,10 +251,8 @@ def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...
     return tuple(step_inputs(one, inputs, head_size) for one in tokens)
 
 
-def torch_run(
-    checkpoint: Path, trust_remote_code: bool = False
-) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """Load a causal language model in float32; return a function that maps `input_ids` (int64 `[1, tokens]`) to `logits`.
+def torch_model(checkpoint: Path, trust_remote_code: bool = False) -> TorchModel:
+    """Load a causal language model in float32, which takes `input_ids` (int64 `[1, tokens]`) and gives `logits`.
 
     Raises ConversionError if the checkpoint does not load as a causal language model.
     """
@@ -272,9 +271,4 @@ def torch_run(
             ).eval()
     except Exception as error:
         raise ConversionError("the checkpoint does not load as a causal language model") from error
-
-    def run(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        with one_torch_thread(), torch.inference_mode():
-            return {"logits": module(torch.from_numpy(inputs["input_ids"])).logits.numpy()}
-
-    return run
+    return TorchModel(module, {"input_ids": torch.zeros((1, 1), dtype=torch.int64)}, axes={})

@@ -211,9 +211,8 @@ class OrtDynamicQuantization(GraphPass):
             quantize_dynamic(*files, **options, **self.params.model_dump() | {"weight_type": weight_type})
 
         quantized = by_files(self.id, subject, quantize)
-        self.found["quantized_bytes"] = (
-            (models.weight_bytes(subject) - models.weight_bytes(quantized)) * 4 // 3
-        )
+        saved = models.weight_bytes(subject) - models.weight_bytes(quantized)
+        self.found["quantized_bytes"] = saved * 4 // 3
         return quantized
 
 

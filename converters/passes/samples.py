@@ -239,17 +239,17 @@ def compare(
     import numpy as np
 
     distances = {}
-    for name in (name for name, array in expected[0].items() if _is_number(array)):
+    for name in (name for name, array in expected[0].items() if array.dtype.kind in "biufc"):
         pairs, output = _pairs(name, expected, got, label), f"{label}: the output {name}"
         parent, child = np.concatenate([pair.reshape(2, -1) for pair in pairs], axis=1)
         if np.isnan(parent).any():
             raise ConversionError(f"the graph that {label} was given has NaN in its output {name}")
         finite = np.isfinite(parent)
-        parent, child = parent[finite], child[finite | np.isnan(child)]
-        if not np.isfinite(child).all():
+        if np.isnan(child).any() or not np.isfinite(child[finite]).all():
             raise ConversionError(f"{label}: NaN or infinity in the output {name}")
+        parent, child = parent[finite], child[finite]
         cosine = float(cosines(parent[None], child[None], float(np.array_equal(parent, child)))[0])
-        difference, largest = _largest(parent - child), _largest(parent)
+        difference, largest = (float(abs(values).max(initial=0)) for values in (parent - child, parent))
         distances[name] = Distance(difference, largest, cosine, *_by_position(pairs))
         if is_bounded:
             if cosine < MIN_COSINE:
@@ -355,19 +355,9 @@ def cosines(left: Any, right: Any, otherwise: float = math.nan) -> Any:
     return np.divide((left * right).sum(axis=1), norms, out=np.full(len(left), otherwise), where=norms > 0)
 
 
-def _largest(values: Any) -> float:
-    """Return the largest magnitude of the values; 0 without values."""
-    return float(abs(values).max(initial=0))
-
-
 def _unlike(finding: str, value: float, least: float) -> ConversionError:
     return ConversionError(
         f"{finding} is {value:.3g}, the least is {least}",
         "quantize fewer nodes (nodes_to_exclude, op_types_to_quantize); a recipe publishes it with a lower limit of its own: "
         "checks: [{metric: min_cosine, min: 0}]",
     )
-
-
-def _is_number(array: Any) -> bool:
-    """True for numeric arrays; False for arrays of texts, and for the sequences and maps that some graphs return."""
-    return bool(getattr(array, "dtype", None) is not None and array.dtype.kind in "biufc")

@@ -159,22 +159,6 @@ def number(name: str, value: Any, kind: Any = np.float32, tolerance: float = 0.0
     return constant(replace(computed(name, np.asarray(value, kind)), tolerance=tolerance))
 
 
-def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> StoredValue:
-    """Make a constant of 4-bit or 8-bit codes from a tensor's bytes. Each read unpacks them, the low half of a byte first.
-
-    Args:
-        dims: the shape of the codes; further bytes of each row are not read.
-    """
-    kind = ir.DataType.UINT8 if bits == 8 else ir.DataType.UINT4
-
-    def read() -> ir.TensorProtocol:
-        codes = tensor.numpy()
-        codes = codes if bits == 8 else np.stack([codes & 0xF, codes >> 4], axis=-1)
-        return ir.Tensor(codes.reshape(*dims[:-1], -1)[..., : dims[-1]], kind)
-
-    return StoredValue(ir.LazyTensor(read, kind, ir.Shape(dims), name=tensor.name), dims)
-
-
 def array_of(formula: Operand, most: int = 2**16) -> Any:
     """Return the array of an unquantized constant of at most `most` values, or the value of a single code; else None."""
     value = formula.constant if formula is not None else None
@@ -198,16 +182,6 @@ def is_number(formula: Operand, expected: float | None = None) -> bool:
     if array is None or array.dtype.kind not in "fiu":
         return False
     return bool(np.abs(float(array) - float(array.dtype.type(expected))) <= abs(expected) * 2.0**-22)
-
-
-def same_arrays(one: Operand, other: Operand) -> bool:
-    """True if two formulas are the same object, or constants with the same type, size and elements."""
-    if one is other:
-        return True
-    a, b = array_of(one), array_of(other)
-    if a is None or b is None or a.dtype != b.dtype:
-        return False
-    return bool(np.array_equal(a.reshape(-1), b.reshape(-1)))
 
 
 def split(operands: Iterable[Operand], is_first: Callable[[Formula], bool]) -> tuple[Formula, Formula] | None:

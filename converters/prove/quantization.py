@@ -5,18 +5,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
-from onnxreg.converters.prove.formula import (
-    Formula,
-    Operand,
-    StoredValue,
-    array_of,
-    constant,
-    number,
-    same_arrays,
-    split,
-    unpacked,
-)
+from onnxreg.converters.prove.formula import Formula, Operand, StoredValue, array_of, constant, number, split
 from onnxreg.converters.prove.operators import names
 from onnxreg.converters.prove.rewrites import Rewriter, rule
 
@@ -107,6 +98,16 @@ def quantized_move(make: Rewriter, formula: Formula) -> Operand:
     return make.like(inner, source, *inner.operands[1:], element=formula.element)
 
 
+def same_arrays(one: Operand, other: Operand) -> bool:
+    """True if two formulas are the same object, or constants with the same type, size and elements."""
+    if one is other:
+        return True
+    a, b = array_of(one), array_of(other)
+    if a is None or b is None or a.dtype != b.dtype:
+        return False
+    return bool(np.array_equal(a.reshape(-1), b.reshape(-1)))
+
+
 def _is_positive(scale: Operand) -> bool:
     """Return True for a single stored scale above zero."""
     array = array_of(scale, 1)
@@ -178,6 +179,22 @@ def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
     dims = make.shapes.dims(table) or ()
     is_by_rows = rows is not None and len(dims) == 2 and make.shapes.dims(steps) == (dims[0], 1)
     return make.op("Gather", rows, codes.operands[1]) if is_by_rows else None
+
+
+def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> StoredValue:
+    """Make a constant of 4-bit or 8-bit codes from a tensor's bytes. Each read unpacks them, the low half of a byte first.
+
+    Args:
+        dims: the shape of the codes; further bytes of each row are not read.
+    """
+    kind = ir.DataType.UINT8 if bits == 8 else ir.DataType.UINT4
+
+    def read() -> ir.TensorProtocol:
+        codes = tensor.numpy()
+        codes = codes if bits == 8 else np.stack([codes & 0xF, codes >> 4], axis=-1)
+        return ir.Tensor(codes.reshape(*dims[:-1], -1)[..., : dims[-1]], kind)
+
+    return StoredValue(ir.LazyTensor(read, kind, ir.Shape(dims), name=tensor.name), dims)
 
 
 def _by_blocks(

@@ -22,15 +22,8 @@ import msgspec
 from onnxreg.converters.runtime.sessions import load_session, numpy_type, run_session, with_reason
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
-from onnxreg.schema.core.errors import (
-    ConversionError,
-    HostError,
-    InputError,
-    NotFoundError,
-    about,
-    unreadable,
-)
-from onnxreg.schema.core.files import HEAD_BYTES, check_content, read_given
+from onnxreg.schema.core.errors import ConversionError, HostError, InputError, about, unreadable
+from onnxreg.schema.core.files import HEAD_BYTES, check_content, check_given, read_given
 
 ROLE = "golden"
 FORMAT, FORMAT_VERSION = "onnxreg-golden", 1
@@ -290,8 +283,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
     """
     import numpy as np
 
-    if not path.is_file():
-        raise NotFoundError(f"there is no file {path.name}")
+    check_given(path)
     try:
         with path.open("rb") as file:
             check_content(file.read(HEAD_BYTES), path.name)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from onnxreg.converters.engine import run_plan
 from onnxreg.converters.engine.cache import StepCache
-from onnxreg.converters.engine.plan import ExportPlan, file_name, plan_outputs, plan_steps
+from onnxreg.converters.engine.plan import ExportPlan, plan_outputs, plan_steps
 from onnxreg.converters.evaluation.evaluate import BASE, SourceEvaluation, time_judged
 from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
@@ -546,7 +546,7 @@ class Search:
     def _alone(self, own_steps: Sequence[Mapping[str, Any]], step: str, path: str, directory: str) -> Draft:
         """Run the steps of one output, without golden vectors, checks and evaluation; files are named as in the full plan."""
         plan = self._plan
-        names = {item.step: file_name(plan.nodes[item.step], item) for item in plan.outputs}
+        names = {item.step: plan.nodes[item.step].file_name(item) for item in plan.outputs}
         alone = self._with(own_steps, [{"step": step, "path": path, "golden": 0}])
         alone = replace(alone, evaluation=None, file_names=names)
         workspace = self._directory / directory
