@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
 from shlex import quote
@@ -141,7 +141,7 @@ def run_app(words: list[str]) -> None:
         words = [*words[1:], "--help"]
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
     verb = next(iter(_from_verb(typed.split()[1:] if completes else words)), None)
-    command: Any = typer.main.get_command(build(verb))
+    command = build(verb)
     if completes:
         command(words, prog_name="reg")
     try:
@@ -166,8 +166,9 @@ def _from_verb(words: Sequence[str]) -> list[str]:
     return []
 
 
-def build(alone: str | None = None) -> typer.Typer:
-    """Build the application with every verb, or with only the verb `alone`, because importing all verbs takes long."""
+@cache
+def build(alone: str | None = None) -> Any:
+    """Build the command line with every verb, or with only the verb `alone`, because importing all verbs takes long."""
     app = typer.Typer(name="reg", cls=RootGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback(invoke_without_command=True)(_globals)
     for name, verb in VERBS.items():
@@ -187,7 +188,7 @@ def build(alone: str | None = None) -> typer.Typer:
             line = re.split(r"[.;:]\s", flowing(function.__doc__ or ""))[0].rstrip(".")
             inner.command(word, cls=VerbCommand, epilog=own, short_help=line)(function)
         app.add_typer(inner, name=name, help=f"{verb.summary}.")
-    return app
+    return typer.main.get_command(app)
 
 
 def _of_context(verb: Callable[..., None]) -> Callable[..., None]:

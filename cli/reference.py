@@ -8,8 +8,6 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from onnxreg.cli.app import GROUPS, build, flowing
 from onnxreg.cli.output import EXIT_STATUS, InterruptError, filled
 from onnxreg.registry.system import VARIABLES
@@ -32,11 +30,6 @@ Every verb that describes its `--json` takes it; a failure is then JSON on stder
 """
 
 
-def root() -> Any:
-    """Build the application with every verb."""
-    return typer.main.get_command(build())
-
-
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Yield the name and the typer object of each command: a verb, or a subcommand such as `remote add`."""
     for name, command in group.commands.items():
@@ -56,7 +49,7 @@ def name_of(parameter: Any) -> str:
 
 def cli_page() -> str:
     """Return the text of `docs/cli.md`."""
-    verbs = dict(commands(root()))
+    verbs = dict(commands(build()))
     panels = {
         panel: [name for verb in members for name in verbs if name.partition(" ")[0] == verb]
         for panel, members in GROUPS.items()
@@ -66,7 +59,7 @@ def cli_page() -> str:
     contents = "".join(_filled(f"**{panel}**: {names}", "- ") + "\n" for panel, names in lists.items())
     uses = Counter(pair for command in verbs.values() for pair in _listed(command))
     common = {pair[0]: pair for pair, count in reversed(uses.most_common()) if count >= COMMON}.values()
-    parts = [CLI_HEADING, contents, "## Global options\n", _list(_pairs(root().params))]
+    parts = [CLI_HEADING, contents, "## Global options\n", _list(_pairs(build().params))]
     parts += ["## Common arguments and options\n", _list(reversed(common))]
     for panel, names in panels.items():
         parts.append(f"## {panel}\n")

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from onnxreg.cli.reference import root
+from onnxreg.cli.app import build
 
-ROOT = root()
+ROOT = build()
 
 
 def parse(words: list[str]) -> Any:
