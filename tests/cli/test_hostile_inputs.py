@@ -454,7 +454,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, dict[str, Any]], int, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CHECKPOINTS)
+@pytest.mark.parametrize("case", sampled(CHECKPOINTS, 2))
 def test_code_of_a_checkpoint_is_not_run(reg, bert, place, case):
     changes, status, said = CHECKPOINTS[case]
     source = Path(shutil.copytree(bert, "checkpoint"))

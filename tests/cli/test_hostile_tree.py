@@ -302,7 +302,7 @@ STRIDE, MORE_STRIDE = 12, 6
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("stride", [STRIDE, pytest.param(MORE_STRIDE, marks=pytest.mark.more)])
-@pytest.mark.parametrize("name", sampled(TREES, 2))
+@pytest.mark.parametrize("name", sampled(TREES, 3))
 def test_a_hostile_tree(name, stride, reg, scene):
     """Every twelfth command (with `more` every fourth), others for each tree, and always `reg verify`."""
     some = COMMANDS[list(TREES).index(name) % stride :: stride]

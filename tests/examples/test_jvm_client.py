@@ -88,6 +88,7 @@ def test_extract_gives_files_their_own_names_and_leaves_temporary_ones(registry,
     assert [path.name for path in own.glob("*.tmp")] == ["config.json.tmp"]
 
 
+@pytest.mark.more
 def test_a_full_disk_is_an_error_and_the_current_release_stays(registry, site, call, tmp_path):
     """A limit on the size of files fails the write of the new model as a full disk does."""
     first = publish(registry, tmp_path / "1", "1.0.0")

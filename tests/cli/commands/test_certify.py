@@ -153,6 +153,7 @@ def search(reg: Any, make_checkpoint: Callable[..., Path], tmp_path: Path) -> Se
     return lambda objective, *names: reg(*words, objective, *(f"--candidate={name}" for name in names))
 
 
+@pytest.mark.more
 def test_a_search_counts_its_candidates_and_lists_those_that_none_beats(reg: Any, search: Search) -> None:
     names = ("int8", "weights8-32", "fp16")
     done = search("latency", *names)

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 from support.graphs import graph, operators, store, stored
+from support.sampling import sampled
 
 from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
 from onnxreg.converters.engine.run_plan import OTHER_TOLERANCE
@@ -57,7 +58,9 @@ def document(draft: Draft) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "step", [INT8, FP16, FIXED, STATIC, INT4, MIXED, IO, FUSED, OPSET, SAFE], ids=lambda step: step["pass"]
+    "step",
+    sampled([INT8, FP16, FIXED, STATIC, INT4, MIXED, IO, FUSED, OPSET, SAFE], 2),
+    ids=lambda step: step["pass"],
 )
 def test_each_pass_runs_as_a_step_on_weights_inside_and_beside_the_graph(run, monkeypatch, step):
     draft = run({"steps": [step], "checks": [LIMIT]})

@@ -1,6 +1,5 @@
 """`TransformersExport`: what is used of the interface of `transformers.exporters`, and what is set in its results."""
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -47,18 +46,6 @@ def subject(net: type[Net] = Net, rows: int = 2) -> TorchModel:
     return TorchModel(net(), {"x": torch.randn(rows, 1, 6, 8)}, ("y", "z"), AXES)
 
 
-def test_the_interface_of_the_exporter():
-    """A change of this interface is a change of `conversion.TransformersExport` alone."""
-    from transformers.exporters import ExportedModel, OnnxConfig, OnnxExporter
-
-    parameters = [*inspect.signature(OnnxExporter.export).parameters]
-    assert parameters == ["self", "model", "sample_inputs", "config"]
-    options = inspect.signature(OnnxConfig).parameters
-    assert {"dynamic_shapes", "opset_version", "ort_fusions"} <= options.keys()
-    assert options["ort_fusions"].default is None  # "cpu" makes padded rows wrong
-    assert hasattr(ExportedModel, "program")
-
-
 def shape(value: Any) -> list[str | int]:
     return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
@@ -94,10 +81,7 @@ def test_the_opset_is_the_requested_one(opset):
     [
         (lambda: subject(rows=1), InputError, "the example x has the size 1 along batch"),
         pytest.param(
-            lambda: subject(Baked),
-            ConversionError,
-            "fixed the axis batch of x at 2",
-            marks=pytest.mark.more,
+            lambda: subject(Baked), ConversionError, "fixed the axis batch of x at 2", marks=pytest.mark.more
         ),
         (lambda: subject(Refused), ConversionError, "the exporter of transformers refuses the model: "),
     ],

@@ -45,7 +45,7 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", sampled([*PROVEN, *BOUNDED], 2))
+@pytest.mark.parametrize("name", sampled([*PROVEN, *BOUNDED], 3))
 def test_a_child_is_proven_or_bounded_by_fixed_ranges_and_no_child_of_a_stranger(family, stranger, name):
     report = agreed(family[""], family[name])
     assert agreed(stranger, family[name]).verdict == "not-provable"
@@ -192,7 +192,7 @@ LINES: dict[str, Steps] = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(LINES, 2))
+@pytest.mark.parametrize("name", sampled(LINES, 4))
 def test_a_pass_and_a_candidate_of_the_search_are_proven(family, name, tmp_path):
     model = parent()
     for kind, params in LINES[name]:

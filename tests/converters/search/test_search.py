@@ -547,6 +547,7 @@ def test_a_source_that_is_too_weak_ends_the_search_before_a_file_is_made(
     assert not list(tmp_path.rglob("*.onnx"))
 
 
+@pytest.mark.more
 def test_a_metric_whose_own_limit_demands_a_gain_may_pass(search, write_suite, monkeypatch):
     monkeypatch.setattr(MeanCosine, "limit", -0.5)
     monkeypatch.setattr(MeanCosine, "loss", lambda self, parent, value: float(parent != value) * -1.0)

@@ -109,8 +109,7 @@ def test_heads_that_are_too_long_or_none(strict):
         assert said(strict, head).split()[1] in (b"400", b"431", b"404", b"405"), head[:40]
         assert strict.get("/healthz").status == 200
     for head in WHOLE:
-        for length in (1000, 2000):
-            assert said(strict, head.format("x" * length).encode()).startswith(b"HTTP/1.1 431 ")
+        assert said(strict, head.format("x" * 1000).encode()).startswith(b"HTTP/1.1 431 ")
 
 
 def test_a_question_with_too_many_conditions(site):

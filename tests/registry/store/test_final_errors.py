@@ -115,7 +115,7 @@ def over_tls(place: str, root: Path, patch: Patch, tmp_path: Path) -> Iterator[t
         ]
 
 
-@pytest.mark.parametrize("place", TLS)
+@pytest.mark.parametrize("place", sampled(TLS, 3))
 def test_a_certificate_that_is_not_trusted_is_said_at_once(
     unreached, registry, reg, final, monkeypatch, tmp_path, place
 ):
@@ -130,7 +130,7 @@ def test_a_certificate_that_is_not_trusted_is_said_at_once(
 
 
 @pytest.mark.parametrize("content", sampled([None, "no certificate"], 2))
-@pytest.mark.parametrize("place", ["s3", "hub"])
+@pytest.mark.parametrize("place", sampled(["s3", "hub"], 2))
 def test_a_file_of_certificates_that_is_none_is_named(
     unreached, registry, final, monkeypatch, tmp_path, place, content
 ):

@@ -135,7 +135,7 @@ def cases() -> Iterator[object]:
     for kind, faults in FAULTS.items():
         for number, fault in enumerate(faults):
             for part in PARTS if kind == "web" else ("index", "blob"):
-                is_first = number % 3 == 0 and (part == "index" or (kind, part) == ("web", "blob"))
+                is_first = number % 6 == 0 and (part == "index" or (kind, part) == ("web", "blob"))
                 later = pytest.mark.more if number % 2 else pytest.mark.large
                 yield pytest.param(kind, fault, part, marks=[] if is_first else [later])
 

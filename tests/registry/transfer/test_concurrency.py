@@ -99,7 +99,7 @@ def finish(processes: list[Process]) -> int:
     return sum(int(output) for output, _ in said)
 
 
-SIZES = pytest.mark.parametrize(("processes", "each"), [(4, 8), pytest.param(8, 50, marks=pytest.mark.large)])
+SIZES = pytest.mark.parametrize(("processes", "each"), [(3, 5), pytest.param(8, 50, marks=pytest.mark.large)])
 
 
 def kinds(registry: Registry, name: str) -> list[str]:

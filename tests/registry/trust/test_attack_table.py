@@ -17,8 +17,8 @@ TABLE = tomllib.loads((Path(__file__).parent / "attacks.toml").read_text())
 READERS = TABLE.pop("readers")
 STATUSES = {"accepted": 0, "missing": 3, "integrity": 4, "conflict": 5, "gate": 8}
 STABLE = f"{MODEL}:stable"
-MARKS: Any = ((), *[pytest.mark.large, pytest.mark.more, pytest.mark.large] * 2)
-"""`make test` has each seventh case, and `make test-more` two others of the seven."""
+MARKS: Any = ((), *[pytest.mark.large, pytest.mark.more, pytest.mark.large] * 4)
+"""`make test` has each thirteenth case, and `make test-more` four others of the thirteen."""
 
 
 def cases() -> Iterator[Any]:

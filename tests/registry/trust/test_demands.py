@@ -133,7 +133,7 @@ TIMES = {
 
 
 @pytest.mark.parametrize("number", [0, -1], ids=["the first line", "the last line"])
-@pytest.mark.parametrize("claimed", TIMES)
+@pytest.mark.parametrize("claimed", sampled(TIMES, 3))
 def test_a_claimed_time_changes_no_answer(user, claimed, number, capfd):
     """Also where lines go back in time; signatures count in the order of the log."""
     user.demands()
@@ -252,7 +252,7 @@ CASES: dict[str, tuple[Callable[[Reader], object], int]] = {
 
 
 @pytest.mark.parametrize("verb", sampled(["resolve", "pull", "mirror"], 2))
-@pytest.mark.parametrize("case", sampled(CASES, 2))
+@pytest.mark.parametrize("case", sampled(CASES, 4))
 def test_lines_and_versions_of_a_revoked_key(user, tmp_path, case, verb):
     reader, (change, status) = Reader(user.world, user.tree), CASES[case]
     change(reader)
