@@ -121,7 +121,7 @@ def _fill_in(recorded: Any, digests: Mapping[str, Digest], materials: Materials,
         raise InputError(f"{label} was made without {unused[0]}", hint)
     options = {digest: name for name, digest in digests.items() if name.startswith("options.")}
     if options and materials.source is not None and Path(materials.source).is_dir():
-        for file in sorted(filter(Path.is_file, below(Path(materials.source)))):
+        for file in sorted(below(Path(materials.source))):
             if (option := options.get(digest_file(file))) is not None:
                 files.setdefault(option, file)
     for name, (owner, key) in _files(recorded).items():

@@ -66,12 +66,9 @@ def keys_of(rows: Any) -> frozenset[bytes]:
 def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Rows:
     """Return the embeddings of a file's rows: the array `embedding` or, if the file has none, the result for `input`.
 
+    `session` is the backbone, which gives the output `embedding`. With `images`, embeddings in the file are not read.
     Raises NotFoundError for a missing file, InputError for a file with neither array, with another shape than the
     backbone's, or with NaN or infinity.
-
-    Args:
-        session: the backbone, which gives the output `embedding`.
-        images: compute the embeddings even if the file has them.
     """
     import numpy as np
 
@@ -274,8 +271,7 @@ def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
 def rejection(session: Any, rows: Rows, name: str, metric: str, least: float | None = None) -> dict[str, Any]:
     """Measure the share of rows that a detector's graph rejects; return a check. Its lower limit for the share is `least`.
 
-    Args:
-        session: a session of the written file, so that the check is about the file itself.
+    `session` is of the written file, so that the check is about the file itself.
     """
     takes, count = session.get_inputs()[0].name, len(rows.embeddings)
     hits = int((~samples.outputs(session, {takes: rows.embeddings}, "the detector")[VERDICT]).sum())

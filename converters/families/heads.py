@@ -72,11 +72,7 @@ def head_files(spec: HeadsSpec, directory: Path) -> list[Path]:
 
 
 def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width: int) -> dict[str, Head]:
-    """Read the heads by class id, in the order of the backbone's classes.
-
-    Args:
-        directory: the base of the folder's path.
-        width: the width of the backbone's embedding.
+    """Read the heads by class id, in the order of the backbone's classes, for embeddings of this `width`.
 
     Raises NotFoundError if the folder or a head is missing; InputError if a checkpoint belongs to no class, the document
     names an unknown class or a head takes another width; and the errors of `read_head`. Each error names the head.
@@ -112,8 +108,7 @@ def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width
 def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> Head:
     """Read a head: layers with `weight` and `bias`, and the classes in the metadata. Messages call the head `name`.
 
-    Args:
-        classes: the document's classes, in order; the file's classes, if it records any, must be the same.
+    `classes` are the document's, in order; if the file records classes, they must be the same.
 
     Raises InputError if the file is not safetensors, the layers do not fit each other, a weight is NaN or infinite, or the
     classes are unknown or differ.

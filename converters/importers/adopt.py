@@ -19,7 +19,7 @@ from onnxreg.converters.importers.survey import (
     survey_repository,
 )
 from onnxreg.converters.onnx.facts import GraphFacts, with_kv_caches
-from onnxreg.converters.source.source_files import read_json, read_object
+from onnxreg.converters.source.source_files import below, read_json, read_object
 from onnxreg.converters.tasks.task import head_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
@@ -84,7 +84,8 @@ def _adopt_written(directory: Path, written: bytes, intake: Intake) -> Adopted:
     if manifest.name != intake.name:
         message = f"{FILENAME} is of {manifest.name}, not {intake.name}"
         raise InputError(message, f"use --name {manifest.name}")
-    intake.look_below(directory)
+    for existing in below(directory):
+        intake.look(existing)
     by_path = {}
     for entry in manifest.all_files():
         short = entry.path.removeprefix("exports/")

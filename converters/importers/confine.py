@@ -69,7 +69,7 @@ class Child:
                 start_new_session=True,
             )
         self._reading, self._size, self._excess = "", 0, ""
-        self._deadline = time.monotonic() + BASE_SECONDS
+        self._since = time.monotonic()
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +87,7 @@ class Child:
         """
         with suppress(ConnectionError):
             self._channel.send(request)
-        self._deadline = time.monotonic() + BASE_SECONDS
+        self._since = time.monotonic()
         Thread(target=self._watch, daemon=True).start()
         while True:
             try:
@@ -106,7 +106,7 @@ class Child:
             if "bug" in value:
                 raise RuntimeError(self._about(f"the process that read it failed\n{value['bug']}"))
             self._reading, self._size = value["reading"], value["size"]
-            self._deadline = time.monotonic() + BASE_SECONDS + self._size / BYTES_PER_SECOND
+            self._since = time.monotonic()
         if self._excess:
             raise InputError(self._about(f"reading it takes more than {self._excess}"), READER_HINT)
         status = self._process.wait()
@@ -117,11 +117,12 @@ class Child:
     def _watch(self) -> None:
         """Kill the child if it takes too much memory or time; then `_excess` has the limit in words."""
         while self._process.poll() is None:
-            limit = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
-            if resident(self._process.pid) > limit:
-                self._excess = f"{limit / 2**30:.1f} GiB of memory"
-            elif time.monotonic() > self._deadline:
-                self._excess = f"{BASE_SECONDS + self._size / BYTES_PER_SECOND:.0f} seconds"
+            memory = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
+            seconds = BASE_SECONDS + self._size / BYTES_PER_SECOND
+            if resident(self._process.pid) > memory:
+                self._excess = f"{memory / 2**30:.1f} GiB of memory"
+            elif time.monotonic() - self._since > seconds:
+                self._excess = f"{seconds:.0f} seconds"
             if self._excess:
                 self._process.kill()
             time.sleep(POLL_SECONDS)
@@ -134,11 +135,8 @@ class Child:
 def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = False) -> "Adopted":
     """Make a draft of a directory, or of a repository on the Hub, in a separate process; for errors see `Child.adopt`.
 
-    External data with unusual names is downloaded once the graph that names the files has been read.
-
-    Args:
-        source: a directory, or the URL of a repository, as in `fetch_repository`.
-        workspace: an empty directory, as for `adopt.adopt`.
+    `source` is a directory, or the URL of a repository, as in `fetch_repository`. External data with unusual names is
+    downloaded once the graph that names the files has been read.
     """
     from onnxreg.converters.onnx.onnx_graph import MissingDataError
 
@@ -163,14 +161,10 @@ def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = Fa
 
 
 def fetch_repository(url: str, progress: bool = False, further: Collection[str] = ()) -> Location:
-    """Download those model files of a repository that are not here yet. Raises the errors of `hub.fetch`, too.
+    """Download those model files of a repository (`hf://ORG/NAME[@REVISION]`) that are not here yet.
 
-    Args:
-        url: `hf://ORG/NAME[@REVISION]`.
-        further: paths of files to download besides the files that match `PATTERNS`.
-        progress: show the client's own progress bars.
-
-    Raises InputError for another URL, and for a repository that is a registry.
+    `further` are paths of files to download besides the files that match `PATTERNS`. With `progress`, the client shows its
+    own progress bars. Raises InputError for another URL, and for a repository that is a registry; the errors of `hub.fetch`.
     """
     from onnxreg.converters.source.hub import fetch
 

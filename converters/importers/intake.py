@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from onnxreg.converters.source.source_files import below, scrub_file
+from onnxreg.converters.source.source_files import scrub_file
 from onnxreg.schema.core.errors import HostError, InputError, about
 from onnxreg.schema.core.files import HEAD_BYTES, FileState, check_content
 from onnxreg.schema.core.ref import DistinctPaths, check_path
@@ -183,7 +183,3 @@ class Intake:
         if real not in self._states:
             self._states[real] = FileState.of(source.stat())
         return self._states[real]
-
-    def look_below(self, directory: Path) -> None:
-        for path in filter(Path.is_file, below(directory)):
-            self.look(path)

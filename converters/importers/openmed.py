@@ -23,7 +23,7 @@ from onnxreg.converters.importers.survey import (
 )
 from onnxreg.converters.onnx.facts import GraphFacts, read_weights
 from onnxreg.converters.onnx.mobile_rules import android_warnings
-from onnxreg.converters.source.source_files import read_json, role_of, scrub
+from onnxreg.converters.source.source_files import below, read_json, role_of, scrub
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, about
 from onnxreg.schema.core.ref import check_path
@@ -65,7 +65,8 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
 
     Raises InputError for an invalid manifest, a named file that is missing or outside the directory, and files of two exports.
     """
-    intake.look_below(directory)
+    for existing in below(directory):
+        intake.look(existing)
     manifest = read_manifest(data)
     if not isinstance(manifest, ManifestV1) or not manifest.artifacts:
         raise InputError(f"{FILENAME} names no artifacts", "export the model again")

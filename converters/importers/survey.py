@@ -173,7 +173,7 @@ def compare(
 
 def files_below(root: Path, folder: str = "") -> list[str]:
     """Return the paths of all files below a folder, relative to `root`, sorted."""
-    return sorted(path.relative_to(root).as_posix() for path in below(root / folder) if path.is_file())
+    return sorted(path.relative_to(root).as_posix() for path in below(root / folder))
 
 
 def named_file(root: Path, path: str, role: str) -> Path:

@@ -113,10 +113,11 @@ def taking_part(directory: Path, code: bool) -> list[str]:
 
 
 def below(directory: Path) -> Iterator[Path]:
-    """Yield every path below a directory. Raises OSError if a folder cannot be listed (`rglob` would skip that folder)."""
+    """Yield every file below a directory. Raises OSError if a folder cannot be listed (`rglob` would skip that folder)."""
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-        yield path
-        if path.is_dir() and not path.is_symlink():
+        if path.is_file():
+            yield path
+        elif path.is_dir() and not path.is_symlink():
             yield from below(path)
 
 

@@ -133,6 +133,9 @@ class LoadedCheckpoint:
 class Saved(Task):
     """The task of checkpoints with a head; `Task.of` makes the class for a `TaskHead`."""
 
+    exporter = "TransformersExport"
+    has_tokens: ClassVar[bool] = True
+    """True if texts are read or written."""
     runs_code: ClassVar[bool] = True
     """True if loading a checkpoint runs code that the checkpoint names."""
     patterns: ClassVar[tuple[str, ...]] = ()
@@ -188,7 +191,7 @@ class Saved(Task):
             raise InputError(message, kinds.OPTIMUM)
         shaping, copied = self.further_files(directory)
         located = located_source(location, [*taking_part(directory, trusted), *shaping], copied)
-        lacks_tokenizer = head.has_tokens and not any((directory / name).is_file() for name in TOKENIZER)
+        lacks_tokenizer = self.has_tokens and not any((directory / name).is_file() for name in TOKENIZER)
         located = replace(located, lacks_tokenizer=lacks_tokenizer, packages=packages)
         return located if base is None else _adapted(located, named)
 
@@ -202,7 +205,7 @@ class Saved(Task):
         model = load_model(directory, self.head, trusted)
         if source.adapter is not None:
             model = merge_adapter(model, source.adapter.directory)
-        if self.head.has_tokens and not source.lacks_tokenizer:
+        if self.has_tokens and not source.lacks_tokenizer:
             with silent_transformers():
                 tokenizer = load_tokenizer(directory, trusted)
             reader = getattr(model, "text_model", model)  # of a model that reads images too
@@ -240,7 +243,7 @@ class Saved(Task):
         beside = [path for path in self.head.beside if (source.location / path).is_file()]
         for path in (*beside, *self.further_files(source.location)[1]):
             copy_scrubbed(source.location / path, directory / path, name, source.location)
-        paths = [path.relative_to(directory).as_posix() for path in below(directory) if path.is_file()]
+        paths = [path.relative_to(directory).as_posix() for path in below(directory)]
         roles = {path: "other" if "/" in path else role_of(path) for path in paths}
         roles |= dict.fromkeys(tokenizer, "tokenizer")
         fields = described(self.id, checkpoint.directory, checkpoint.config.model_type)

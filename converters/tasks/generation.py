@@ -80,7 +80,7 @@ class Seq2Seq(Saved):
     """The task of encoder-decoders of texts. It exports the encoder, a decoder, a decoder with past, and both merged."""
 
     Options: ClassVar[type[PassParams]] = TextOptions
-    exporter, members, merged = "TransformersExport", STAGES, {MERGED: (DECODER, NEXT)}
+    members, merged = STAGES, {MERGED: (DECODER, NEXT)}
 
     def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         """Make the encoder. Its samples are a row, a batch, and a row of another size."""
@@ -210,7 +210,6 @@ class CausalDecoder(Saved):
     tokens, empty for a prompt. Outputs: `logits`, `present.N.key` and `.value`.
     """
 
-    exporter = "TransformersExport"
     Options: ClassVar[type[PassParams]] = TextOptions
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:

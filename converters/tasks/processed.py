@@ -8,7 +8,7 @@ import io
 import wave
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR
@@ -44,8 +44,8 @@ class Processed(Saved):
     The batch is dynamic. If results for different samples vary in size along an axis, that axis is dynamic too.
     """
 
-    exporter = "TransformersExport"
-    products: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm", "Conv")
+    has_tokens = False
+    products = ("MatMul", "Gemm", "Conv")
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         given = checkpoint.directory, self.head.modality, self.trust_remote_code

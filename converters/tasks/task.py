@@ -38,8 +38,7 @@ class TaskHead:
     `aliases` are further names that people may type. `way` says what to do with such a checkpoint if no task exports it.
     `auto` is the end of the name of the transformers class that loads a checkpoint, by default `suffix`. `modality` is the
     kind of input: `text`, `image` or `audio`. `axes` names the input's axes, besides the batch, that may be dynamic.
-    `has_tokens` is True if texts are read or written. `beside` are files of a checkpoint that are published, if they exist, in
-    place of generated files of the same name.
+    `beside` are files of a checkpoint that are published, if they exist, in place of generated files of the same name.
     """
 
     task: str
@@ -52,7 +51,6 @@ class TaskHead:
     auto: str | None = None
     modality: Modality = "text"
     axes: Mapping[int, str] = field(default_factory=dict)
-    has_tokens: bool = True
     beside: tuple[str, ...] = PROCESSOR
 
 
@@ -89,23 +87,23 @@ MASKED = TaskHead(
 )
 IMAGES = TaskHead(
     "image-classification", "ForImageClassification", "an image classifier", {"logits": PER_ROW}, labelled=True,
-    modality="image", has_tokens=False,
+    modality="image",
 )
 IMAGE_FEATURES = TaskHead(
     "image-feature-extraction", "", "an image encoder", {"last_hidden_state": PER_ROW}, modality="image",
-    aliases=("image-embedding", "image-embeddings"), has_tokens=False,
+    aliases=("image-embedding", "image-embeddings"),
 )
 DEPTH = TaskHead(
     "depth-estimation", "ForDepthEstimation", "a depth estimator", {"predicted_depth": ("batch", "height", "width")},
-    modality="image", axes={2: "height", 3: "width"}, has_tokens=False,
+    modality="image", axes={2: "height", 3: "width"},
 )
 SEGMENTS = TaskHead(
     "image-segmentation", "ForSemanticSegmentation", "a segmenter of images", {"logits": PER_ROW}, labelled=True,
-    aliases=("semantic-segmentation",), modality="image", has_tokens=False,
+    aliases=("semantic-segmentation",), modality="image",
 )
 OBJECTS = TaskHead(
     "object-detection", "ForObjectDetection", "an object detector", {"logits": PER_ROW, "pred_boxes": PER_ROW},
-    labelled=True, modality="image", axes={2: "height", 3: "width"}, has_tokens=False,
+    labelled=True, modality="image", axes={2: "height", 3: "width"},
 )
 TOWERS = TaskHead(
     "zero-shot-image-classification", ("CLIPModel", "SiglipModel", "Siglip2Model"), "a model of images and texts", auto="",
@@ -116,14 +114,14 @@ SOUND_TOWERS = TaskHead(
 )
 CTC = TaskHead(
     "automatic-speech-recognition", "ForCTC", "a speech recognizer", {"logits": PER_FRAME}, modality="audio", axes=WAVE,
-    aliases=("asr", "speech-recognition"), has_tokens=False, beside=(*PROCESSOR, *TOKENIZER),
+    aliases=("asr", "speech-recognition"), beside=(*PROCESSOR, *TOKENIZER),
 )
 SOUNDS = TaskHead(
     "audio-classification", ("ForAudioClassification", "ForSequenceClassification"), "an audio classifier",
-    {"logits": PER_ROW}, labelled=True, auto="ForAudioClassification", modality="audio", axes=WAVE, has_tokens=False,
+    {"logits": PER_ROW}, labelled=True, auto="ForAudioClassification", modality="audio", axes=WAVE,
 )
 AUDIO_FEATURES = TaskHead(
-    "audio-feature-extraction", "", "an audio encoder", {"last_hidden_state": PER_FRAME}, modality="audio", axes=WAVE, has_tokens=False,
+    "audio-feature-extraction", "", "an audio encoder", {"last_hidden_state": PER_FRAME}, modality="audio", axes=WAVE,
 )
 DECODER = TaskHead(
     "text-generation", ("ForCausalLM", "LMHeadModel"), "a causal language model", auto="ForCausalLM",

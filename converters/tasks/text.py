@@ -33,7 +33,7 @@ from onnxreg.converters.tasks.checkpoint import (
     require_processor,
     unloadable,
 )
-from onnxreg.converters.tasks.processed import Processed, Processor
+from onnxreg.converters.tasks.processed import Processor
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, LocatedSource, TaskHead
 from onnxreg.schema.core.canonical import convert
 from onnxreg.schema.core.errors import InputError, about
@@ -370,7 +370,7 @@ def _layer(file: Path, activation: str) -> Any:
     return torch.nn.Sequential(linear, getattr(torch.nn, activation)())
 
 
-class Towers(Processed):
+class Towers(Saved):
     """The task of models such as CLIP, which map texts and images (or sounds) to one vector space, as in Transformers.js.
 
     | member | file | inputs, to outputs |
@@ -385,7 +385,6 @@ class Towers(Processed):
 
     Options = TextOptions
     members = {TEXT: "text_model.onnx", "vision": "vision_model.onnx", WHOLE: "model.onnx"}
-    products = ("MatMul", "Gemm")
 
     def find(self, source: str) -> LocatedSource:
         located = super().find(source)
