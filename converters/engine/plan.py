@@ -425,11 +425,9 @@ def plan_export(
     located = task.find(start)
     if profile is not None:
         profile.check_source(located)
-    for judged in filter(None, (parts.evaluation, parts.confirm)):
-        if located.lacks_tokenizer:
-            reason = "the checkpoint has no tokenizer, so the texts of an evaluation cannot be read"
-            raise InputError(reason, SAVE_TOKENIZER)
-        judged.evaluator.check_source(judged.suite, located.location)
+    if parts.evaluation is not None and located.lacks_tokenizer:
+        reason = "the checkpoint has no tokenizer, so the texts of an evaluation cannot be read"
+        raise InputError(reason, SAVE_TOKENIZER)
     hub_name = None if located.origin is None else located.origin.id.lower()
     model_name = name or recipe.name or hub_name
     if model_name is None:

@@ -22,7 +22,7 @@ from onnxreg.converters.evaluation.tokens import TextTokenizer, TokenRow, decode
 from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import CONFIG, digest_file, read_json
-from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, load_tokenizer, read_config
+from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, load_tokenizer
 from onnxreg.converters.tasks.generation import ENCODER, TOKENS
 from onnxreg.converters.tasks.processed import read_sound
 from onnxreg.converters.tasks.task import ExportSubject
@@ -87,10 +87,6 @@ class TaskEvaluator(ABC):
     def read_item(cls, row: dict[str, Any], position: str, directory: Path) -> Any:
         """Read an item of the suite in `directory`. If it is malformed, raises InputError about the item at `position`."""
         return convert(row, cls.Item, position)
-
-    @classmethod  # noqa: B027
-    def check_source(cls, suite: Suite, location: Any) -> None:
-        """Raise InputError if an item does not fit the source at `location`, which is not loaded yet."""
 
     def check(self, suite: Suite) -> None:  # noqa: B027
         """Raise InputError, with the item's position, if an item does not fit the model, for example because of its label."""
@@ -216,15 +212,11 @@ class TextClasses(TaskEvaluator):
     form = "{text, text_pair?, label}"
     texts = ("text", "text_pair")
 
-    @classmethod
-    def check_source(cls, suite: Suite, location: Any) -> None:
-        is_checkpoint = isinstance(location, Path) and (location / CONFIG).is_file()
-        labels = read_config(location).get("id2label") if is_checkpoint else None
-        if isinstance(labels, dict):
-            _check_labels(suite, list(map(str, labels.values())))
-
     def check(self, suite: Suite) -> None:
-        _check_labels(suite, self.labels)
+        for position, item in zip(suite.positions, suite.items, strict=True):
+            if item.label not in self.labels:
+                message = f"{position} has a label that the model does not have: {item.label[:80]!r}"
+                raise InputError(message, f"its labels are {', '.join(self.labels[:20])}")
         if len({getattr(item, "text_pair", None) is None for item in suite.items}) > 1:
             raise InputError("some items of the evaluation suite have a `text_pair`, and others have none")
 
@@ -233,13 +225,6 @@ class TextClasses(TaskEvaluator):
 
     def best(self, outputs: Mapping[str, Any]) -> int:
         return int(numbers(output(outputs, "logits", (len(self.labels),))).argmax())
-
-
-def _check_labels(suite: Suite, labels: Sequence[str]) -> None:
-    for position, item in zip(suite.positions, suite.items, strict=True):
-        if item.label not in labels:
-            message = f"{position} has a label that the model does not have: {item.label[:80]!r}"
-            raise InputError(message, f"its labels are {', '.join(labels[:20])}")
 
 
 class Question(msgspec.Struct, frozen=True):

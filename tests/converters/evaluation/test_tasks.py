@@ -267,12 +267,10 @@ def test_a_label_that_the_model_lacks_and_a_plan_that_judges_nothing_are_refused
 ):
     with pytest.raises(InputError, match="does not have: 'HAPPY'"):
         export(classifier, "text-classification", [{**W10, "label": "HAPPY"}])
-    (tmp_path / "bad.jsonl").write_text(json.dumps({**W10, "label": "HAPPY"}))
     np.savez(tmp_path / "bad.npz", x=np.eye(2))
-    for suite in ("bad.jsonl", "bad.npz"):  # before the checkpoint is loaded
-        options = {"eval_suite": tmp_path / suite, "quantize": True}
-        with pytest.raises(InputError, match=suite):
-            ExportRequest(str(classifier), "acme/m", task="text-classification", options=options).plan()
+    options = {"eval_suite": tmp_path / "bad.npz", "quantize": True}
+    with pytest.raises(InputError, match=r"bad\.npz"):  # before the checkpoint is loaded
+        ExportRequest(str(classifier), "acme/m", task="text-classification", options=options).plan()
     with pytest.raises(InputError, match="judges nothing"):
         export(make_checkpoint("bert", ""), "pooling", [W10], INT8[:1], [{"step": "fp32"}])
     label = json.loads((classifier / "config.json").read_text())["id2label"]["0"]
