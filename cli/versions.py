@@ -56,7 +56,7 @@ def screen(
     first = (
         [str(version.ref), *_facts(manifest), f"manifest {version.digest}", *_keyed({"held": partial})],
         _artifacts(version),
-        _shipping(version),
+        _reasons(version),
         _figures(manifest, is_full),
         _needs(manifest, is_full),
         _ways(version, remote, is_full),
@@ -215,43 +215,14 @@ def _artifacts(version: Release) -> Iterator[str]:
     return table(header, rows)
 
 
-SHIPPING = {
-    "certified": ("ship", "certified"),
-    "refused": ("not", "refused"),
-    "unsettled": ("open", "judged, but not settled"),
-    "reference": ("base", "reference, in full precision"),
-    "unknown": ("unknown", "not judged"),
-}
-"""The key and the words of the line that lists the artifacts in a state, by state."""
-
-
-def _shipping(version: Release) -> Iterator[str]:
-    """Yield lines that list the artifacts in each state of `SHIPPING`; then yield the reasons for the verdicts."""
-    paths: dict[str, list[str]] = {}
-    heads: Counter[str] = Counter()
-    states, of_heads = _states(version), version.manifest.heads
-    for item in version.manifest.artifacts:
-        state = standing(item, states[item.path])
-        if state in ("reference", "unknown") and item.certification.rule is not None:
-            state = "unsettled"
-        if item.path in of_heads:
-            heads[state] += 1
-        else:
-            wide = " (interval above the limit)" if state == "certified" and item.reaches_limit else ""
-            paths.setdefault(state, []).append(f"{item.path}{wide}")
-    for state, count in heads.items():
-        paths.setdefault(state, []).insert(0, counted(count, "artifact") + " of heads")
-    paths.setdefault("certified", ["no artifact"])
-    rows = {
-        key: f"{words}: {_named(paths[state])}" for state, (key, words) in SHIPPING.items() if state in paths
-    }
-    yield from _keyed(rows)
+def _reasons(version: Release) -> Iterator[str]:
+    """Yield the reasons why artifacts are not certified; those of a family's heads are left out."""
     yield from doubts(version)
+    states, heads = _states(version), version.manifest.heads
     for item in version.manifest.artifacts:
-        against = {"refused": "refused", "unknown": "unsettled"}.get(item.certification.state, "")
-        if item.path in paths.get(against, ()):
-            lines = _verdict(item, item.certification.state)
-            yield from (fold_line(line, "    ") for line in lines)
+        state = item.certification.state
+        if item.path not in heads and state != "certified" and states[item.path] == state:
+            yield from (fold_line(line, "    ") for line in _verdict(item, state))
 
 
 def _verdict(item: Artifact, state: str) -> Iterator[str]:
