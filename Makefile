@@ -38,7 +38,7 @@ demo: $(VENV)/.demo
 # What a test starts again and again is compiled once. Each core has a worker, so none needs more threads.
 unexport PYTHONDONTWRITEBYTECODE
 test test-quick test-more test-all: export OMP_NUM_THREADS ?= 1
-QUICK = tests/schema $(addprefix tests/registry/,gates log maintain publish search transfer)
+QUICK = tests/schema $(addprefix tests/registry/,log search transfer test_promote.py test_repair.py test_rollouts.py)
 PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal --durations=10
 
 test: env
