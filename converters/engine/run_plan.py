@@ -369,8 +369,7 @@ def _describe(
         fields["reproducible"] = False
     fields["metadata"] = {**fields["metadata"], **extra.pop("metadata", {})}
     fields["checks"] += extra.pop("checks", [])
-    external = {(Path(path).parent / location).as_posix() for location in facts.external_data}
-    roles = ("external-data" if file in external else role_of(file) for file in sidecar_paths)
+    roles = ("external-data" if name in facts.external_data else role_of(name) for name in result.files[1:])
     sidecars = list(map(DraftFile, roles, sidecar_paths))
     if golden_step is not None:
         sidecars.append(DraftFile(golden.ROLE, f"{path}.golden.json"))

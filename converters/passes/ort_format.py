@@ -89,11 +89,6 @@ class OrtFormat(Pass[Path, OrtFiles]):
             return OrtFiles(path, config.replace(subject.with_suffix(f".{kind}.config")), is_same)
 
     def ensures(self, before: Facts, after: OrtFiles) -> dict[str, Any]:
-        with after.path.open("rb") as file:
-            if file.read(8)[4:] != b"ORTM":
-                raise ConversionError("ONNX Runtime did not write an ORT-format file")
-        if not after.config.read_text(encoding="utf-8").strip():
-            raise ConversionError("ONNX Runtime's operator config names no operator")
         return {"canonical": after.reproducible}
 
 
