@@ -46,15 +46,14 @@ class Runs:
 class StepResult:
     """The record of a step, and its files in `directory`, the main graph first. A skipped step has no files.
 
-    `ancestors` are the results of the earlier steps, the parent first. `reproducible` is False if a second run is known
-    to give other bytes. For a pass that takes two graphs, `second` is the result of the step that made the second graph.
+    `ancestors` are the results of the earlier steps, the parent first. For a pass that takes two graphs, `second` is the
+    result of the step that made the second graph.
     """
 
     node: StepNode
     directory: Path
     step: Step
     files: tuple[str, ...]
-    reproducible: bool
     ancestors: "tuple[StepResult, ...]"
     source: Part
     second: "StepResult | None" = None

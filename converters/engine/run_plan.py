@@ -163,8 +163,8 @@ class _Execution:
         parent, source = ancestors[0] if ancestors else None, self._source_of(node)
         second = None if node.second is None else self._results[node.second.name]
 
-        def result(step: Step, files: Sequence[str] = (), reproducible: bool = True) -> StepResult:
-            return StepResult(node, directory, step, tuple(files), reproducible, ancestors, source, second)
+        def result(step: Step, files: Sequence[str] = ()) -> StepResult:
+            return StepResult(node, directory, step, tuple(files), ancestors, source, second)
 
         def skipped(reason: str) -> StepResult:
             return result(base.record(node.name, node.make(), node.step.input or "", skipped=reason))
@@ -188,7 +188,7 @@ class _Execution:
             step = note["step"] | {"name": node.name}  # the cached step may have another name
             if node.step.input is not None:
                 step["input"] = node.step.input
-            return result(Step.from_json(step), note["files"], note["reproducible"]), None
+            return result(Step.from_json(step), note["files"]), None
         self._progress.step(f"running {node.name}")
         try:
             with models.scratch_in(self._directory):
@@ -211,7 +211,6 @@ class _Execution:
         result.compare(name not in self._unbounded)
         if key is not None and self._cache is not None:
             note: dict[str, Any] = {"step": result.step.to_json(), "files": list(result.files)}
-            note["reproducible"] = result.reproducible
             (result.directory / NOTE_FILE).write_bytes(canonical.encode(note, NOTE_FILE))
             self._cache.keep("steps", key, result.directory, result.digests)
         if name in self._published and result.files:
@@ -222,10 +221,8 @@ class _Execution:
                 part.start = None
 
 
-def _apply(
-    node: StepNode, subject: Any, target: Path, second: Path | None
-) -> tuple[Step, tuple[str, ...], bool]:
-    """Run the pass of a step; return the step's record, the names of the files, and True if they are reproducible.
+def _apply(node: StepNode, subject: Any, target: Path, second: Path | None) -> tuple[Step, tuple[str, ...]]:
+    """Run the pass of a step; return the step's record, and the names of the files, the main graph first.
 
     Notes that an exporter wrote about the source are removed from the graph.
 
@@ -247,17 +244,17 @@ def _apply(
     run = partial(base.run, node.name, source=node.step.input)
     if takes == "module":
         graph, step = run(node.make(), subject)
-        return step, models.save(graph, target), True
+        return step, models.save(graph, target)
     if takes == "checkpoint":  # the tool creates the directory and names the files
         target.parent.rmdir()
         directory, step = run(node.make(), Decoder(subject, target.parent))
         names = (path.name for path in directory.iterdir())
-        return step, tuple(sorted(names, key=lambda name: (not name.endswith(".onnx"), name))), True
+        return step, tuple(sorted(names, key=lambda name: (not name.endswith(".onnx"), name)))
     if takes == "graph":
         model = models.load(subject)
         models.scrub_metadata(model, subject.parent)
         graph, step = run(node.make(None if second is None else models.load(second)), model)
-        return step, models.save(graph, target), True
+        return step, models.save(graph, target)
     model = load_onnx(subject)
     external = external_files(model, subject)
     copy = target if takes == "original" else target.with_suffix(".onnx")
@@ -268,11 +265,11 @@ def _apply(
     for name in external:  # the graph refers to this name
         link_or_copy(subject.parent / name, target.parent / name)
     if takes == "original":
-        return run(node.make(), subject)[1], (target.name, *external), True
+        return run(node.make(), subject)[1], (target.name, *external)
     files, step = run(node.make(), copy)  # the pass writes beside its input
     for name in (copy.name, *external):
         (target.parent / name).unlink()
-    return step, (files.path.name, files.config.name), files.reproducible
+    return step, (files.path.name, files.config.name)
 
 
 def _can_take(takes: base.Takes, subject: Any) -> bool:
@@ -365,7 +362,7 @@ def _describe(
     golden_step = _write_golden(output, result, workspace / path, entries)
     quantizing = next((step for step in reversed(steps) if "quantized_bytes" in step.result), steps[-1])
     fields = {**facts.fields({"pass": quantizing.pass_, **quantizing.params}), "checks": entries}
-    if not all(item.reproducible for item in line):
+    if any(step.result.get("canonical") is False for step in steps):
         fields["reproducible"] = False
     fields["metadata"] = {**fields["metadata"], **extra.pop("metadata", {})}
     fields["checks"] += extra.pop("checks", [])

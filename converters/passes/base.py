@@ -69,7 +69,7 @@ class Pass(ABC, Generic[In, Out]):
         self.params: Any = self.read(params)
         self.data, self.beside = data, beside
         self.found: dict[str, Any] = {}
-        """The facts that `apply` finds out; they are added to the record of the step."""
+        """The facts that `apply` adds to the record; `canonical` is False if a second run is known to give other bytes."""
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> PassParams:

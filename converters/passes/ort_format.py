@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from onnxreg.converters.onnx.ort_file import register_bindings, text
 from onnxreg.converters.passes import models
-from onnxreg.converters.passes.base import Facts, Pass, PassParams
+from onnxreg.converters.passes.base import Pass, PassParams
 from onnxreg.converters.runtime.sessions import quiet, session_options
 from onnxreg.schema.core.errors import ConversionError, HostError
 
@@ -27,11 +27,10 @@ ALIGNMENT_BYTES = 16
 
 
 class OrtFiles(NamedTuple):
-    """An ORT-format file and its operator config. `reproducible` is True if a second conversion gives the same bytes."""
+    """An ORT-format file and its operator config."""
 
     path: Path
     config: Path
-    reproducible: bool
 
 
 class OrtFormat(Pass[Path, OrtFiles]):
@@ -86,10 +85,8 @@ class OrtFormat(Pass[Path, OrtFiles]):
                     f"ONNX Runtime could not write ORT format: {type(error).__name__}"
                 ) from error
             path = (canonical if is_same else raw).replace(subject.with_suffix(".ort"))
-            return OrtFiles(path, config.replace(subject.with_suffix(f".{kind}.config")), is_same)
-
-    def ensures(self, before: Facts, after: OrtFiles) -> dict[str, Any]:
-        return {"canonical": after.reproducible}
+            self.found["canonical"] = is_same
+            return OrtFiles(path, config.replace(subject.with_suffix(f".{kind}.config")))
 
 
 def operator_config(path: Path, with_types: bool) -> str:
