@@ -1,7 +1,7 @@
 """Import existing models: loose files, directories of OpenMed's converter or of `reg`, and repositories of the Hub.
 
-A `Survey` lists the files of a model with their roles, the facts of its graphs, and the claims of documents. `adopt` compares
-the claims with the files, in a separate process (`confine`). Claims never count in a model's favour.
+A `Survey` has the models of a source as artifacts, the companions, and the claims of documents. `adopt` places the files and
+compares the claims with them, in a separate process (`confine`). Claims never count in a model's favour.
 
 Start with `survey.py`.
 """

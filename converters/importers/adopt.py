@@ -56,12 +56,9 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
         raise InputError(f"{FILENAME} is larger than a manifest may be: {MAX_RECORD_BYTES} bytes")
     data = path.read_bytes()
     value = canonical.decode(data, FILENAME)
-    is_own = isinstance(value, dict) and (value.get("format"), value.get("format_version")) == (FORMAT, 2)
-    return (
-        _adopt_written(source, data, intake)
-        if is_own
-        else _adopt(survey_openmed(source, data, intake), intake)
-    )
+    if isinstance(value, dict) and (value.get("format"), value.get("format_version")) == (FORMAT, 2):
+        return _adopt_written(source, data, intake)
+    return _adopt(survey_openmed(source, data, intake), intake)
 
 
 def _adopt_written(directory: Path, written: bytes, intake: Intake) -> Adopted:
