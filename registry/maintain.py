@@ -220,7 +220,6 @@ def verify(
 def _check_models(
     remote: RegistryStore, models: Models, audit: Audit | None
 ) -> tuple[VerifyReport, dict[Digest, Reference]]:
-    """Check the logs and manifests of these models; return a report, and the blobs that the models need."""
     report = VerifyReport()
     needed: dict[Digest, Reference] = {}
     for name, only in models.items():

@@ -43,6 +43,7 @@ from onnxreg.registry.store.protocol import MissingBlobError, Push, RegistryRead
 from onnxreg.registry.store.requests import (
     ABSENT_STATUS,
     READ_BYTES,
+    Body,
     HttpStore,
     RefusedError,
     is_loopback,
@@ -242,9 +243,7 @@ class OciServer(HttpStore):
         except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             return str(error.reason)
 
-    def send(
-        self, method: str, key: str, headers: Mapping[str, str], body: Callable[[], Any] | None = None
-    ) -> HTTPResponse:
+    def send(self, method: str, key: str, headers: Mapping[str, str], body: Body = None) -> HTTPResponse:
         """Send a request; if the server demands a login, log in and send the request again."""
         refused = self.authorization()
         try:

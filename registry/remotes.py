@@ -276,11 +276,7 @@ class OfflineReader(ReaderWrapper):
 
     def __init__(self, remote: RegistryReader, copy: RemoteCopy, tell: TellAge) -> None:
         super().__init__(copy.store)
-        self._remote, self._copy, self._tell = remote, copy, tell
-
-    @property
-    def url(self) -> str:
-        return self._remote.url
+        self.url, self._remote, self._copy, self._tell = remote.url, remote, copy, tell
 
     def blob_url(self, digest: Digest) -> str:
         return self._remote.blob_url(digest)

@@ -108,8 +108,7 @@ def _own(kind: str, below_home: str) -> Path:
         return (Path(base) if base.startswith("/") else (_home() or NO_HOME) / below_home) / "onnxreg"
     import platformdirs
 
-    directory: Path = getattr(platformdirs, f"user_{kind}_path")("onnxreg-user", appauthor=False)
-    return directory
+    return Path(getattr(platformdirs, f"user_{kind}_path")("onnxreg-user", appauthor=False))
 
 
 def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dict[str, Any]:

@@ -272,8 +272,7 @@ class _VersionTables:
     def of_field(self, field: ProfileField) -> list[Table]:
         """Make the tables of a profile's field; [] if the registry has no data for the field."""
         if field.generate is not None:
-            tables: list[Table] = getattr(self, f"_{field.generate}")()
-            return tables
+            return list(getattr(self, f"_{field.generate}")())
         if field.from_ == "manifest":
             sources = [self._blob(self.digest)]
         elif field.from_ == "published":

@@ -45,9 +45,7 @@ _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\]
 class HttpError(HTTPException):
     """A refused request, with the HTTP status of the refusal."""
 
-    def __init__(
-        self, status: int, message: str, hint: str = "", headers: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, status: int, message: str, hint: str = "", headers: Mapping[str, str] = {}) -> None:
         super().__init__(status, message, headers)
         self.hint = hint
 

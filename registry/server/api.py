@@ -37,9 +37,7 @@ JSON_LINES = "application/jsonl"
 RESOLVE_THREADS, EXPRESSION_THREADS = 4, 1
 """The numbers of threads for `resolve` requests without and with an expression. An expression may take a second."""
 MAX_PAGE_MODELS = 1000
-"""The most models in one page of the list."""
 MAX_REJECTIONS = 1000
-"""The most rejected artifacts that one answer lists."""
 
 
 class Api:

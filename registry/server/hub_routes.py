@@ -103,7 +103,6 @@ def _entry(file: LayoutFile) -> dict[str, Any]:
 
 
 def _sibling(entry: dict[str, Any], with_sizes: bool) -> dict[str, Any]:
-    """Convert a file's entry for the list `siblings` in a model's document."""
     if not with_sizes:
         return {"rfilename": entry["path"]}
     lfs = {**entry["lfs"], "sha256": entry["lfs"]["oid"]}

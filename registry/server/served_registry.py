@@ -95,6 +95,7 @@ class ServedRegistry(DirectoryRegistry):
     def __init__(self, root: Path, disk: Disk | None = None) -> None:
         super().__init__(root, disk)
         self.store = ServedStore(root, self.disk, "this registry")  # messages do not name the directory
+        self.url = self.store.url
         self._indexes: Cache[StoredObject] = Cache()
         self.answers: Cache[bytes] = Cache()
 

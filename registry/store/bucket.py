@@ -117,7 +117,6 @@ def translated(failure: str, text: str, is_write: bool) -> RegError:
 
 
 def is_passing(error: Exception) -> bool:
-    """True if a request that failed with this error may succeed the next time."""
     is_code = isinstance(error, RefusedError) and error.reason in PASSING_CODES
     return is_code or requests.is_passing(error)
 

@@ -13,7 +13,7 @@ import shutil
 import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from io import BufferedReader, RawIOBase
 from itertools import takewhile
@@ -26,6 +26,7 @@ from onnxreg.registry.store.protocol import (
     BlobKey,
     Kind,
     ObjectStore,
+    OpenAt,
     Push,
     RegistryStore,
     StoredObject,
@@ -219,7 +220,7 @@ class StagedBlobs:
             self._staged[digest] = path
 
 
-def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: Callable[[int], BinaryIO]) -> int:
+def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: OpenAt) -> int:
     """Complete a partial download, and return its size in bytes. If the digest is wrong, delete the file and raise
     IntegrityError. A link, or a file that this user may not write, is removed first, since another user made it.
     """
@@ -399,9 +400,7 @@ class DirectoryRegistry(RegistryStore):
         return registry
 
     @classmethod
-    def create(
-        cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None
-    ) -> "DirectoryRegistry":
+    def create(cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None) -> Self:
         """Open a registry. If it is missing, create it, empty or as a mirror. InputError if the directory has other files."""
         registry = cls(root, disk)
         if not registry.is_there:
@@ -563,9 +562,7 @@ class DirectoryPush(StagedBlobs, Push):
         present = self._registry.blob_path(digest)
         return self._staged.get(digest) or (present if is_regular(present) else None)
 
-    def fetch(
-        self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
-    ) -> int:
+    def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
         with self._lock:
             self._fetched.add(digest)
         partial = self._registry.root / "local" / "partial" / digest.hex

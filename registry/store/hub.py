@@ -20,10 +20,10 @@ huggingface_hub uploads streams through LFS only. Tests run the real client agai
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete
 
@@ -47,6 +47,7 @@ from onnxreg.registry.store.protocol import (
     BlobKey,
     Kind,
     MissingBlobError,
+    OpenAt,
     Push,
     RegistryStore,
     StoredObject,
@@ -207,9 +208,7 @@ class HubPush(StagedBlobs, Push):
         self._relied |= present
         return present | (requested & self._staged.keys())
 
-    def fetch(
-        self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
-    ) -> int:
+    def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
         """Stage a blob from another store. A file on this machine (`path`) is uploaded from its place, without a copy."""
         with open_at(0) as stream:
             if path is None:

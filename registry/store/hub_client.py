@@ -5,7 +5,6 @@ that may pass (429 with `Retry-After`, 5xx, a broken connection). A failed commi
 out if the Hub applied it nevertheless. No name that the Hub sends becomes a path on this machine.
 """
 
-import http.client
 import os
 import random
 import re
@@ -15,6 +14,7 @@ import urllib.error
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from http.client import HTTPResponse
 from itertools import islice
 from logging import ERROR
 from pathlib import Path
@@ -51,6 +51,7 @@ from onnxreg.registry.store import requests
 from onnxreg.registry.store.protocol import NOTE, BlobKey, ObjectStore, StoredObject, TreeFile
 from onnxreg.registry.store.requests import (
     MAX_PAUSE_SECONDS,
+    Body,
     HttpStore,
     RefusedError,
     UnansweredError,
@@ -125,9 +126,7 @@ class HubFiles(HttpStore):
     def words(self, error: urllib.error.HTTPError) -> str:
         return _one_line(error.headers.get("X-Error-Message") or error.reason)[:200]
 
-    def send(
-        self, method: str, key: str, headers: Mapping[str, str], body: Callable[[], Any] | None = None
-    ) -> http.client.HTTPResponse:
+    def send(self, method: str, key: str, headers: Mapping[str, str], body: Body = None) -> HTTPResponse:
         if constants.HF_HUB_OFFLINE:
             raise RemoteError(f"{key} cannot be read in offline mode", "unset HF_HUB_OFFLINE")
         return super().send(method, key, headers, body)

@@ -55,6 +55,8 @@ PROBE = "gc/probe-"
 """The prefix of the objects that a trial of a store creates and deletes before the first write."""
 SPOOL_BYTES = 2 * 2**20
 """The most bytes of a stream that are buffered in memory before it is stored. A longer stream is buffered on disk."""
+OpenAt = Callable[[int], BinaryIO]
+"""A function that opens a stream over a blob's bytes from an offset. It raises IntegrityError if there are too many bytes."""
 Carried = Mapping[str, frozenset[Version]]
 """For each model, the versions whose files an archive contains."""
 
@@ -200,9 +202,8 @@ class TreeFile(NamedTuple):
 class BlobReader(Protocol):
     """Reads blobs as they are stored, without checks: the caller compares the digest."""
 
-    @property
-    def url(self) -> str:
-        """The URL or path as users write it, without secrets."""
+    url: str
+    """The URL or path as users write it, without secrets."""
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         """Return the blobs that are present. One call for many blobs costs less than a call for each."""
@@ -260,11 +261,7 @@ class ReaderWrapper(RegistryReader):
     """A registry reader that forwards every call to `source`; subclasses override some methods, to cache, check or count."""
 
     def __init__(self, source: RegistryReader) -> None:
-        self.source = source
-
-    @property
-    def url(self) -> str:
-        return self.source.url
+        self.source, self.url = source, source.url
 
     @property
     def registry_id(self) -> str:
@@ -339,15 +336,11 @@ class Push(Protocol):
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
         """Store a file as `put` does. The file may be moved away. A `hasher` also receives the bytes."""
 
-    def fetch(
-        self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
-    ) -> int:
+    def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
         """Store a blob from another store as `put` does; return its size in bytes. May resume an interrupted download.
 
-        Args:
-            size: the size in bytes that a document states.
-            open_at: opens a stream over the bytes from an offset; raises IntegrityError if there are too many bytes.
-            path: the blob's file, if the blob is on this machine; nobody may change this file.
+        `size` is the size in bytes that a document states. `path` is the blob's file, if the blob is on this machine; nobody
+        may change this file.
         """
 
     def flush(self) -> None:
@@ -475,13 +468,9 @@ class RegistryStore(RegistryReader):
     """
 
     def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
-        self.store = store
+        self.store, self.url = store, store.url
         self._known_id = known_id
         self._identity: Identity | None = None
-
-    @property
-    def url(self) -> str:
-        return self.store.url
 
     @property
     def registry_id(self) -> str:
@@ -661,9 +650,7 @@ class ObjectPush(Push):
         with path.open("rb") as source:
             return self._put_spooled(source, None, hasher)
 
-    def fetch(
-        self, digest: Digest, size: int, open_at: Callable[[int], BinaryIO], path: Path | None = None
-    ) -> int:
+    def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
         with open_at(0) as stream:
             return self.put(stream, digest, size)[1]
 

@@ -11,7 +11,6 @@ A web server cannot list files. Some servers answer 403 for absent files: `HttpS
 name that cannot exist.
 """
 
-import http.client
 import io
 import os
 import random
@@ -28,6 +27,7 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
+from http.client import HTTPException, HTTPMessage, HTTPResponse
 from ipaddress import ip_address
 from typing import IO, Any, BinaryIO, NamedTuple, TypeVar, cast
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
@@ -55,6 +55,8 @@ PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 READ_BYTES = 2**16
 ABSENT_STATUS = frozenset({404, 410})
 Result = TypeVar("Result")
+Body = Callable[[], Any] | None
+"""A function that opens the body of a request; None for a request without a body."""
 
 
 class RefusedError(RemoteError):
@@ -381,7 +383,7 @@ class SameOrigin(urllib.request.HTTPRedirectHandler):
         fp: IO[bytes],
         code: int,
         msg: str,
-        headers: http.client.HTTPMessage,
+        headers: HTTPMessage,
     ) -> Any:
         hops: int = getattr(req, "hops", 0)
         try:
@@ -468,7 +470,7 @@ class HttpStore(ReadOnlyStore):
 
         return ObjectStream(begin, ask, start).opened(self._is_absence)
 
-    def _begin(self, key: str, start: int, tag: str) -> http.client.HTTPResponse:
+    def _begin(self, key: str, start: int, tag: str) -> HTTPResponse:
         """Request a file from the offset `start` to its end. RemoteError if the file's ETag differs from `tag` ("": any)."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         answer = self.send("GET", key, headers | ({"If-Range": tag} if start and tag[:1] == '"' else {}))
@@ -527,8 +529,8 @@ class HttpStore(ReadOnlyStore):
         method: str,
         key: str,
         headers: Mapping[str, str],
-        use: Callable[[http.client.HTTPResponse], Result],
-        body: Callable[[], Any] | None = None,
+        use: Callable[[HTTPResponse], Result],
+        body: Body = None,
         tries: bool = True,
     ) -> Result:
         """Send a request and return `use(answer)`; RefusedError if refused. `tries`: repeat after failures that may pass."""
@@ -546,9 +548,7 @@ class HttpStore(ReadOnlyStore):
     def _url(self, key: str) -> str:
         return key if "://" in key else f"{self.url}/{key}"
 
-    def send(
-        self, method: str, key: str, headers: Mapping[str, str], body: Callable[[], Any] | None = None
-    ) -> http.client.HTTPResponse:
+    def send(self, method: str, key: str, headers: Mapping[str, str], body: Body = None) -> HTTPResponse:
         """Send a request once and return the successful answer; the caller closes it. `body` opens the body to send."""
         url, data = self._url(key), body() if body else None
         request = urllib.request.Request(url, data=data, headers=dict(headers), method=method)
@@ -556,7 +556,7 @@ class HttpStore(ReadOnlyStore):
             for name, value in self.authorization().items():
                 request.add_unredirected_header(name, value)
         with self.errors(key), nullcontext() if data is None or isinstance(data, bytes) else closing(data):
-            answer: http.client.HTTPResponse = self._opener.open(request, timeout=timeout())
+            answer: HTTPResponse = self._opener.open(request, timeout=timeout())
             try:
                 check_framing(answer.headers)
             except ValueError:
@@ -574,7 +574,7 @@ class HttpStore(ReadOnlyStore):
             with error:
                 message = f"{url} answers {error.code} {self.words(error)}"
                 raise RefusedError(message, error.code, self.hint(error.code), error.headers) from None
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)
             raise unanswered(f"reading {url} failed: {why(reason)}", error) from error
         except ValueError as error:
@@ -582,14 +582,14 @@ class HttpStore(ReadOnlyStore):
             raise RemoteError(f"{url}: the answer is malformed: {why(error)}"[:400], hint) from error
 
 
-def _blocks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
+def _blocks(answer: HTTPResponse) -> Iterator[bytes]:
     while data := answer.read1(READ_BYTES):
         yield data
     if answer.length:
         raise ConnectionError(f"{answer.length:,} bytes did not arrive")
 
 
-def read_body(answer: http.client.HTTPResponse, url: str, limit: int) -> bytes:
+def read_body(answer: HTTPResponse, url: str, limit: int) -> bytes:
     """Read a whole body; RemoteError above `limit` bytes. Memory is used for bytes that arrived, not for the stated length."""
     size = limit if answer.length is None else answer.length
     if size > limit:

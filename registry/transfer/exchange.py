@@ -39,7 +39,7 @@ from onnxreg.registry.log.contents import (
 )
 from onnxreg.registry.log.log import LocatedVersion, Log, load, read_deltas
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import BlobReader, Push, RegistryReader, RegistryStore, innermost
+from onnxreg.registry.store.protocol import BlobReader, OpenAt, Push, RegistryReader, RegistryStore, innermost
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.system import TIME_FORMAT, run_parallel, stamp
 from onnxreg.schema.core.canonical import Descriptor, Digest
@@ -519,7 +519,7 @@ class BlobMover(Struct):
             stream = source.open_blob(blob, start) if document is None else io.BytesIO(document[start:])
             return metered(stream, receive, action, blob_size - start)
 
-        def store(open_at: Callable[[int], BinaryIO], path: Path | None = None) -> None:
+        def store(open_at: OpenAt, path: Path | None = None) -> None:
             def opened(start: int) -> BinaryIO:
                 advance(start - position)
                 return metered(open_at(start), advance, f"reading blob {digest}", size - start)

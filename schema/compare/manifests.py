@@ -151,7 +151,6 @@ def field(delta: JsonChange) -> str:
 
 
 def _show(value: Any) -> str:
-    """Return a value as text for people, with digests and numbers shortened."""
     if isinstance(value, str) and _DIGEST.fullmatch(value):
         return value[: len("sha256:") + 12]
     if isinstance(value, float) and not value.is_integer():

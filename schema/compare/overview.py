@@ -207,7 +207,6 @@ def _places(
 
 
 def _of_check(pattern: str, names: Sequence[str], row: FigureRow | None) -> Place:
-    """Return the `Place` of a change in a check, or of an added or removed check."""
     leaf = pattern.removeprefix("artifacts[].checks[]").strip(".")
     if row is not None and leaf in ("", "value", "verdict"):
         is_compared = leaf != "value" or row.verdict != "uncompared"
@@ -285,7 +284,6 @@ def _sentences(
 
 
 def _figures_sentence(figures: Sequence[FigureRow]) -> str:
-    """Make a sentence on the figures that got worse, with their changes and intervals."""
     counts = Counter(row.verdict for row in figures)
     compared, others = sum(row.change is not None for row in figures), counts["uncompared"]
     if not compared:

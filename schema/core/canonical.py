@@ -126,8 +126,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     def to_json(self) -> dict[str, Any]:
-        value: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self, enc_hook=text_of))
-        return value
+        return msgspec.json.decode(msgspec.json.encode(self, enc_hook=text_of), type=dict[str, Any])
 
     def encode(self) -> bytes:
         """Encode the record as canonical bytes. Raise InputError for a number or a text that JSON does not have."""

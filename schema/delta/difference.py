@@ -62,9 +62,7 @@ def _read_sparse(span: Span, kind: Any) -> Any:
 
 
 def _planes(values: Any) -> bytes:
-    """Return the lowest bytes of all values, then the second-lowest bytes, and so on."""
-    raw: bytes = values.view(np.uint8).reshape(-1, values.dtype.itemsize).T.tobytes()
-    return raw
+    return bytes(values.view(np.uint8).reshape(-1, values.dtype.itemsize).T.tobytes())
 
 
 def _unplane(data: bytes, kind: Any) -> Any:

@@ -211,7 +211,6 @@ def _properties(facts: Facts) -> Json:
 
 
 def _text(value: object) -> str:
-    """Return a text unchanged, and any other value as canonical JSON."""
     return str(value) if isinstance(value, str) else canonical.encode(value).decode()
 
 

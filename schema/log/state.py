@@ -334,7 +334,6 @@ SEGMENT_LINES = 64
 SUMMARIZED_RELEASES = 4
 """The number of newest releases with a summary in the state line, besides the versions of channels and rollouts."""
 MAX_LISTED_VERSIONS = 5
-"""The most versions that an error names."""
 Percent = Annotated[int, Meta(gt=0, le=100)] | Annotated[float, Meta(gt=0, le=100)]
 Salt = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 """The random text of a rollout; it decides which devices take part."""

@@ -24,7 +24,6 @@ ALL = "!no_ops_specified_means_all_ops_are_required"
 ONE_HOT = ("ai.onnx", "OneHot")
 """The operator whose types are always triples. If a config writes its types in another form, no types are allowed."""
 MAX_LISTED_NAMES = 3
-"""The most missing operators that a message names."""
 
 
 class Need(msgspec.Struct, frozen=True):

@@ -146,7 +146,6 @@ def field_test(
 
 
 def _value_test(sign: str, values: Sequence[Any], negated: bool) -> Callable[[Any], bool]:
-    """Make the function that tests the known value of a field."""
     match sign:
         case "":
             return lambda value: value is True

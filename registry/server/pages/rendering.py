@@ -127,7 +127,6 @@ def shown_json(value: Any) -> str:
 
 
 def recalls(artifact: Artifact) -> list[tuple[str, Check]]:
-    """Return the label and the check of every measured recall, in the order of the manifest."""
     checks = [check for check in artifact.checks if check.name.startswith(RECALL) and check.value is not None]
     return [(check.name.removeprefix(RECALL), check) for check in checks]
 
