@@ -149,7 +149,7 @@ def mutant(seed: int) -> Mutant:
 def pytest(tree: Path, words: list[str], timeout: float | None = None, **more: str) -> int:
     """Run tests on a copy of the program; the exit status, 1 if they run too long."""
     environment = {"PYTHONPATH": f"{tree / '.links'}:{tree / 'tests'}", "OMP_NUM_THREADS": "1", **more}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *words]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", *words]
     options = {"cwd": tree, "env": os.environ | environment, "capture_output": not more}
     try:
         return subprocess.run(command, check=False, timeout=timeout, **options).returncode  # type: ignore[call-overload]

@@ -14,6 +14,7 @@ from onnxreg.converters.evaluation.evaluate import SourceEvaluation, evaluate, p
 from onnxreg.converters.evaluation.metrics import SpanF1
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, Verdict
 from onnxreg.schema.manifest.manifest import Check
@@ -139,6 +140,13 @@ class Memory:
 
     def remember(self, kind: str, key: Mapping[str, Any], value: Any) -> None:
         self.values[canonical.encode({"kind": kind, **key})] = json.loads(json.dumps(value))
+
+
+def test_a_map_to_a_label_that_the_model_lacks_is_refused_before_anything_is_made(checkpoint, write_suite):
+    value = {"suite": str(write_suite(SENTENCES)), "label_map": {"NAME": "NOBODY"}}
+    plan = plan_evaluation(EvaluationRequest.from_json(value), "token-classification", Path(), ())
+    with pytest.raises(InputError, match="NOBODY"):
+        SourceEvaluation(plan, subject_of(checkpoint()))
 
 
 @pytest.fixture

@@ -385,10 +385,8 @@ def test_only_graphs_in_full_precision_are_the_parent_of_graphs_that_generate_to
     plan = plan_evaluation(request, "text2text-generation", tmp_path, ())
     parts = {"encoder": Part(None), "decoder_merged": Part(None)}
     evaluation = SourceEvaluation(plan, ExportSubject(Source(id="acme/x"), parts))
-    files = [(name, precision) for name in parts for precision in ("float32", "int8")]
-    paths = {pair: f"{'_'.join(pair)}.onnx" for pair in files}
-    members = [{"name": name, "artifacts": [paths[name, "float32"], paths[name, "int8"]]} for name in parts]
-    graphs = [DraftArtifact("onnx", precision, paths[name, precision]) for name, precision in files]
+    members = [{"name": name, "artifacts": [f"float32/{name}", f"int8/{name}"]} for name in parts]
+    graphs = [DraftArtifact("onnx", one, f"{one}/{name}") for name in parts for one in ("float32", "int8")]
     fields = {"model_family": {"members": members}}
     evaluation.join(Draft("acme/x", tmp_path, tuple(graphs), fields=fields))
     with pytest.raises(InputError, match="compares with graphs in full precision"):
