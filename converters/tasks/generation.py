@@ -468,7 +468,6 @@ class Generator:
 
     def decoding(self, feed: Feed) -> Callable[[Any], Any]:
         """Run the encoder, if any; return a function that takes the next tokens, `[rows, n]`, and returns the next logits."""
-
         state, count = dict[str, Any](), 0
         if ENCODER in self._paths:
             state[HIDDEN] = self._run(ENCODER, feed, "last_hidden_state")["last_hidden_state"]

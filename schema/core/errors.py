@@ -129,7 +129,8 @@ def hub_library(purpose: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise missing_extra("huggingface_hub", "hf", purpose) from error
     except ValueError as error:
-        raise InputError(f"HF_ENDPOINT is not a URL: {why(error)}", "write https://HOST") from error
+        hint = "write https://HOST[:PORT], or unset it"
+        raise InputError(f"HF_ENDPOINT is not a URL: {why(error)}", hint) from error
 
 
 def nearest(name: str, names: Iterable[str], least: float = 0.7, most: int = 3) -> list[str]:
