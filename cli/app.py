@@ -115,11 +115,12 @@ SYNONYMS = {
     **dict.fromkeys(("delete", "remove", "rm"), "remove or yank or drop or purge"),
     **{verb: f"builtin {verb}" for verb in ("devices", "passes", "profiles")},
     "schema": "builtin schemas",
-    "fetch-index": "index fetch",
     "package": "archive package",
     "certify": "certificates or export --certify",
     "quantize": "export --quantize",
     "undo": "yank --undo or pin --undo",
+    "unyank": "yank --undo",
+    "unpin": "pin --undo",
     "--int8": "--quantize",
     "create": "new",
     **dict.fromkeys(("publish", "upload"), "push"),
@@ -335,6 +336,9 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
     extra = error.format_message().partition("unexpected extra argument(s) (")[2].rstrip(")")
     if context and extra and (way := misplaced(context, extra)):
         return f"{way}; {see}"
+    if error.format_message().startswith("Missing opt"):
+        missing: Any = getattr(error, "param", None)
+        return f"write {path} ... {missing.opts[0]} {missing.metavar}; {see}"
     if context and error.format_message().startswith(("Missing arg", "Got unexpected extra arg")):
         pieces = [piece for piece in context.command.collect_usage_pieces(context) if piece != "[OPTIONS]"]
         return f"write {' '.join((path, *(piece.strip('{}') for piece in pieces)))}; {see}"
@@ -367,7 +371,11 @@ def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> s
     if error is not None:
         needed = (item.metavar.partition("[")[0] for item in arguments)
         line = " ".join(filter(None, (verb, *needed, "--remote", first)))
-        return f"{first} is a remote: write {line}" if first in remotes and first in error.message else ""
+        is_here = "/" not in first and (Path(first) / "registry.json").exists()
+        is_meant = (
+            first and (first in remotes or (is_here and "--remote" in options)) and first in error.message
+        )
+        return f"{first} is a remote: write {line}" if is_meant else ""
     if extra in presets() and (device := options & {"--device", "--devices"}):
         return f"write {verb} {first} {min(device)} {extra}"
     if extra in remotes:

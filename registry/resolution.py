@@ -90,6 +90,8 @@ class NoAnswerError(NotFoundError):
         nearest = outcome.nearest()
         if query.member is None and (names := sorted(filter(None, self.members))[:MAX_NAMED_MEMBERS]):
             nearest += f"; name one, such as --member {' or '.join(names)}"
+        if word := next((item.precision for item in artifacts if item.precision in query.formats), None):
+            nearest = f"did you mean --precision {word}? {nearest}"
         if precision := PRECISIONS.get(query.precision or ""):
             nearest = f"did you mean --precision {precision}? {nearest}"
         super().__init__(f"no artifact of {ref} answers the query", nearest)

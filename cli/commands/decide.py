@@ -47,7 +47,7 @@ def untag(session: Session, ref: str = REF, remote: str | None = REMOTE, reason:
     """Remove a channel: NAME:CHANNEL. Versions are kept; the log records the removal."""
     parsed = Ref.parse(ref)
     if parsed.tag is None:
-        raise InputError(f"{ref} names no channel", f"write {parsed.name}:CHANNEL")
+        raise InputError(f"{ref} names no channel", "write reg untag NAME:CHANNEL")
     registry, store = session.with_remote(remote)
     version = registry.decisions(parsed.name, store).untag(parsed.name, parsed.tag, reason)
     session.say(f"{parsed.name}:{parsed.tag} is removed{session.place(store)}; it was {version}")

@@ -108,10 +108,10 @@ class EvaluationPlan:
 
     def obstacles(self) -> Iterator[str]:
         """Yield the reasons why nothing can be certified on the suite."""
-        groups = len(set(self.suite.groups))
+        groups, name = len(set(self.suite.groups)), Path(self.request.suite).name
         for metric in self.metrics:
             with blamed(metric):
-                yield from (f"{self.request.suite}: {text}" for text in metric.obstacles(self._items, groups))
+                yield from (f"{name}: {text}" for text in metric.obstacles(self._items, groups))
 
     @property
     def _items(self) -> Sequence[Any]:

@@ -108,7 +108,7 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
         foreign = f"{name} could not be fetched: the answer is not the Hub's ({type(error).__name__})"
         table: tuple[tuple[Any, type[RegError], str, str], ...] = (
             (errors.HFValidationError, InputError, f"{name} cannot be a repository on the Hub", "check its name"),
-            (unreachable, RemoteError, f"there is no directory {name}, and the Hub cannot be reached: {words}", near + network),
+            (unreachable, RemoteError, f"there is no directory {name}, and the Hub cannot be reached: {words}", near.rstrip() or network),
             (errors.GatedRepoError, RemoteError, f"{name} is gated", gated),
             (errors.RevisionNotFoundError, NotFoundError, f"{name} has no revision {revision} on the Hub", "check the branch, tag or commit"),
             (errors.RepositoryNotFoundError, NotFoundError, f"the Hub has no repository {name}", f"{near}check its name, or its path if it is a directory; a private model needs HF_TOKEN"),

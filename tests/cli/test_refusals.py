@@ -32,7 +32,7 @@ REFUSED = """
 2 | certify acme/pii | certificates
 2 | publish acme/pii | push
 2 | devices acme/pii | builtin devices
-2 | fetch-index acme/pii | index fetch
+2 | unyank acme/pii:0.1.0 | yank --undo
 2 | --frob ls | see `reg
 2 | ls --quux | see `reg
 2 | ls a b | see `reg
@@ -53,6 +53,8 @@ REFUSED = """
 2 | tag tiny 1.0.0 | 1.0.0 is a version, not a channel
 2 | tag stable tiny:0.1.0 | write reg tag tiny:0.1.0 stable
 3 | ls backup | write reg ls --remote backup
+3 | ls home | write reg ls --remote home
+2 | untag stable | NAME:CHANNEL
 2 | push backup | write reg push REF backup
 3 | pull backup acme/pii | write reg pull acme/pii backup
 2 | pull ./share acme/pii | write reg pull acme/pii ./share
@@ -120,6 +122,7 @@ REFUSED = """
 2 | lock tiny tiny:0.1.0 | tiny is named twice
 3 | resolve acme/pii --precision int4 | model.onnx is float32, wanted int4
 3 | resolve acme/pii --precision float32 --certified | model.onnx is the reference
+3 | resolve acme/pii --format int8 | did you mean --precision int8?
 3 | resolve acme/pii --precision half | did you mean --precision float16?
 3 | resolve acme/pii --device ./android | there is no device file ./android
 2 | resolve acme/pii --device ort-andriod-1.23 | there is no device preset
@@ -134,7 +137,7 @@ REFUSED = """
 3 | coverage acme/nobody --devices ort-web-1.23 | nobody
 3 | coverage acme/pii:9.9.9 --devices ort-web-1.23 | 9.9.9
 2 | coverage acme/pii --devices ort-web-9 | ort-web-9
-2 | coverage acme/pii | --devices
+2 | coverage acme/pii | write reg coverage ... --devices
 2 | coverage acme/pii --devices nobody.json | no device is described
 2 | query "" tiny | expression
 2 | query --limit 0 | --limit
@@ -183,7 +186,7 @@ REFUSED = """
 2 | run tiny | one of --self-test, --text, --audio, --image and --input
 2 | run tiny --self-test --text x | one of --self-test, --text, --audio, --image and --input
 2 | run tiny --text x | tiny has no tokenizer.json
-2 | add model.onnx | --name
+2 | add model.onnx | write reg add ... --name
 2 | add file --name x | file
 2 | add a.onnx --name x | a.onnx is a directory
 2 | add UP.ONNX --name x | the suffix of UP.ONNX is not in lower case

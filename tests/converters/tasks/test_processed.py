@@ -144,12 +144,8 @@ def test_a_module_of_a_function_and_a_checkpoint_are_one_task(tmp_path):
 
     (tmp_path / "run").mkdir()
     assert kind(str(save(tmp_path / "vit"))) is kind("google/vit") is not ImageClassification
-    assert (
-        kind("net.py:build")
-        is kind(str(tmp_path / "run"))
-        is kind("google/vit", input=[3, 8, 8])
-        is ImageClassification
-    )
+    assert kind("net.py:build") is kind(str(tmp_path / "run")) is ImageClassification
+    assert kind("google/vit", input=[3, 8, 8]) is ImageClassification
 
 
 @pytest.mark.parametrize(
