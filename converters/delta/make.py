@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from math import prod
 from pathlib import Path, PurePosixPath
@@ -79,13 +80,27 @@ class TensorExtent:
         return (self.dtype, self.dims, self.length)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ModelFile:
-    """A file on disk, its digest and size, and the tensors in it (see `read_extents`)."""
+    """A file on disk, its digest and size, and the tensors in it in the order of their offsets (see `read_extents`)."""
 
     path: Path
     descriptor: Descriptor
     tensors: Sequence[TensorExtent] = ()
+
+    @cached_property
+    def _data(self) -> memoryview:
+        return map_file(self.path)
+
+    def array(self, start: int, length: int, width: int = 1) -> Any:
+        """Return a part of the file as unsigned little-endian integers of `width` bytes."""
+        return np.frombuffer(self._data, f"<u{width}", length // width, start)
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Return start and end of the gaps: the bytes before, between and after the tensors."""
+        starts = [0, *(tensor.start + tensor.length for tensor in self.tensors)]
+        ends = [*(tensor.start for tensor in self.tensors), len(self._data)]
+        return list(zip(starts, ends, strict=True))
 
 
 class Section(NamedTuple):
@@ -101,24 +116,6 @@ class Section(NamedTuple):
     mode: int = 0
 
 
-@dataclass(frozen=True)
-class FileView:
-    """The bytes of a file, mapped into memory, and the file's tensors in the order of their offsets."""
-
-    data: Any
-    tensors: Sequence[TensorExtent]
-
-    def array(self, start: int, length: int, width: int = 1) -> Any:
-        """Return a part of the file as unsigned little-endian integers of `width` bytes."""
-        return np.frombuffer(self.data, f"<u{width}", length // width, start)
-
-    def gaps(self) -> list[tuple[int, int]]:
-        """Return start and end of the gaps: the bytes before, between and after the tensors."""
-        starts = [0, *(tensor.start + tensor.length for tensor in self.tensors)]
-        ends = [*(tensor.start for tensor in self.tensors), len(self.data)]
-        return list(zip(starts, ends, strict=True))
-
-
 def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
     """Write the delta from one file to another; return its size in bytes, or None if the files are not alike.
 
@@ -127,15 +124,14 @@ def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
     """
     limit = new.descriptor.size * MAX_SHARE
     size = sink.write(DeltaHeader.of(new.descriptor, old.descriptor).to_bytes())
-    views = (FileView(map_file(file.path), file.tensors) for file in (old, new))
-    for span in _merge(_encode_all(*views)):
+    for span in _merge(_encode_all(old, new)):
         size += sink.write(span.encode())
         if size >= limit:
             return None
     return size if size < limit else None
 
 
-def _encode_all(old: FileView, new: FileView) -> Iterator[Span]:
+def _encode_all(old: ModelFile, new: ModelFile) -> Iterator[Span]:
     """Yield the spans of the new file. Threads encode the blocks, because zlib and numpy release the interpreter lock."""
     workers, blocks = count_cores(), _blocks(sections(old, new))
     with ThreadPoolExecutor(workers) as pool:
@@ -152,7 +148,7 @@ def _blocks(items: Iterable[Section]) -> Iterator[Section]:
             yield section._replace(start=section.start + at, length=length, old=old)
 
 
-def _encode(old: FileView, new: FileView, section: Section) -> Span:
+def _encode(old: ModelFile, new: ModelFile, section: Section) -> Span:
     """Encode a section as one span. If the old and the new bytes are equal, the span is a copy, whatever the mode."""
     start, length, source, width, mode = section
     data = new.array(start, length)
@@ -191,7 +187,7 @@ def _merge(spans: Iterable[Span]) -> Iterator[Span]:
         yield last
 
 
-def sections(old: FileView, new: FileView) -> Iterator[Section]:
+def sections(old: ModelFile, new: ModelFile) -> Iterator[Section]:
     """Cut the new file into sections, in order."""
     partners = match_tensors(old, new)
     old_gaps = dict(zip(["", *(tensor.name for tensor in old.tensors)], old.gaps(), strict=True))
@@ -204,10 +200,10 @@ def sections(old: FileView, new: FileView) -> Iterator[Section]:
             yield _tensor(old, new, tensor, partner)
 
 
-def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
+def match_tensors(old: ModelFile, new: ModelFile) -> dict[int, TensorExtent]:
     """Match new tensors to old ones by name, else by equal bytes, else by likeness. Keys are the offsets of new tensors."""
 
-    def content(view: FileView, tensor: TensorExtent) -> tuple[int, bytes]:
+    def content(view: ModelFile, tensor: TensorExtent) -> tuple[int, bytes]:
         return tensor.length, hashlib.sha256(view.array(tensor.start, tensor.length)).digest()
 
     by_name = {(tensor.name, tensor.kind): tensor for tensor in old.tensors}
@@ -230,7 +226,7 @@ def match_tensors(old: FileView, new: FileView) -> dict[int, TensorExtent]:
     return partners
 
 
-def _tensor(old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent | None) -> Section:
+def _tensor(old: ModelFile, new: ModelFile, tensor: TensorExtent, partner: TensorExtent | None) -> Section:
     """Make the section of a tensor: the difference to the old tensor `partner`, or literal bytes if they are smaller."""
     if partner is not None:
         bits, mode = _choose_mode(old, new, tensor, partner)
@@ -240,7 +236,7 @@ def _tensor(old: FileView, new: FileView, tensor: TensorExtent, partner: TensorE
 
 
 def _choose_mode(
-    old: FileView, new: FileView, tensor: TensorExtent, partner: TensorExtent
+    old: ModelFile, new: ModelFile, tensor: TensorExtent, partner: TensorExtent
 ) -> tuple[int, int]:
     """Choose the mode in which a sample of a tensor's difference is smallest; return the estimated bits, and the mode.
 
@@ -278,7 +274,7 @@ def _entropy(data: Any) -> tuple[float, float]:
 
 
 def _gap(
-    old: FileView, new: FileView, start: int, end: int, old_gap: tuple[int, int] | None
+    old: ModelFile, new: ModelFile, start: int, end: int, old_gap: tuple[int, int] | None
 ) -> Iterator[Section]:
     """Cut the bytes between two tensors into sections. A beginning or an end that equals the old gap's is copied."""
     first, stop = old_gap or (0, 0)

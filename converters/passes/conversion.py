@@ -94,28 +94,34 @@ def _outputs_of(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
-    """A context with a function that runs the module on numpy arrays by input name, in evaluation mode, on one thread.
+def evaluated(subject: TorchModel) -> Iterator[Any]:
+    """A context with the `traceable` module in evaluation mode, on one thread; both are restored at the end."""
+    training = subject.module.training
+    try:
+        with one_torch_thread():
+            yield traceable(subject).eval()
+    finally:
+        subject.module.train(training)
 
-    Arrays get the types of the examples, floats are returned as float32, and mode and threads are restored at the end.
+
+@contextmanager
+def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
+    """A context with a function that runs the module (`evaluated`) on numpy arrays by input name.
+
+    Arrays get the types of the examples, and floats are returned as float32.
     """
     import torch
 
-    module, training = subject.module, subject.module.training
-    evaluated = traceable(subject).eval()
     types = {name: tensor.dtype for name, tensor in subject.inputs.items()}
+    with evaluated(subject) as module:
 
-    def run(feed: Mapping[str, Any]) -> dict[str, Any]:
-        with torch.inference_mode():
-            tensors = evaluated(*(torch.from_numpy(feed[name]).to(dtype) for name, dtype in types.items()))
-        arrays = ((tensor.float() if tensor.is_floating_point() else tensor).numpy() for tensor in tensors)
-        return dict(zip(subject.outputs, arrays, strict=True))
+        def run(feed: Mapping[str, Any]) -> dict[str, Any]:
+            with torch.inference_mode():
+                tensors = module(*(torch.from_numpy(feed[name]).to(dtype) for name, dtype in types.items()))
+            arrays = ((one.float() if one.is_floating_point() else one).numpy() for one in tensors)
+            return dict(zip(subject.outputs, arrays, strict=True))
 
-    try:
-        with one_torch_thread():
-            yield run
-    finally:
-        module.train(training)
+        yield run
 
 
 def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -344,12 +350,10 @@ class TransformersExport(ModuleExport):
         import torch
         from transformers.exporters import OnnxConfig, OnnxExporter
 
-        positional = traceable(subject)
-
         class ByName(torch.nn.Module):
-            def __init__(self) -> None:
+            def __init__(self, model: Any) -> None:
                 super().__init__()
-                self.model = positional
+                self.model = model
 
             def forward(self, **tensors: Any) -> Any:
                 return dict(zip(outputs, self.model(*map(tensors.get, inputs)), strict=True))
@@ -362,21 +366,17 @@ class TransformersExport(ModuleExport):
             for plain, name in inputs.items()
         }
         config = OnnxConfig(dynamic_shapes=shapes, opset_version=self.params.target_opset)
-        training = subject.module.training
         label, printed = "the exporter of transformers", StringIO()
-        try:
-            with (
-                models.tool(label, f"{label} refuses the model", OTHER_WAYS),
-                silent_transformers(),
-                redirect_stderr(printed),  # `torch.export` prints the whole graph of a model that it refuses
-                redirect_stdout(printed),
-                one_torch_thread(),
-                traced_builtins(subject.module),
-            ):
-                examples = {plain: subject.inputs[name] for plain, name in inputs.items()}
-                program = OnnxExporter().export(ByName().eval(), examples, config).program
-        finally:
-            subject.module.train(training)
+        with (
+            models.tool(label, f"{label} refuses the model", OTHER_WAYS),
+            silent_transformers(),
+            redirect_stderr(printed),  # `torch.export` prints the whole graph of a model that it refuses
+            redirect_stdout(printed),
+            traced_builtins(subject.module),
+            evaluated(subject) as module,
+        ):
+            examples = {plain: subject.inputs[name] for plain, name in inputs.items()}
+            program = OnnxExporter().export(ByName(module).eval(), examples, config).program
         for value in (*program.graph.inputs, *program.graph.outputs):
             value.name = {**inputs, **outputs}[value.name]
         exported = onnx_ir.to_proto(program)
