@@ -212,39 +212,22 @@ class TextTask(Saved):
         """Return, for an encoder, all files of sentence-transformers, which are only published."""
         return [], sentence_files(directory, all_modules=True) if self.head is kinds.ENCODER else []
 
-    def pooling(self, directory: Path) -> SentenceConfig | None:
-        """Return the settings that make a text's vector from token vectors; None for a task without pooling."""
-        return None
-
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        module, tokenizer, length = checkpoint.model, checkpoint.tokenizer, int(self.options.max_seq_length)
-        pooling, settings, resolved = self.pooling(checkpoint.directory), {}, dict[str, Any]()
-        if pooling is not None:
-            if pooling.lower_case and tokenizer is not None:
-                from tokenizers import normalizers
+        return self.graph(checkpoint, checkpoint.model, int(self.options.max_seq_length))
 
-                backend = tokenizer.backend_tokenizer
-                own = filter(None, [backend.normalizer])
-                backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
-            length = min(length, pooling.max_length or getattr(tokenizer, "model_max_length", length))
-            module = pooled(module, pooling)
-            resolved["pooling"] = {"mode": pooling.mode, "normalize": pooling.normalize}
-            if pooling.default_prompt and (prompt := pooling.prompts[pooling.default_prompt]):
-                resolved["pooling"]["prompt"] = prompt
-            if pooling.prompts:
-                settings = {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt}
-        length = longest(length, checkpoint.model)
+    def graph(self, checkpoint: LoadedCheckpoint, module: Any, length: int) -> Graphs:
+        """Make the graph of a module that takes the inputs of the checkpoint's model; a text has at most `length` tokens."""
+        length, page = longest(length, checkpoint.model), None
         inputs = input_names(checkpoint, self.head)
-        page = None
         if PIXELS in inputs:
             require_processor(checkpoint.directory, "image")
             page = Processor(checkpoint.directory, "image", self.trust_remote_code)
-        feeds = sample_feeds(tokenizer, checkpoint.config, inputs, length, page)
+        feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, inputs, length, page)
         axis_names = {**dict.fromkeys(inputs, kinds.PER_TOKEN), **self.head.outputs}
         axis_names |= {PIXELS: kinds.PER_ROW} if page else {}
         axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
         part = part_of(module, feeds, axes, self.head.outputs, has_golden=page is None)
-        return Graphs({"": part}, inputs, length, settings, resolved=resolved)
+        return Graphs({"": part}, inputs, length)
 
 
 class PoolingOptions(TextOptions, title="Options"):
@@ -274,6 +257,23 @@ class Pooling(TextTask):
         config = SentenceConfig() if self.options.mode else read_pooling(directory)
         options = {name: value for name, value in self.options if value is not None and hasattr(config, name)}
         return replace(config, **options)
+
+    def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
+        pooling, tokenizer = self.pooling(checkpoint.directory), checkpoint.tokenizer
+        if pooling.lower_case and tokenizer is not None:
+            from tokenizers import normalizers
+
+            backend = tokenizer.backend_tokenizer
+            own = filter(None, [backend.normalizer])
+            backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
+        length = int(self.options.max_seq_length)
+        length = min(length, pooling.max_length or getattr(tokenizer, "model_max_length", length))
+        graphs = self.graph(checkpoint, pooled(checkpoint.model, pooling), length)
+        recorded: dict[str, Any] = {"mode": pooling.mode, "normalize": pooling.normalize}
+        if pooling.default_prompt and (prompt := pooling.prompts[pooling.default_prompt]):
+            recorded["prompt"] = prompt
+        prompts = {"prompts": dict(pooling.prompts), "default_prompt_name": pooling.default_prompt}
+        return replace(graphs, settings=prompts if pooling.prompts else {}, resolved={"pooling": recorded})
 
 
 class StaticPooling(Pooling):
