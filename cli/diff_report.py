@@ -59,7 +59,6 @@ def markdown(old: "Release", new: "Release", changes: ManifestDiff, screen: Diff
 
 
 def doubts_of(sides: "Iterable[Release]") -> Iterator[str]:
-    """Yield a sentence for each artifact whose state in the manifest disagrees with a later evaluation."""
     return (f"{side.ref}: {line}" for side in sides for line in doubts(side))
 
 

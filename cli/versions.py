@@ -153,7 +153,6 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _facts(manifest: Manifest) -> Iterator[str]:
-    """Yield lines about the whole version: description, task, family, members, license, source, labels."""
     labels = manifest.labels or ()
     return _keyed(
         {

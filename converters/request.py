@@ -153,7 +153,6 @@ class ExportRequest:
         return {key: self._option(key) for key in self.options if key in names}
 
     def _option(self, key: str) -> Any:
-        """Return the value of an option. A path becomes the text of its absolute path."""
         value = self.options[key]
         return str(value.absolute()) if isinstance(value, Path) else value
 

@@ -303,7 +303,6 @@ class Texts(msgspec.Struct, frozen=True):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The text, the second text if any, and the texts of the documents."""
         pair = () if self.text_pair is None else (self.text_pair,)
         return (self.text, *pair, *(document.text for document in self.documents or ()))
 

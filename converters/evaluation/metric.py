@@ -58,9 +58,9 @@ class ScoreTable:
     ) -> "ScoreTable":
         """Make a table of the scores of items, and sort it; `groups` has the number of each item's group."""
         width = len(columns)
-        rows_by_group: dict[int, list[tuple[float, ...]]] = {}
+        rows_by_group: dict[int, list[list[float]]] = {}
         for number, row in zip(groups, np.hstack([parent, candidate]).tolist(), strict=True):
-            rows_by_group.setdefault(number, []).append(tuple(row))
+            rows_by_group.setdefault(number, []).append(row)
         sorted_groups = sorted(sorted(rows) for rows in rows_by_group.values())
         rows = np.array([row for group in sorted_groups for row in group], dtype=np.float64)
         rows = rows.reshape(-1, 2 * width)
