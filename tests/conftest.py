@@ -37,7 +37,8 @@ settings.load_profile("ci")
 engine.MAX_SHRINKING_SECONDS = 30
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]  # makes a grammar for a second, at each import of jsonschema
 
-REPOSITORY = Path(__file__).parents[1]
+TESTS = Path(__file__).parent
+REPOSITORY = TESTS.parent
 MEMORY = Path("/dev/shm")
 
 WORDS = [
@@ -67,6 +68,11 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "TMPDIR" not in os.environ and "not large" in config.option.markexpr and _is_roomy(MEMORY):
         os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+    if config.args == ["tests"] and (worker := getattr(config, "workerinput", None)):
+        # in a fresh checkout each worker compiles other tests first, and reads what the others have compiled
+        places = sorted({f"tests/{path.relative_to(TESTS).parts[0]}" for path in TESTS.rglob("test_*.py")})
+        first = len(places) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        config.args[:] = places[first:] + places[:first]
 
 
 def _is_roomy(directory: Path) -> bool:
@@ -91,6 +97,7 @@ def pytest_collection() -> Iterator[object]:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With another profile than that of `make test` the random searches are among the tests of `make test-more`."""
+    items.sort(key=lambda item: item.path.relative_to(TESTS).parts[0])
     if settings.get_current_profile_name() != "ci":
         for item in items:
             if is_hypothesis_test(getattr(item, "obj", None)):
