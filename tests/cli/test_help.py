@@ -179,7 +179,7 @@ READING = [
 ]
 
 
-@pytest.mark.parametrize("words", sampled(READING, 3))
+@pytest.mark.parametrize("words", sampled(READING, 4))
 def test_reading_verbs_import_nothing_heavy(words, home):
     """Also at the first contact with a model, when its log is replayed; the first list locks what it keeps."""
     assert loaded(words, home) & HEAVY <= {"filelock"}

@@ -73,7 +73,7 @@ SECOND_ADD = next(workload for workload in WORKLOADS if workload.name == "second
 
 
 @pytest.mark.parametrize(
-    "disk", sampled([NoFileSync, NoDirectorySync, NoParentSync, SyncsLate, NamesLate], 3)
+    "disk", sampled([NoFileSync, NoDirectorySync, NoParentSync, SyncsLate, NamesLate], 5)
 )
 def test_a_careless_disk_is_found_out(disk, tmp_path):
     trace = record(tmp_path, SECOND_ADD.before, SECOND_ADD.command, disk)

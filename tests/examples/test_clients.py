@@ -98,15 +98,6 @@ def test_update_returns_every_file_and_fetches_none_again(release, call, site, t
         assert (outcome["version"], outcome["changed"], outcome["offline"]) == ("1.0.0", False, offline)
 
 
-@pytest.mark.parametrize("ranges", sampled(["no", "chunked"], 2))
-def test_a_server_without_ranges_sends_a_file_once(registry, release, client, tmp_path, ranges):
-    files, manners = release("1.0.0", LARGE), static.Manners(ranges=ranges)
-    with static.serve(registry.store.root, manners) as url:
-        outcome = client(url, tmp_path / "store", "update", NAME)
-    assert (outcome["files"], outcome["progress"][-1]) == (files, [LARGE + 5, LARGE + 5])
-    assert sum(blob(registry, files[MODEL]).name in line for line in manners.seen) == 1
-
-
 def test_a_client_measures_for_the_registry(release, call, registry, site, tmp_path):
     """Its document is taken as it is, and the next device of this class is answered by it."""
     release("1.0.0")

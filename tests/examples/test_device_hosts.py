@@ -35,8 +35,11 @@ def update(
 
 @pytest.mark.parametrize("ranges", sampled(["no", "chunked", "star"], 3))
 def test_a_host_without_ranges_or_sizes(client, registry, tmp_path, ranges):
-    files = publish(registry, tmp_path / "1", "1.0.0", 9 * 2**20)
-    assert update(client, registry, Manners(ranges, head=405), tmp_path / "store")["files"] == files
+    files, manners = publish(registry, tmp_path / "1", "1.0.0", 9 * 2**20), Manners(ranges, head=405)
+    outcome = update(client, registry, manners, tmp_path / "store")
+    assert outcome["files"] == files and outcome["progress"][-1] == [9 * 2**20 + 5] * 2
+    sent = sum(blob(registry, files["model_int8.onnx"]).name in line for line in manners.seen)
+    assert sent == 1 or ranges == "star"
 
 
 @pytest.mark.parametrize("absent", [403, 200])

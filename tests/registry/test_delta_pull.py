@@ -284,7 +284,6 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "delta"
 CASES = json.loads((VECTORS / "apply.json").read_text())["vectors"]
 CHOICES = json.loads((VECTORS / "choose.json").read_text())["vectors"]
 GOOD = [case for case in CASES if "new" in case]
-BAD = [case for case in CASES if "new" not in case]
 
 
 @pytest.mark.parametrize("case", CHOICES, ids=lambda case: case["name"])
@@ -313,12 +312,10 @@ def test_every_vector_and_it_can_begin_anywhere():
         new = base64.b64decode(case["new"])
         for start in {0, 1, len(new) // 2, len(new) - 1, len(new)} - {-1}:
             assert applied(case, start) == new[start:], case["name"]
-
-
-@pytest.mark.parametrize("case", BAD, ids=lambda case: case["name"])
-def test_a_bad_vector_is_refused(case):
-    with pytest.raises(InputError):
-        applied(case)
+    for case in CASES:
+        if "new" not in case:
+            with pytest.raises(InputError):
+                applied(case)
 
 
 def test_every_damaged_byte_is_noticed_or_does_no_harm():

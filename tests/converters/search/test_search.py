@@ -284,14 +284,12 @@ SLOW, NOISY, FAST, FASTER = (2.0, 1.9, 2.1), (1.3, 0.8, 1.6), (1.0, 0.9, 1.1), (
             pytest.param(*row, marks=pytest.mark.more)
             for row in (
                 ((SMALL, LARGE), "bytes", (SLOW, FAST), ("won", "certified")),
-                ((SMALL, LARGE), "fast-enough", (FAST, FASTER), ("won", "certified")),
                 ((SMALL, LARGE), "fast-enough", (NOISY, FAST), ("won", "certified")),
                 ((SMALL, LARGE), "fast-enough", (SLOW, SLOW), ("won", "untried")),
                 ((SMALL, LARGE), "latency", (NOISY, FAST), ("won", "certified")),
                 ((SMALL, LARGE), "latency", (NOISY, FASTER), ("certified", "won")),
                 (("fp16", TWIN), "fast-enough", (FAST, FASTER), ("certified", "won")),
                 (("fp16", TWIN), "fast-enough", (FAST, NOISY), ("won", "certified")),
-                (("fp16", TWIN), "bytes", (FAST, FASTER), ("won", "certified")),
             )
         ),
     ],

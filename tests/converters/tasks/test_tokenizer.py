@@ -89,7 +89,7 @@ def checkpoint(tmp_path: Path) -> Path:
     return tmp_path / "checkpoint"
 
 
-@pytest.mark.parametrize("case", sampled(OTHERS, 2))
+@pytest.mark.parametrize("case", sampled(OTHERS, 5))
 def test_a_file_that_is_not_its_class_is_read_and_published_as_it_is(case, checkpoint, tmp_path):
     from transformers import AutoTokenizer
 

@@ -85,7 +85,7 @@ def unreached(monkeypatch, tmp_path) -> Iterator[None]:
     close_session()
 
 
-@pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
+@pytest.mark.parametrize("version", sampled(["HTTP/1.0", "HTTP/1.1"], 2))
 @pytest.mark.parametrize("place", ELSEWHERE)
 def test_a_proxy_that_refuses_is_named(unreached, final, monkeypatch, place, version):
     with http.serving(answer=lambda handler: handler.reply(407), protocol_version=version) as url:
