@@ -21,7 +21,7 @@ from onnxreg.schema.core.bounds import MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.files import read_given, read_yaml
 from onnxreg.schema.core.ref import check_distinct, check_name
-from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile, RecipeOutput, RecipeStep
+from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
 from onnxreg.schema.manifest.manifest import Step
 
 if TYPE_CHECKING:
@@ -459,27 +459,26 @@ def read_parts(
         task = kind(directory, trust_remote_code, consent, **recipe.options)
         paths = [str(output.path) for output in outputs]
 
-        def planned(request: EvaluationRequest) -> "EvaluationPlan":
-            from onnxreg.converters.evaluation.evaluate import plan_evaluation
-
-            plan = plan_evaluation(request, task.id, directory, paths)
-            if not plan.suite.items:
-                message = f"the suite {request.suite} has no items: nothing can be judged on it"
-                raise InputError(message, "docs/certification.md shows the items of each task")
-            return plan
-
         request, search = recipe.evaluation, recipe.search
         evaluation = confirm = None
         if request is not None:
-            from onnxreg.converters.evaluation.evaluate import nothing_to_judge
+            from onnxreg.converters.evaluation.evaluate import nothing_to_judge, plan_evaluation
 
-            evaluation = planned(request)
+            def planned(suite: str) -> "EvaluationPlan":
+                on_suite = request.model_copy(update={"suite": suite})
+                plan = plan_evaluation(on_suite, task.id, directory, paths)
+                if not plan.suite.items:
+                    message = f"the suite {suite} has no items: nothing can be judged on it"
+                    raise InputError(message, "docs/certification.md shows the items of each task")
+                return plan
+
+            evaluation = planned(request.suite)
             lines = (node for output in outputs for node in nodes[output.step].lineage())
             is_named = search is not None or request.artifacts
             if isinstance(task, Saved) and not is_named and all(node.is_exact for node in lines):
                 raise nothing_to_judge()
             if search is not None and search.confirm is not None:
-                confirm = planned(request.model_copy(update={"suite": search.confirm}))
+                confirm = planned(search.confirm)
     if start is None:
         raise InputError(
             "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
