@@ -5,6 +5,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -140,9 +141,10 @@ def test_without_a_match_the_reasons_are_those_of_the_command_line(
     for query, device in QUESTIONS:
         with pytest.raises(NoAnswerError) as caught:
             registry.resolve(NAME, Query.read(query), device=device and Device.read(device))
-        outcome = call("update", {"query": query, "device": device})
+        outcome, expected = call("update", {"query": query, "device": device}), caught.value.to_json()
         assert outcome["error"] == "not-found"
-        assert outcome["rejected"] == caught.value.to_json()["rejected"]
+        reason = itemgetter("version", "artifact", "code")
+        assert list(map(reason, outcome["rejected"])) == list(map(reason, expected["rejected"]))
     assert client(site.url, tmp_path / "store", "update", "acme/none")["error"] == "not-found"
     assert client(site.url, tmp_path / "store", "update", "../pii")["error"] == "input"
 
@@ -216,10 +218,7 @@ def test_one_false_answer_gives_the_right_files_or_an_error(release, call, site,
         assert run().get("files") == files, number
 
 
-@pytest.mark.parametrize(
-    ("fault", "requests"),
-    [("garbled", (2, 4)), pytest.param("truncated", (1, 2, 3, 4), marks=pytest.mark.more)],
-)
+@pytest.mark.parametrize(("fault", "requests"), [("garbled", (2, 4)), ("truncated", (1, 2, 3, 4))])
 def test_only_a_bad_piece_is_fetched_again(registry, release, call, site, fault, requests):
     """One answer for all pieces, or one for each, and one more for what was bad."""
     files = release("1.0.0", LARGE)
