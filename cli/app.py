@@ -361,6 +361,8 @@ def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> s
     kind = arguments[1].metavar if len(arguments) > 1 else ""
     if kind == "CHANNEL" and re.search("[:/]", second) and not re.search("[:/]", first):
         return f"write {verb} {second} {first}"
+    if kind == "CHANNEL" and extra and Version.is_version(second):
+        return f"write {verb} {first}:{second} {extra}"
     is_place = isinstance(error, InputError) and re.match(r"[./~]|\w+://", first)
     if kind == "[REMOTE]" and (first in remotes or is_place):
         model = second or ("--all --remote" if context.params.get("every") else "REF")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.cli.options import MAX_AGE, REMOTE, Session, argument, complete_name, option
-from onnxreg.cli.output import counted, size, table
+from onnxreg.cli.output import counted, size, standing, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log.log import open_log
 from onnxreg.registry.search import table_export
@@ -61,14 +61,14 @@ def command(
         written = f"{counted(count, 'artifact')} written to {export}"
         session.show({"path": export, "rows": count, **time}, written)
     else:
-        rows = list(map(_fields, islice(matches, None if limit is None else limit + 1)))
-        shown, is_cut = rows[:limit], limit is not None and len(rows) > limit
-        models = len({row["name"] for row in shown})
+        hits = list(islice(matches, None if limit is None else limit + 1))
+        shown, is_cut = hits[:limit], limit is not None and len(hits) > limit
+        models = len({artifact.name for artifact in shown})
         session.show(
-            {"models": models, "more": is_cut, "matches": list(map(_match, shown)), **time},
+            {"models": models, "more": is_cut, "matches": list(map(_match, map(_fields, shown))), **time},
             table(HEADER, map(_row, shown)),
             ["", f"and more: these are the first {limit}"] if is_cut else None,
-            None if rows or damages else "no artifact fits",
+            None if hits or damages else "no artifact fits",
         )
     fail(damages, reader)
 
@@ -83,7 +83,7 @@ def _match(row: Row) -> dict[str, Any]:
     return {**dict(pairs[:index]), "artifact": dict(pairs[index:])}
 
 
-def _row(row: Row) -> tuple[object, ...]:
-    standing = [flag for flag in ("yanked", "pinned") if row[flag]]
-    facts = (row["name"], row["version"], row["channels"], standing, row["path"], row["format"])
-    return *facts, row["precision"], size(row["download_size"]), row["state"]
+def _row(artifact: Any) -> tuple[object, ...]:
+    status = [flag for flag in ("yanked", "pinned") if getattr(artifact, flag)]
+    facts = (artifact.name, artifact.version, artifact.channels, status, artifact.path, artifact.format)
+    return *facts, artifact.precision, size(artifact.download_size), standing(artifact)

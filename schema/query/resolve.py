@@ -16,7 +16,7 @@ from onnxreg.schema.core.bounds import MAX_CONDITIONS
 from onnxreg.schema.core.canonical import Digest, in_words
 from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.ref import Version
-from onnxreg.schema.core.units import size
+from onnxreg.schema.core.units import format_size, size
 from onnxreg.schema.log.state import STATES, ArtifactSummary, State, VersionEntry, VersionSummary
 from onnxreg.schema.query.expression import Expression, parse
 from onnxreg.schema.query.fields import FieldValues, of_artifact, of_version
@@ -127,9 +127,8 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
                 state = "the reference, in full precision" if is_reference else artifact.state
                 yield Miss("not-certified", f"is {state}")
             if self.max_size is not None and download > self.max_size:
-                yield Miss(
-                    "too-large", f"takes {download} bytes to download, at most {self.max_size} are wanted"
-                )
+                most = f"at most {format_size(self.max_size)} are wanted"
+                yield Miss("too-large", f"takes {format_size(download)} to download, {most}")
             for label, least in self.min_recall.items():
                 measured = artifact.recall.get(label)
                 if measured is None:

@@ -50,6 +50,7 @@ REFUSED = """
 2 | run acme/pii "two words" | --text 'two words'
 2 | verify ./home | --registry
 3 | diff acme/pii:0.1.0 0.2.0 | a version follows its model: NAME:0.2.0
+2 | tag tiny 0.1.0 beta | write reg tag tiny:0.1.0 beta
 2 | --quiet tag tiny | write reg tag REF CHANNEL; see `reg tag --help`
 2 | tag tiny 1.0.0 | 1.0.0 is a version, not a channel
 2 | tag stable tiny:0.1.0 | write reg tag tiny:0.1.0 stable

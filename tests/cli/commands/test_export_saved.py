@@ -19,7 +19,6 @@ def test_a_saved_vit_is_exported_published_and_run(reg, tmp_path):
     made = reg("export", "vit", "--name", "acme/vit", "--quantize")
     assert made.ended(0, "task image-classification: config.json says ViTForImageClassification")
     manifest = reg("show", "acme/vit", "--json").json
-    manifest = manifest.get("manifest", manifest)
     assert (manifest["task"], manifest["labels"]) == ("image-classification", list(LABELS))
     assert manifest["preprocessing"]["size"] == [32, 32]
     assert {file["path"]: file["role"] for file in manifest["files"]} == {

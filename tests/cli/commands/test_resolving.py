@@ -88,7 +88,7 @@ def test_nothing_answers(reg, fleet, monkeypatch):
     assert reg(*words, "--explain").ended(3, "not-certified", "leave out --certified")
     assert (found.error["family"], len(found.json["rejected"])) == ("not-found", 6)
     nearest = reg("resolve", MODEL, "--precision", "int8", "--max-size", "5B").err.splitlines()[1]
-    misses = (f"{n} int8.onnx takes 1120 bytes to download, at most 5 are wanted" for n in ("1.1.0", "1.0.0"))
+    misses = (f"{n} int8.onnx takes 1.1 kB to download, at most 5 B are wanted" for n in ("1.1.0", "1.0.0"))
     assert nearest == f"hint: {'; '.join(misses)}; 1.1.0 model.onnx is float32, wanted int8"
     monkeypatch.setattr("onnxreg.cli.commands.resolve.MAX_REJECTIONS", 1)
     few = reg("resolve", MODEL, "--format", "onnx-int8").out
