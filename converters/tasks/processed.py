@@ -79,8 +79,6 @@ class Processor:
                 self.processor = getattr(transformers, name).from_pretrained(
                     directory, local_files_only=True, trust_remote_code=trust_remote_code, **backend
                 )
-                if transform := getattr(self.processor, "val_transforms", None):
-                    _halve_down(transform)
                 self.input = self.processor.model_input_names[0]
                 options: dict[str, Any] = {}
                 if modality == "audio":
@@ -90,6 +88,10 @@ class Processor:
                     self.drawn = [draw_sound(rate, seconds) for seconds in SECONDS]
                 else:
                     self.drawn = draw_photographs(is_square)
+                if transform := getattr(self.processor, "val_transforms", None):
+                    _halve_down(transform)
+                    color = "L" if self.processor.data_config["input_size"][0] == 1 else "RGB"
+                    self.drawn = [image.convert(color) for image in self.drawn]
                 values = [
                     self.processor(one, return_tensors="pt", **options)[self.input] for one in self.drawn
                 ]

@@ -18,9 +18,9 @@ REQUIREMENTS = ("torch==2.14.1", "torchvision==0.29.1", "--editable", f"{ROOT}[t
 SAVE = """
 import sys, timm, torch
 from timm.models import save_for_hf
-name, directory, *weights = sys.argv[1:]
+name, directory, channels, *weights = sys.argv[1:]
 torch.manual_seed(0)
-model = timm.create_model(name, num_classes=1000 if weights else 3).eval()
+model = timm.create_model(name, num_classes=1000 if weights else 3, in_chans=int(channels)).eval()
 for parameter in model.parameters():
     if parameter.ndim == 1:
         torch.nn.init.normal_(parameter, std=0.5)
@@ -66,22 +66,25 @@ def call(programs: Path, tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "resize", "close"),
+    ("name", "mode", "resize", "close"),
     [
-        ("vit_tiny_patch16_224", 248, 1e-4),
-        ("resnet18", 235, 0.1),  # of 11 pixels, torchvision cuts off 6 on the left, we 5
+        ("vit_tiny_patch16_224", "RGB", 248, 1e-4),
+        ("resnet18", "L", 235, 0.1),  # of 11 pixels, torchvision cuts off 6 on the left, we 5
     ],
 )
-def test_a_directory_of_timm_is_exported_run_and_resolved(name, resize, close, call, tmp_path):
+def test_a_directory_of_timm_is_exported_run_and_resolved(name, mode, resize, close, call, tmp_path):
     checkpoint, image = tmp_path / "model", tmp_path / "photo.png"
     pixels = np.random.default_rng(0).integers(0, 256, (20, 20, 3), np.uint8).repeat(20, 0).repeat(20, 1)
-    Image.fromarray(pixels).save(image)  # a square, of which an even number of pixels is cut off
-    call("python", "-c", SAVE, name, checkpoint)
+    Image.fromarray(pixels).convert(mode).save(
+        image
+    )  # a square, of which an even number of pixels is cut off
+    call("python", "-c", SAVE, name, checkpoint, len(mode))
     export = ("reg", "export", checkpoint, "--quantize", "--no-cache", "--name", "acme/timm", "--json")
     made = json.loads(call(*export))
     assert json.loads(call(*export, seed="1", home="b"))["manifest"] == made["manifest"]
     manifest = json.loads(call("reg", "show", "acme/timm", "--json"))
     assert manifest["preprocessing"]["resize"] == resize and "timm" in manifest["recipe"]["tools"]
+    assert manifest["preprocessing"]["color"] == mode
     assert manifest["labels"] == ["cat", "dog", "owl"]
     parity = next(check for check in manifest["artifacts"][0]["checks"] if check["metric"] == "max_abs_diff")
     assert parity["verdict"] == "pass"
@@ -96,7 +99,7 @@ def test_a_directory_of_timm_is_exported_run_and_resolved(name, resize, close, c
 def test_trained_weights_name_a_photograph(mobilenet, call, tmp_path):
     """With the labels that timm knows for ImageNet, among them two cranes."""
     Image.fromarray(load_sample_image("china.jpg")).save(tmp_path / "photo.png")
-    call("python", "-c", SAVE, "mobilenetv2_100", tmp_path / "model", mobilenet)
+    call("python", "-c", SAVE, "mobilenetv2_100", tmp_path / "model", 3, mobilenet)
     call("reg", "export", tmp_path / "model", "--quantize", "--name", "acme/timm")
     for precision in ("float32", "int8"):
         told = call(
