@@ -383,7 +383,8 @@ def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> s
     if extra in remotes:
         return f"write --remote {extra}"
     if not re.search(r"[/\\:]|^\.", extra):
-        return f"write {verb} ... --text {quote(extra)}" if "--text" in options else ""
+        taken = [name for name in ("--text", "--reason") if name in options]
+        return f"write {verb} ... {taken[0]} {quote(extra)}" if taken else ""
     if named := [name for name in ("--remote", "--output") if name in options]:
         return f"write {' or '.join(f'{name} {quote(extra)}' for name in named)}"
     return f"the registry goes before the verb: reg --registry {quote(extra)} {context.info_name} ..."

@@ -85,7 +85,7 @@ class Version(str):
     def parse(cls, text: str) -> "Version":
         match = _SEMVER.fullmatch(text) if len(text) <= 128 else None
         if match is None:
-            hint = "versions are SemVer 2.0, such as 1.4.0 or 2.0.0-rc.1"
+            hint = "versions are SemVer 2.0, such as 1.4.0 or 2.0.0-rc.1, without a v"
             raise InputError(f"not a version: {text[:80]!r}", hint)
         major, minor, patch, pre, build = match.groups()
         return cls(int(major), int(minor), int(patch), tuple(pre.split(".")) if pre else (), build or "")

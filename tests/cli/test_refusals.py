@@ -67,6 +67,7 @@ REFUSED = """
 2 | untag acme/pii beta | write reg untag acme/pii:beta
 2 | untag acme/pii:1.0.0 | 1.0.0 is a version, not a channel
 2 | yank acme/pii:0.1.0 --reason " " | --reason
+2 | yank acme/pii:0.1.0 "it leaks" | write reg yank ... --reason 'it leaks'
 2 | pull --format | hint: see `reg pull --help`
 2 | --registry | hint: see `reg --help`
 2 | resolve acme/pii --context-tokens 4k | '4k' must be an integer

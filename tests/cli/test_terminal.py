@@ -51,8 +51,7 @@ def test_a_bar_is_drawn_on_a_terminal_and_one_line_stays(home, tmp_path):
     status, drawn = on_a_terminal(home, "push", "acme/pii", str(tmp_path / "share"))
     assert status == 0 and "pushing acme/pii" in drawn
     assert drawn.rpartition("\x1b[?25l")[2].count("\x1b[?25h") == 1
-    last = drawn.splitlines()[-2]
-    assert f"pushed acme/pii:0.2.0 to {tmp_path / 'share'}: 6 blobs, 45.9 kB" in last
+    assert f"pushed acme/pii:0.2.0 to {tmp_path / 'share'}: 6 blobs, 45.9 kB" in drawn.splitlines()[-2]
     status, drawn = on_a_terminal(home, "push", "acme/pii", str(tmp_path / "other"), "--json")
     assert drawn.startswith("{") and "pushing" not in drawn
 
