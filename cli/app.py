@@ -6,7 +6,7 @@ The table also has the lines of `reg --help`, so that this help imports no verb.
 import inspect
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cache, wraps
 from importlib import import_module
@@ -206,7 +206,7 @@ def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
         try:
             verb(context.obj, **arguments)
         except (InputError, NotFoundError) as error:
-            with suppress(RegError):
+            with suppress(RegError, OSError):
                 error.hint = misplaced(context, error=error) or error.hint
             raise
 
@@ -351,6 +351,7 @@ def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> s
     `extra` is a superfluous argument. Without it, `error` is the verb's error: maybe a channel, a remote or its path came
     before the model.
     """
+    from onnxreg.registry.remotes import absolute
     from onnxreg.schema.query.device import presets
 
     verb, session = context.command_path, context.obj
@@ -359,27 +360,36 @@ def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> s
     first, second, *_ = [*(str(context.params.get(item.name) or "") for item in arguments), "", ""]
     remotes = session.remotes().urls if "--remote" in options else {}
     kind = arguments[1].metavar if len(arguments) > 1 else ""
+
+    def write(*words: str) -> str:
+        return f"write {' '.join((verb, *map(quote, words)))}"
+
     if kind == "CHANNEL" and re.search("[:/]", second) and not re.search("[:/]", first):
-        return f"write {verb} {second} {first}"
+        return write(second, first)
     if kind == "CHANNEL" and extra and Version.is_version(second):
-        return f"write {verb} {first}:{second} {extra}"
+        return write(f"{first}:{second}", extra)
+    is_remote = first in remotes and _channels(session, first) is None
     is_place = isinstance(error, InputError) and re.match(r"[./~]|\w+://", first)
-    if kind == "[REMOTE]" and (first in remotes or is_place):
-        model = second or ("--all --remote" if context.params.get("every") else "REF")
-        return f"write {verb} {model} {quote(first)}"
+    if kind == "[REMOTE]" and (is_remote or (is_place and absolute(first))):  # refuses a URL with a secret
+        model = (second or "REF",) if second or not context.params.get("every") else ("--all", "--remote")
+        return write(*model, first)
     tag = extra or (second if kind == "[REMOTE]" and second not in remotes else "")
-    if first and ":" not in first and tag and (verb == "reg untag" or _is_tag(session, first, tag)):
-        return f"write {verb} {first}:{tag}"
+    if (tag and first and ":" not in first) and (
+        verb == "reg untag" or Version.is_version(tag) or tag in (_channels(session, first) or ())
+    ):
+        return write(f"{first}:{tag}")
     if error is not None:
         needed = (item.metavar.partition("[")[0] for item in arguments)
-        line = " ".join(filter(None, (verb, *needed, "--remote", first)))
-        is_here = "/" not in first and (Path(first) / "registry.json").exists()
-        is_meant = (
-            first and (first in remotes or (is_here and "--remote" in options)) and first in error.message
+        is_here = (
+            "--remote" in options
+            and re.fullmatch(r"[\w.-]{1,64}", first)
+            and Path(first, "registry.json").exists()
         )
-        return f"{first} is a remote: write {line}" if is_meant else ""
+        if first not in error.message or not (is_remote or (is_here and _channels(session, first) is None)):
+            return ""
+        return f"{first} is a remote: {write(*filter(None, needed), '--remote', first)}"
     if extra in presets() and (device := options & {"--device", "--devices"}):
-        return f"write {verb} {first} {min(device)} {extra}"
+        return write(first, min(device), extra)
     if extra in remotes:
         return f"write --remote {extra}"
     if not re.search(r"[/\\:]|^\.", extra):
@@ -390,8 +400,8 @@ def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> s
     return f"the registry goes before the verb: reg --registry {quote(extra)} {context.info_name} ..."
 
 
-def _is_tag(session: Session, name: str, word: str) -> bool:
-    """True if a word is a version, or a channel of a model of the registry."""
+def _channels(session: Session, name: str) -> Collection[str] | None:
+    """Return the channels of a model of the registry; None if the model does not exist."""
     with suppress(RegError):
-        return Version.is_version(word) or word in session.open().state(name).channels
-    return False
+        return session.open().state(name).channels
+    return None

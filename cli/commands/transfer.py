@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from onnxreg.cli.output import counted, duration, fields, prefix_outcome, resuma
 from onnxreg.registry.log.log import PATTERN
 from onnxreg.registry.remotes import path_of
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.core.ref import Ref, is_name
 from onnxreg.schema.inputs.lockfile import FILENAME
 
@@ -112,13 +113,16 @@ def push(
     if destination and "/" in destination and is_name(destination) and registry.store.read_index(destination):
         hint = f"push takes one REF, or a glob such as 'acme/*'; a directory is ./{destination}"
         raise InputError(f"{destination} is a model here, not a remote", hint)
-    url = registry.remotes.url_of(destination)
-    is_new = (path := path_of(url)) is not None and not DirectoryRegistry(path).is_there
+    is_new = False
+    with suppress(RegError, OSError):  # the push itself says what is wrong
+        path = path_of(registry.remotes.url_of(destination))
+        is_new = path is not None and not DirectoryRegistry(path).is_there
     with resumable(), session.progress(f"pushing {ref or ''}".rstrip()) as progress:
         if is_one:
             sent = [registry.push(str(ref), destination, progress, restore, heal, channels, layout)]
         else:
             sent = registry.push_many(ref or "*", destination, every, progress, restore, heal, channels)
+    url = registry.remotes.url_of(destination)
     remarks = [f"{url} is a new registry"] if is_new else []
     if is_one:
         report_transfer(session, "pushed", sent[0], url, watch, channels, remarks=remarks)

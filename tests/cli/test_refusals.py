@@ -57,7 +57,7 @@ REFUSED = """
 3 | ls backup | write reg ls --remote backup
 3 | ls home | write reg ls --remote home
 2 | untag stable | NAME:CHANNEL
-2 | push backup | write reg push REF backup
+3 | push backup | write reg push REF backup
 3 | pull backup acme/pii | write reg pull acme/pii backup
 2 | pull ./share acme/pii | write reg pull acme/pii ./share
 3 | pull acme/pii 0.1.0 | write reg pull acme/pii:0.1.0
@@ -65,6 +65,10 @@ REFUSED = """
 2 | resolve acme/pii ort-android-1.23 | write reg resolve acme/pii --device ort-android-1.23
 2 | resolve acme/pii stable | write reg resolve acme/pii:stable
 2 | untag acme/pii beta | write reg untag acme/pii:beta
+3 | resolve tiny --precision int4 | wanted int4
+2 | pull https://u:secret@localhost:1/x acme/pii | expected sha256
+2 | push acme/pii /LONG | too long
+2 | show LONG | not a model name
 2 | untag acme/pii:1.0.0 | 1.0.0 is a version, not a channel
 2 | yank acme/pii:0.1.0 --reason " " | --reason
 2 | yank acme/pii:0.1.0 "it leaks" | write reg yank ... --reason 'it leaks'
@@ -243,7 +247,7 @@ def place(here: Registry, tmp_path: Path) -> Path:
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    for name in ("backup", "share"):
+    for name in ("backup", "share", "tiny"):
         here.remotes.add(name, f"./{name}")
     return tmp_path
 
@@ -255,7 +259,8 @@ def contents(root: Path) -> dict[Path, bytes]:
 @pytest.mark.parametrize(("status", "words", "fragment"), table(REFUSED))
 def test_a_request_is_refused(status, words, fragment, reg, place, reader_in_process):
     before = contents(place / "home" / "index"), sorted(place.iterdir())
-    done = reg(*(str(place / "home") if word == "HOME" else word for word in words))
+    meant = {"HOME": str(place / "home"), "LONG": "a" * 300, "/LONG": f"/{'a' * 300}"}
+    done = reg(*(meant.get(word, word) for word in words))
     assert done.ended(status, fragment)
     assert done.err.startswith("error: ") and done.out == ""
     assert (contents(place / "home" / "index"), sorted(place.iterdir())) == before
