@@ -11,7 +11,7 @@ from typing import Any
 from onnxreg.cli.app import GROUPS, build, flowing
 from onnxreg.cli.output import EXIT_STATUS, InterruptError, filled
 from onnxreg.registry.system import VARIABLES
-from onnxreg.schema.core.errors import RegError
+from onnxreg.schema.core.errors import FAMILIES, RegError
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
 ENVIRONMENT = {**VARIABLES, "NO_COLOR": "No colour, whatever its value."}
@@ -65,8 +65,8 @@ def cli_page() -> str:
         parts.append(f"## {panel}\n")
         for name in names:
             parts += [f"### reg {name}\n", *_section(name, verbs[name], common)]
-    kinds: list[type[RegError]] = [InterruptError, *RegError.__subclasses__()]
-    families = {kind.family: getdoc(kind) or "" for kind in reversed(kinds)}  # the first class of a family
+    kinds: list[type[RegError]] = [*FAMILIES.values(), InterruptError]
+    families = {kind.family: getdoc(kind) or "" for kind in kinds}
     statuses = {"0": "Success.", "1": "A bug in reg: please report the traceback."}
     statuses |= {str(status): families[family] for family, status in EXIT_STATUS.items()}
     parts += ["## Exit status\n", _list(statuses.items()), "## Environment\n", _list(ENVIRONMENT.items())]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.options import REMOTE, Session, argument, complete_name, flag, option
 from onnxreg.cli.output import counted, fields, size, table
-from onnxreg.schema.core.errors import GateError, HostError, InputError, IntegrityError, RegError, RemoteError
+from onnxreg.schema.core.errors import FAMILIES, GateError, HostError, InputError, IntegrityError, RemoteError
 from onnxreg.schema.core.ref import Ref
 
 if TYPE_CHECKING:
@@ -232,7 +232,6 @@ def doctor(
         table(("FIX", "TYPE"), [(item.check, item.fix) for item in faults]),
     )
     if faults:
-        families = {kind.family: kind for kind in RegError.__subclasses__()}
         worst = min((item.family for item in faults), key=lambda family: [*WORST, family].index(family))
         checks = ", ".join(item.check for item in faults)
-        raise families[worst](f"{counted(len(faults), 'finding')} in {store.url}: {checks}", faults[0].fix)
+        raise FAMILIES[worst](f"{counted(len(faults), 'finding')} in {store.url}: {checks}", faults[0].fix)

@@ -26,7 +26,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
 from onnxreg.converters.source.source_files import Location, matching
-from onnxreg.schema.core.errors import HostError, InputError, RegError, hub_library, missing_extra
+from onnxreg.schema.core.errors import FAMILIES, HostError, InputError, RegError, hub_library, missing_extra
 
 if TYPE_CHECKING:
     from onnxreg.converters.importers.intake import Adopted
@@ -39,7 +39,6 @@ MESSAGE_BYTES = 2**28
 READER_HINT = "look at who made the file; a model of this size needs less"
 DIES_WITH_PARENT, SIGKILL = 1, 9
 """The option PR_SET_PDEATHSIG of prctl(2), and its argument: the signal that the child gets when its parent dies."""
-_FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}
 SCHEME = "hf://"
 URL = re.compile(r"hf://(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?/?")
 # fmt: off
@@ -102,11 +101,11 @@ class Child:
                     from onnxreg.converters.onnx.onnx_graph import MissingDataError
 
                     raise MissingDataError(error["message"], error["hint"], error["missing_files"])
-                raise _FAMILIES[error["family"]](error["message"], error["hint"])
+                raise FAMILIES[error["family"]](error["message"], error["hint"])
             if "bug" in value:
                 raise RuntimeError(self._about(f"the process that read it failed\n{value['bug']}"))
+            self._since = time.monotonic()  # first: the watcher may look between the two
             self._reading, self._size = value["reading"], value["size"]
-            self._since = time.monotonic()
         if self._excess:
             raise InputError(self._about(f"reading it takes more than {self._excess}"), READER_HINT)
         status = self._process.wait()

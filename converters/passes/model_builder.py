@@ -90,7 +90,7 @@ class ModelBuilder(Pass[Decoder, Path]):
         return {"checkpoint": subject.checkpoint}
 
     def apply(self, subject: Decoder) -> Path:
-        with models.scratch() as scratch:
+        with models.scratch_in(subject.target.parent), models.scratch() as scratch:
             built = scratch / "made"
             self._build(subject.checkpoint, built, scratch / "cache")
             if not (built / GRAPH).is_file() or not (built / GENAI_CONFIG).is_file():

@@ -69,7 +69,7 @@ class OrtFormat(Pass[Path, OrtFiles]):
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
         options.add_session_config_entry("session.save_model_format", "ORT")
         disabled = None if self.params.target_platform == "amd64" else ["NchwcTransformer"]
-        with models.scratch() as folder:
+        with models.scratch_in(subject.parent), models.scratch() as folder:
             raw, canonical, config = (folder / name for name in ("raw.ort", "canonical.ort", "config"))
             options.optimized_model_filepath = str(raw)
             try:

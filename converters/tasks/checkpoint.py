@@ -63,6 +63,7 @@ TOKENIZER_FILE = "tokenizer.json"
 ADAPTER_FILES = ADAPTER_CONFIG, ADAPTER_WEIGHTS = ("adapter_config.json", "adapter_model.safetensors")
 """The files of an adapter, as the library peft saves it."""
 SAVED = "give the directory that save_pretrained wrote"
+SAVE_TIMM = "save the model again: timm.models.save_for_hf(model, DIRECTORY)"
 TRIAL_TEXTS = (
     "The patient was SEEN on 2024-03-18 by Dr. Maria O'Neill-Lindqvist (ward_7B), and can't walk.",
     "Le dossier n\u00b0 88\u20111204 na\u00efve \u00dcBER \u0130stanbul stra\u00dfe cafe\u0301 \ufb01ve \u2460 \uff26\uff35\uff2c\uff2c.",
@@ -81,6 +82,8 @@ ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
 
 COUNTS, MAX_COUNT = re.compile("(layers?|depths?|blocks|stages|experts)$"), 1_000
 """The keys of config.json that count parts of a model, such as layers, and the largest count that is accepted."""
+MAX_EDGE = 4096
+"""The most pixels along an edge of the images that a model of timm reads, before they are cut to their centre."""
 PARAMETER_BYTES = 12
 """The bytes of memory for each parameter: in the model, in its graph, and in the file that is written."""
 LABELS = "id2label.json"
@@ -179,7 +182,7 @@ class Saved(Task):
         if not weight_files(directory):
             hint = "its graphs are exported already: reg import" if any(directory.glob("*.onnx")) else SAVED
             raise InputError(f"the checkpoint has no weights: neither {' nor '.join(WEIGHTS)}", hint)
-        packages = ("timm",) if kinds.TIMM in config else ()
+        packages = ("timm",) if is_timm(config) else ()
         if packages:
             refuse_timm(config)
         elif head.modality != "text":
@@ -473,13 +476,33 @@ def refuse_own_code(directory: Path, trusted: bool) -> None:
             raise InputError(f"{message}: {name} names {foreign[0][:80]!r}", hint)
 
 
+def is_timm(config: Mapping[str, Any]) -> bool:
+    """True if transformers loads the model of a config.json with timm."""
+    return kinds.TIMM in config or config.get("model_type") == "timm_wrapper"
+
+
 def refuse_timm(config: Mapping[str, Any]) -> None:
-    """Raise HostError without timm, InputError if a config of timm names a model or weights outside the checkpoint."""
+    """Raise HostError without timm, InputError if a config of timm names a model or weights outside the checkpoint.
+
+    InputError too for a malformed size of the images, or one over `MAX_EDGE`.
+    """
     name, arguments = str(config.get("architecture", ""))[:80], config.get("model_args") or {}
     is_plain = isinstance(arguments, dict) and "checkpoint_path" not in arguments
     if not is_plain or not re.fullmatch(r"[\w.]+", name):
         message = f"{CONFIG} names a model of timm outside the checkpoint ({name})"
-        raise InputError(message, "save the model again: timm.models.save_for_hf(model, DIRECTORY)")
+        raise InputError(message, SAVE_TIMM)
+    stated = config.get(kinds.TIMM)
+    if not isinstance(stated, dict):
+        raise InputError(f"{kinds.TIMM} in {CONFIG} is not an object", SAVE_TIMM)
+    size, part = stated.get("input_size", [3, 224, 224]), stated.get("crop_pct") or 1
+    is_size = isinstance(size, list) and len(size) == 3 and all(type(n) is int and n > 0 for n in size)
+    is_part = isinstance(part, int | float) and part > 0
+    if not is_size or not is_part or max(size[1:]) > MAX_EDGE * min(part, 1):
+        message = f"{CONFIG} has the input_size {str(size)[:80]} and the crop_pct {str(part)[:80]}"
+        hint = (
+            f"[channels, height, width]; divided by the crop_pct, at most {MAX_EDGE:,} pixels along an edge"
+        )
+        raise InputError(message, hint)
     if find_spec("timm") is None:
         raise missing_extra("timm", "timm", f"exporting a model of timm ({name})")
 
@@ -498,7 +521,8 @@ def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = 
     auto = getattr(transformers, f"AutoModel{head.suffix if head.auto is None else head.auto}")
     options: Any = {"local_files_only": True, "trust_remote_code": trust_remote_code}
     stated = read_config(directory)
-    if kinds.TIMM in stated:  # the wrapper of transformers adds num_classes itself
+    if is_timm(stated):  # the wrapper of transformers adds num_classes itself
+        refuse_timm(stated)
         arguments = stated.get("model_args") or {}
         options["model_args"] = {key: value for key, value in arguments.items() if key != "num_classes"}
     size: int | None = None

@@ -66,6 +66,7 @@ class ForkError(IntegrityError):
     """Two copies of one log have different lines at the same number."""
 
 
+FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}  # those above, of no other module
 VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE, to see the extent"
 """The hint for damage in a registry."""
 

@@ -339,6 +339,13 @@ def families(kind: type[errors.RegError] = errors.RegError) -> Iterator[type[err
 GENERAL = [kind for kind in families() if kind.__module__ == errors.__name__]
 
 
+def test_the_class_of_a_family_does_not_depend_on_the_classes_of_other_modules():
+    class OtherError(errors.RegError, family="conversion"):
+        pass
+
+    assert errors.FAMILIES["conversion"] is errors.ConversionError
+
+
 @pytest.mark.parametrize("kind", GENERAL, ids=lambda kind: kind.__name__)
 def test_a_family_is_a_status_of_its_own_and_a_message_and_a_hint(kind, reg, monkeypatch):
     def fail(words: list[str]) -> None:

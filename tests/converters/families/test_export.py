@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,9 +24,11 @@ from support.sampling import sampled
 from onnxreg.cli.main import main
 from onnxreg.converters.evaluation import evaluate
 from onnxreg.converters.evaluation.latency import LatencyTable
+from onnxreg.converters.families.backbone import load_backbone
 from onnxreg.converters.families.export_family import export_family, plan_family
 from onnxreg.converters.passes.samples import digest
 from onnxreg.converters.runtime.sessions import load_session
+from onnxreg.converters.tasks.code import Consent
 from onnxreg.registry import Registry
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, GateError, InputError, NotFoundError, RegError
@@ -385,6 +388,22 @@ def test_unfit_backbones_of_a_factory_are_refused(tmp_path, case):
     changes, error, message = UNFIT[case]
     with pytest.raises(error, match=message):
         make(tmp_path, tmp_path / "work", **changes)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"pretrained_cfg": {}, "architecture": "hf-hub:acme/x"},
+        {"model_type": "timm_wrapper", "architecture": "hf-hub:acme/x"},
+        {"pretrained_cfg": {}, "architecture": "resnet18", "model_args": {"checkpoint_path": "/home/jane/x"}},
+    ],
+)
+def test_a_backbone_of_timm_reads_nothing_beyond_its_directory(config, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "timm", None)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    spec = small.document(backbone={"checkpoint": "."}).backbone
+    with pytest.raises(InputError, match="names a model of timm outside the checkpoint"):
+        load_backbone(spec, tmp_path, None, Consent())
 
 
 @pytest.mark.large

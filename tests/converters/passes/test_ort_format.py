@@ -2,6 +2,7 @@
 
 import struct
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -64,6 +65,13 @@ def test_a_file_that_would_be_another_model_stays_as_it_was(tmp_path, monkeypatc
     assert step.result == {"canonical": False}
     assert outputs(files.path)
     assert not list(tmp_path.glob("*.canonical.ort"))
+
+
+def test_the_result_may_be_on_another_disk_than_temporary_files(tmp_path, monkeypatch):
+    source = write_model(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+    files, _ = run("ort", OrtFormat(), source, "fp32")
+    assert outputs(files.path)
 
 
 @pytest.mark.parametrize("with_types", [True, False])

@@ -148,6 +148,15 @@ def test_a_module_of_a_function_and_a_checkpoint_are_one_task(tmp_path):
     assert kind("google/vit", input=[3, 8, 8]) is ImageClassification
 
 
+UNBOUNDED: list[dict[str, Any]] = [
+    *(
+        {"input_size": size}
+        for size in ([3, 100000, 100000], [3, 1, 4097], [3, 0, 8], [3, 8], [3, 8, True], "x", None)
+    ),
+    *({"input_size": [3, 224, 224], "crop_pct": part} for part in (0.001, -1, "x")),
+]
+
+
 @pytest.mark.parametrize(
     ("config", "family", "hint"),
     [
@@ -157,6 +166,11 @@ def test_a_module_of_a_function_and_a_checkpoint_are_one_task(tmp_path):
         ({"architecture": "resnet18", "model_args": {"checkpoint_path": "a.pth"}}, InputError, "save_for_hf"),
         ({"architecture": "resnet18", "model_args": 5}, InputError, "save_for_hf"),
         ({}, InputError, "save_for_hf"),
+        *(
+            ({"architecture": "resnet18", "pretrained_cfg": bad}, InputError, "save_for_hf")
+            for bad in ("x", [], None)
+        ),
+        *(({"architecture": "resnet18", "pretrained_cfg": bad}, InputError, "pixels") for bad in UNBOUNDED),
     ],
 )
 def test_a_model_of_timm_needs_timm_and_nothing_beyond_its_directory(
