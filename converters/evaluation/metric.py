@@ -364,8 +364,8 @@ class Metric:
             doubts.append(f"the suite has {groups} independent items, {self.id} needs {self.min_groups}")
         if skill < self.min_skill:
             doubts.append(
-                f"on this suite the parent itself is hardly better than a guess: its skill by {self.id} is {skill:.3g}, "
-                f"at least {self.min_skill:g} is needed"
+                f"the parent itself is hardly better than a guess: its skill by {self.id} is {skill:.3g}, at least "
+                f"{self.min_skill:g} is needed"
             )
         if settings.get("other_labels"):
             doubts.append(unmatched(settings["other_labels"]))

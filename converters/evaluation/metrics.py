@@ -404,7 +404,8 @@ class CharacterRecall(Metric):
         worst = np.nan_to_num(drawn[:, judged], nan=0.0).max(axis=1, initial=0.0)
         without = [part.name for part in parts if part.loss is None]
         has_gold = len(without) < len(parts)
-        doubts = [] if has_gold else ["the evaluation suite has no gold for any label of the model"]
+        lack = "has no gold for any label of the model" if len(table) else "is empty"
+        doubts = [] if has_gold else [f"the evaluation suite {lack}"]
         if others := convert(settings.get("other_labels", {}), dict[str, Count]):
             doubts.append(unmatched(others, [part.name for part in parts]))
         certified = (

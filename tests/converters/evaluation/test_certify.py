@@ -88,7 +88,7 @@ def test_a_loss_is_refused_and_still_written_as_the_same_bytes(certify, workspac
 
 
 WEAK: dict[str, tuple[list[str], Any, dict[str, Any], str]] = {
-    "empty": ([], TRUTH, {}, "the evaluation suite has no gold"),
+    "empty": ([], TRUTH, {}, "the evaluation suite is empty"),
     "no gold": (["Ada meets Bo"] * 100, TRUTH, {}, "no gold for any label"),
     "foreign gold": (["<SSN:Ada> meets <EMAIL:Bo>"] * 100, TRUTH, {}, "no gold for any label"),
     "blind": (GOOD, {}, {}, "finds too little of NAME"),

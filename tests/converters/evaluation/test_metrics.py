@@ -292,6 +292,16 @@ def test_the_least_evidence_is_enough(skill, groups, state):
     assert metric.judge(table_of(scores, scores), {}).record.state == state
 
 
+def test_doubts_have_the_words_that_earlier_certificates_record():
+    """`recompute` compares the reasons, so other words make each earlier certificate look forged."""
+    metric, scores = Steady(0.01), np.full((10, 1), 0.1)
+    metric.min_groups = Metric.min_groups  # type: ignore[misc]
+    assert metric.judge(table_of(scores, scores), {}).record.reasons == (
+        "the suite has 10 independent items, steady needs 200",
+        "the parent itself is hardly better than a guess: its skill by steady is 0.1, at least 0.2 is needed",
+    )
+
+
 def test_the_limits_are_those_of_the_documentation():
     page = (Path(__file__).parents[3] / "docs" / "certification.md").read_text("utf-8")
     rows = [line.split("|") for line in page.splitlines() if line.count("|") == 6 and "er | 0." in line]

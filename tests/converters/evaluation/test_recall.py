@@ -190,7 +190,7 @@ def test_floors(name):
 def test_nothing_to_judge_is_unknown():
     none: tuple[Any, Any, Any] = ([0, 0], [0, 0], [0, 0])
     for judgement, reason in (
-        (METRIC.judge(table_of([], [], []), {}).record, "has no gold for any label of the model"),
+        (METRIC.judge(table_of([], [], []), {}).record, "the evaluation suite is empty"),
         (judge(none), "has no gold for any label of the model"),
         (judge(none, others=["SSN"]), "has no gold for any label of the model"),
     ):
