@@ -519,12 +519,10 @@ class Log:
                 "the tag and the digest name different manifests",
             )
         if entry.yanked and not yanked and ref.digest is None:
-            reasons = list[str]()
-            with suppress(RegError):  # a copy may lack old lines
-                yanks = (event for _, event in self.events(Yank) if event.id in entry.yanks)
-                reasons = [f": {yank.reason}" for yank in yanks if yank.reason]
+            recent = (line.event for line in self.tail if isinstance(line.event, Yank))  # no segment is read
+            reasons = (f": {yank.reason}" for yank in recent if yank.id in entry.yanks and yank.reason)
             hint = f"its digest still gets it: {self.name}@{entry.manifest}"
-            raise NotFoundError(f"{self.name}:{version} is yanked{''.join(reasons[:1])}", hint)
+            raise NotFoundError(f"{self.name}:{version} is yanked{next(reasons, '')}", hint)
         return LocatedVersion(self.name, version, entry, state.channels.get(ref.tag or ""))
 
     def _by_digest(self, digest: Digest) -> LocatedVersion:

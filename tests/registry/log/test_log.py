@@ -13,9 +13,9 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobKey, Kind, Push
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, RemoteError
-from onnxreg.schema.core.ref import Version
-from onnxreg.schema.log.events import Attest, Drop, Publish
-from onnxreg.schema.log.state import Checkpoint
+from onnxreg.schema.core.ref import Ref, Version
+from onnxreg.schema.log.events import Attest, Drop, Publish, Tag, Yank
+from onnxreg.schema.log.state import SEGMENT_LINES, Checkpoint
 from onnxreg.schema.manifest.manifest import Manifest
 
 REGISTRY = "0" * 32
@@ -177,3 +177,18 @@ def test_a_history_lacks_no_manifest_of_a_version_that_is_here(registry):
     (registry.store.root / BlobKey(release.digest).path).unlink()
     with pytest.raises(NotFoundError):
         read_history(load(registry.store, release.name), 5)
+
+
+@pytest.mark.parametrize("later", [0, SEGMENT_LINES])
+def test_a_yanked_version_is_refused_by_the_index_file_alone(store, later):
+    """The reason is given only while the yank is in the index file."""
+    ledger = filled(store, 1)
+    fields = {**COMMON, "version": Version(0, 0, 0), "manifest": store.manifest("0")}
+    ledger.append(Tag(**fields, nonce="a" * 32, tag="stable"))
+    ledger.append(Yank(**fields, nonce="b" * 32, reason="leak"))
+    for number in range(1, later + 1):
+        ledger.append(store.publish(number))
+    read = Log.decode(ledger.encode(), REGISTRY, "m", {}.__getitem__)
+    with pytest.raises(NotFoundError) as caught:
+        read.find(Ref("m", "stable"))
+    assert ("leak" in caught.value.message) is (later == 0)
