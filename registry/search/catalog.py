@@ -295,6 +295,26 @@ def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[A
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
+class _File(msgspec.Struct, gc=False):
+    """A file in a summary. Only artifacts have a format and sidecar files."""
+
+    path: str
+    digest: str
+    size: Count
+    format: str = ""
+    files: "tuple[_File, ...]" = ()
+
+
+class _Summary(msgspec.Struct, gc=False):
+    """The fields of a `VersionSummary` that a model's line needs: a catalog decodes one for each model."""
+
+    manifest: Digest
+    artifacts: tuple[_File, ...]
+    files: tuple[_File, ...]
+    task: str | None = None
+    license: str | None = None
+
+
 class _Entry(msgspec.Struct, gc=False):
     """The entry of a version, without fields that are only needed for its artifacts."""
 
@@ -362,10 +382,11 @@ def _read_line(reader: RegistryReader, name: str, token: str, index: StoredObjec
     count = sum([entry.gone is None or entry.gone.how != "dropped" for entry in entries.values()])
     line = ModelLine(name, token, newest and str(newest), count, channels, str(state.head))
     if newest is not None and (raw := state.summaries.get(newest)) is not None:
-        summary = decode_json(bytes(raw), VersionSummary, f"the summary of {newest}")
+        summary = decode_json(bytes(raw), _Summary, f"the summary of {newest}")
         paths, line.manifest = entries[newest].paths, str(summary.manifest)
         line.task, line.license, line.size = summary.task, summary.license, total_size(summary, paths)
-        line.formats = sorted({artifact.format for artifact, _ in summary.downloads(paths)})
+        artifacts = (item for item in summary.artifacts if paths is None or item.path in paths)
+        line.formats = sorted({artifact.format for artifact in artifacts})
     return line
 
 
@@ -482,9 +503,8 @@ def versions_json(log: Log) -> dict[str, Any]:
     return {"name": state.name, "registry": state.registry, "versions": versions}
 
 
-def total_size(summary: VersionSummary, paths: Collection[str] | None) -> int:
+def total_size(summary: VersionSummary | _Summary, paths: Collection[str] | None) -> int:
     """Return the bytes of the files that a version's artifacts at `paths` need (None: all); equal files count once."""
-    sizes = {file.digest: file.size for file in summary.files}
-    for artifact, _ in summary.downloads(paths):
-        sizes |= {artifact.digest: artifact.size, **{file.digest: file.size for file in artifact.files}}
-    return sum(sizes.values())
+    artifacts = [item for item in summary.artifacts if paths is None or item.path in paths]
+    files = chain(artifacts, summary.files, *(item.files for item in artifacts))
+    return sum({file.digest: file.size for file in files}.values())
