@@ -525,6 +525,11 @@ def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = 
         refuse_timm(stated)
         arguments = stated.get("model_args") or {}
         options["model_args"] = {key: value for key, value in arguments.items() if key != "num_classes"}
+    for part in (stated, stated.get("backbone_config")):
+        if isinstance(part, dict) and ":" in str(name := part.get("backbone")):  # timm would ask the Hub
+            raise InputError(
+                f"{CONFIG} names a model of timm outside the checkpoint ({str(name)[:80]})", SAVED
+            )
     size: int | None = None
     with suppress(Exception), silent_transformers(), torch.device("meta"):  # shapes without numbers
         config = transformers.AutoConfig.from_pretrained(directory, **options)

@@ -396,6 +396,10 @@ def test_unfit_backbones_of_a_factory_are_refused(tmp_path, case):
         {"pretrained_cfg": {}, "architecture": "hf-hub:acme/x"},
         {"model_type": "timm_wrapper", "architecture": "hf-hub:acme/x"},
         {"pretrained_cfg": {}, "architecture": "resnet18", "model_args": {"checkpoint_path": "/home/jane/x"}},
+        {
+            "model_type": "detr",
+            "backbone_config": {"model_type": "timm_backbone", "backbone": "hf-hub:acme/x"},
+        },
     ],
 )
 def test_a_backbone_of_timm_reads_nothing_beyond_its_directory(config, tmp_path, monkeypatch):
