@@ -342,6 +342,8 @@ def test_a_delta_that_ends_early_is_an_error_of_the_new_file(tmp_path):
     for sent in (data[:-1], data[: len(data) // 2], b""):
         with pytest.raises(IntegrityError):
             open_made(header.new, delta, partial(BytesIO, sent), old.get, 0).read()
+    with pytest.raises(IntegrityError):
+        open_made(header.new, delta, lambda: BytesIO(data), lambda digest: None, 0).read()
     assert open_made(header.new, delta, lambda: BytesIO(data), old.get, 0).read() == base64.b64decode(
         case["new"]
     )

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,19 @@ def test_a_link_in_the_tree_leads_no_write_elsewhere(registry, tmp_path, part):
     if part == "index":
         with pytest.raises(IntegrityError, match=r"index of .* is a link"):
             registry.names()
+
+
+def test_a_link_in_place_of_a_directory_of_blobs_takes_no_blob(registry, tmp_path):
+    registry.make(seed="a")
+    digest, victim = Digest.of(b"new"), tmp_path / "victim"
+    victim.mkdir()
+    folder = registry.store.blob_path(digest).parent
+    assert not folder.exists()
+    folder.symlink_to(victim)
+    with pytest.raises(IntegrityError), registry.store.push() as push:
+        push.put(BytesIO(b"new"), digest)
+        push.flush()
+    assert list(victim.iterdir()) == []
 
 
 def nodes(value: Any) -> Iterator[Callable[[Any], None]]:

@@ -2,6 +2,7 @@
 
 import pytest
 from support.registries import owner
+from support.registries.drafts import write_draft
 from support.registries.home import Home
 
 from onnxreg.cli.main import main
@@ -24,6 +25,15 @@ def test_push_then_pull_elsewhere(registry, other, tmp_path):
     other.pull("acme/pii", shared)
     assert other.get("acme/pii").data == published.data
     other.check()
+
+
+def test_an_empty_file_adds_nothing_to_the_size_of_a_transfer(registry, tmp_path):
+    draft = write_draft(tmp_path / "draft", "acme/pii", "a", 100)
+    (draft.root / "config.json").write_bytes(b"")
+    registry.add(draft, "0.1.0")
+    sent = registry.push("acme/pii", str(tmp_path / "shared"))
+    blobs = [path for path in (tmp_path / "shared" / "blobs").rglob("*") if path.is_file()]
+    assert (sent.blobs, sent.size) == (len(blobs), sum(path.stat().st_size for path in blobs))
 
 
 def test_a_damaged_blob_is_refused_and_nothing_becomes_visible(registry, other):

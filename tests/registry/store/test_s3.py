@@ -124,6 +124,14 @@ def test_a_delete_that_was_not_answered_is_not_repeated(bucket_url, s3_proxy, fa
     assert s3_proxy.requests("DELETE", "/blobs/") == 1
 
 
+def test_a_delete_that_a_busy_server_refused_is_repeated(bucket_url, s3_proxy):
+    remote, digest = open_url(bucket_url, create=True), Digest.of(b"blob")
+    put(remote, b"blob")
+    s3_proxy.plan = at(0, "slow-down")
+    remote.delete([BlobKey(digest).path])
+    assert s3_proxy.met == ["slow-down"] and not remote.has([digest])
+
+
 def restartable(name: str, directory: Path) -> Callable[[], AbstractContextManager[s3servers.Server]]:
     """Starts a server again and again, at one address, with what it has kept."""
     directory.mkdir()

@@ -294,6 +294,12 @@ def test_a_reset_of_all_models_leaves_nothing_of_one_registry(published, other, 
     assert {path.name for path in heads.iterdir()} == {other.id}
 
 
+def test_a_head_that_another_reset_removed_is_no_error(published, monkeypatch):
+    """It was there when the heads were listed."""
+    monkeypatch.setattr(KnownHeads, "names", lambda heads, registry: ["acme/x"])
+    assert KnownHeads().reset(published.id, "acme/x") == ["acme/x"]
+
+
 def test_readers_beside_a_writer_are_never_alarmed(published):
     with ThreadPoolExecutor(4) as pool:
         readers = [pool.submit(look, published) for _ in range(60)]
@@ -308,11 +314,13 @@ def test_readers_beside_a_writer_are_never_alarmed(published):
 def test_a_copy_that_lacks_a_policy_is_to_be_brought_up_to_date(published):
     """It is refused, but nobody is told to forget what was seen; the place itself going back is another thing."""
     owner.set_policy(published, read_policy(LOOSE.replace(b"stable", b"beta"), "policy"))
-    mirror = published.copied("mirror")
+    mirror, unseen = published.copied("mirror"), published.copied("unseen")
+    owner.policies(mirror)
     owner.set_policy(published, read_policy(LOOSE.replace(b"stable", b"next"), "policy"))
-    with pytest.raises(IntegrityError, match="has policy 1 of the 2") as error:
-        owner.policies(mirror)
-    assert "brought up to date" in error.value.hint and "reset" not in error.value.hint
+    for place in (mirror, unseen):
+        with pytest.raises(IntegrityError, match="has policy 1 of the 2") as error:
+            owner.policies(place)
+        assert "brought up to date" in error.value.hint and "reset" not in error.value.hint
     shutil.copy(mirror.store.root / "policy.jsonl", published.store.root / "policy.jsonl")
     with pytest.raises(IntegrityError, match="put back") as error:
         owner.policies(published)

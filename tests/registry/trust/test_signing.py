@@ -76,7 +76,7 @@ class TestKeys:
         assert main(["key", "new", "release"]) == 2
         assert not list((own_user / "keys").glob("*"))
         public = Keystore().new("release", "ed25519", "a")
-        with pytest.raises(ConflictError):
+        with pytest.raises(ConflictError, match=r"\brelease\b"):
             Keystore().new("release", "ed25519", "b")
         assert Keystore().private("release", "a").public == public
 
