@@ -166,6 +166,12 @@ def test_a_model_that_gives_nan_has_no_prediction(checkpoint):
             read()
 
 
+@pytest.mark.parametrize("rows", [[0.5], [[[0.1, 0.9]]]], ids=["number", "matrix"])
+def test_the_class_of_a_row_needs_one_vector(rows):
+    with pytest.raises(ConversionError):
+        LabelledRows(NO_MODEL).compare("y", 0, {"y": np.array(rows)})
+
+
 def test_a_vector_is_the_output_or_the_mean_of_the_states_that_count():
     feed = {"attention_mask": np.array([[1, 1, 0]])}
     states = np.array([[[1.0, 2.0], [3.0, 5.0], [99.0, 99.0]]], np.float32)

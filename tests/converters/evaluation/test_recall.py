@@ -248,6 +248,12 @@ def test_one_text_refuses_nothing_for_ever():
     assert [METRIC.judge(table, {"margin": True}).record.state for table in tables] == ["unknown"] * 2
 
 
+@pytest.mark.parametrize(("gold", "texts"), [([300, 1], 2), ([300, 0], 1)])
+def test_a_text_with_a_single_gold_character_is_evidence_even_if_the_parent_misses_it(gold, texts):
+    (part,) = METRIC.judge(counted((gold, [300, 0], [290, 0])), {}).parts
+    assert (part.interval is not None) == (texts > 1)
+
+
 def test_reasons_stay_short_however_many_labels_there_are():
     judgement = judge(label(), others=[f"L{number}" * 100 for number in range(25)])
     assert "and 5 more" in judgement.reasons[-1]

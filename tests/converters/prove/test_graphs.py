@@ -30,6 +30,11 @@ SHARED = "v = DequantizeLinear (q, s, z) h = MatMul (x, v) u = DequantizeLinear 
 DYNAMIC = "c, d, k = DynamicQuantizeLinear (x) i = MatMulInteger (c, q, k) f = Cast <to = 1> (i) t = Mul (d, scale) y = Mul (f, t)"
 OWN = """r = Relu (x) p, t, k = DynamicQuantizeLinear (r) c, d, e = DynamicQuantizeLinear (x)
   i = MatMulInteger (c, q, {}) f = Cast <to = 1> (i) m = Mul ({}, s) y = Mul (f, m)"""
+CONSTANT_FIRST = """c, d, k = DynamicQuantizeLinear (x) i = MatMulInteger (q, c, , k) f = Cast <to = 1> (i)
+  t = Mul (scale, d) y = Mul (f, t)"""
+CODED_CONV = "y = QLinearConv (x, step, u8, kernel, s, z, s, u8, bias)"
+CONV = {"kernel": np.ones((4, 3, 1, 1), np.int8), "bias": np.zeros(4, np.int32)}
+DIAGONAL, COLUMNS = np.diag(np.full(512, 127, np.float32)), np.abs(WEIGHT).max(axis=0) / np.float32(127)
 EMBEDDED = "i = Cast <to = 6> (x) e, m = com.microsoft.EmbedLayerNormalization (i, , w, w, , a, a) {}"
 INTEGER = "i = Cast <to = 6> (x) g = Gemm (i, i7) h = Gemm (i, i2) {}"
 GELU = "{before} r = Div (h, root) e = Erf (r) f = Add (e, one) m = Mul (h, f) y = Mul (m, half)"
@@ -116,12 +121,17 @@ ROWS = [
         s=np.r_[np.ones(7), 0].astype(np.float32), q=np.zeros((8, 8), np.int8)),
     *(row("y = MatMul (x, w)", CODED.format("q, s"), OTHER, "values that are not numbers", {"w": np.where(np.eye(8), np.float32(value), WEIGHT)})
       for value in (np.nan, np.inf)),
+    row("y = MatMul (x, w)", CODED.format("q, one"), BOUNDED, "by up to 1 steps at [511, 511]", {"head": "float[n, 512] x => float[n, 512] y", "w": DIAGONAL},
+        q=np.diag(np.r_[np.full(511, 127), 126]).astype(np.int8)),
     row("h = MatMul (x, w) y = MatMul (h, w)", SHARED.format("q, s, z"), PROVEN),
     row("h = MatMul (x, w) y = MatMul (h, w)", SHARED.format("q, t, z"), OTHER, t=2 * SCALE),
     row("h = MatMul (x, w) y = MatMul (h, w)", SHARED.format("q, s, k"), OTHER, k=np.int8(90)),
     row("y = MatMul (x, w)", DYNAMIC, PROVEN, scale=SCALE),
     row("y = MatMul (x, w)", DYNAMIC, PROVEN, scale=SCALE.reshape(1)),
     row("y = MatMul (x, w)", DYNAMIC, OTHER, scale=SCALE.reshape(1, 1, 1)),
+    row("y = MatMul (w, x)", CONSTANT_FIRST, PROVEN, both={"head": "float[8, 8] x => float[8, 8] y"}, scale=SCALE),
+    row("y = MatMul (w, x)", CONSTANT_FIRST, OTHER, both={"head": "float[8, 8] x => float[8, 8] y"}, scale=COLUMNS, q=np.rint(WEIGHT / COLUMNS).astype(np.int8)),
+    row(CODED_CONV, CODED_CONV, PROVEN, both={"head": "uint8[n, 3, 8, 8] x, float step => uint8[n, 4, 8, 8] y", **CONV}),
     row("y = MatMul (x, w)", OWN.format("e", "d"), PROVEN),
     row("y = MatMul (x, w)", OWN.format("e", "t"), OTHER),
     row("y = MatMul (x, w)", OWN.format("k", "d"), OTHER),
@@ -133,6 +143,9 @@ ROWS = [
     row("t = Transpose <perm=[0,2,1]> (x) y = MatMul (t, w)", "y = com.microsoft.FusedMatMul <transA=1> (x, w)", PROVEN, both={"head": SQUARE}),
     row("c = Concat <axis=2> (x, x) y = Transpose <perm=[0,2,1]> (c)", "t = Transpose <perm=[0,2,1]> (x) y = Concat <axis=1> (t, t)", PROVEN, both={"head": SQUARE}),
     row("c = Concat <axis=2> (x, x) y = Transpose <perm=[0,2,1]> (c)", "t = Transpose <perm=[0,2,1]> (x) y = Concat <axis=2> (t, t)", OTHER, both={"head": SQUARE}),
+    row("c = Slice (x, onei, three, twoi) y = Transpose <perm=[0,2,1]> (c)", "t = Transpose <perm=[0,2,1]> (x) y = Slice (t, onei, three, onei)", PROVEN, both={"head": SQUARE}),
+    row("c = Slice (x, i, j) y = Transpose <perm=[1,0,2]> (c)", "t = Transpose <perm=[1,0,2]> (x) y = Slice (t, i, j)", OTHER,
+        both={"head": SQUARE, "i": np.array([1, 0]), "j": np.array([3, 4])}),
     row("t = Transpose <perm=[0,2,1]> (x) y = Add (t, b)", "k = Add (x, b) y = Transpose <perm=[0,2,1]> (k)", OTHER, both={"head": SQUARE}),
     row("t = Softmax (x) y = Transpose <perm=[0,2,1]> (t)", "t = Transpose <perm=[0,2,1]> (x) y = Softmax (t)", OTHER, both={"head": SQUARE}),
     row("y = MatMul (x, w)", "y = com.microsoft.FusedMatMul <transA=1> (x, w)", OTHER, both={"head": SQUARE}),

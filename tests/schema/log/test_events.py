@@ -10,7 +10,7 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG, Version
 from onnxreg.schema.log.events import Hold, LogLine, RolloutStep, Via, genesis
-from onnxreg.schema.log.state import Checkpoint, State, VersionEntry
+from onnxreg.schema.log.state import Checkpoint, Speed, State, VersionEntry
 
 ABOUT: dict[str, Any] = {"name": "acme/pii", "time": "2026-01-02T03:04:05Z", "nonce": "0" * 32}
 MANIFEST = Digest.of(b"manifest")
@@ -48,6 +48,13 @@ def test_a_line_has_the_time_of_its_arrival_or_else_of_its_event(arrived):
     first = LogLine.make(1, genesis("f" * 32, "acme/pii"), Hold(**ABOUT, **VERSION))
     taken = LogLine.make(1, first.prev, first.event, Via("e" * 32, 9, first.digest, arrived))
     assert (first.time, taken.time) == (ABOUT["time"], arrived or ABOUT["time"])
+
+
+@pytest.mark.parametrize(
+    ("threads", "machine"), [(1, "avx2, ort 1.2, 1 thread"), (2, "avx2, ort 1.2, 2 threads")]
+)
+def test_the_class_of_a_machine_in_a_diff(threads, machine):
+    assert Speed("avx2", "ort 1.2", threads, 1.5, 1.2).machine == machine
 
 
 def test_an_entry_says_what_is_held_only_where_that_is_not_all():
