@@ -17,8 +17,8 @@ TABLE = tomllib.loads((Path(__file__).parent / "attacks.toml").read_text())
 READERS = TABLE.pop("readers")
 STATUSES = {"accepted": 0, "missing": 3, "integrity": 4, "conflict": 5, "gate": 8}
 STABLE = f"{MODEL}:stable"
-MARKS: Any = ((), *[pytest.mark.large, pytest.mark.more, *[pytest.mark.large] * 2] * 3)
-"""`make test` has each thirteenth case, and `make test-more` three others of the thirteen."""
+MARKS: Any = ((), *[pytest.mark.more] * 4)
+"""`make test` has each fifth case, and `make test-more` the others."""
 
 
 def cases() -> Iterator[Any]:
