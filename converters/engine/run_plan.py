@@ -3,6 +3,7 @@
 For the draft, each output is moved to its path, read back, checked and described.
 """
 
+import gc
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -219,6 +220,7 @@ class _Execution:
             self.subject = replace(self.subject, loaded=None)
             for part in self.subject.parts.values():
                 part.start = None
+            gc.collect()  # traced modules are cycles, which would last through the next steps
 
 
 def _apply(node: StepNode, subject: Any, target: Path, second: Path | None) -> tuple[Step, tuple[str, ...]]:
