@@ -43,6 +43,7 @@ wait for the disk. The Hub is an emulator in Python. Compare ratios, not seconds
 """
 HEADLINES = (
     ("android export", "openmed", ""),
+    ("android export, peak memory", "openmed", "A file is measured while the next one is made; below 1 without VNNI."),
     ("the same android export once more", "*", ""),
     ("export of an encoder, fp32", "*", ""),
     ("a search over eight candidates", "*", "It makes and times files, and judges those that are as fast."),
