@@ -63,7 +63,7 @@ HEADLINES = (
     ("pull of 1 GiB, reg, seaweedfs", "aws s3 cp", ""),
     ("push of 517 MiB, reg, seaweedfs", "dvc", ""),
     ("pull of 517 MiB, reg, seaweedfs", "dvc*", ""),
-    ("push of 300 small files, reg, seaweedfs", "*", "Half is the start of the modules; then twenty requests, one after another."),
+    ("push of 300 small files, reg, seaweedfs", "*", "Half is the start of the modules; then twelve requests, one after another."),
     ("push of 517 MiB, reg, Hub emulator", "hf", "The registry's modules and requests beside those for the files."),
     ("push of 1 GiB, reg, Hub emulator", "hf, Xet", "Bytes are hashed as they leave the store, then by hf_xet."),
     ("pull of 517 MiB, reg, Hub emulator", "hf", ""),
