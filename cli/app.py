@@ -28,9 +28,9 @@ from onnxreg.schema.core.ref import Version
 
 
 class Verb(NamedTuple):
-    """A verb: its line in `reg --help`, its module, and the names of its subcommands (`words`), if it has any.
+    """A verb: its line in `reg --help`, its module in `cli/commands`, and the names of its subcommands (`words`).
 
-    In `module`, a verb's function is `command`, `VERB` or `VERB_` (`import_`), and a subcommand's function is `VERB_WORD`.
+    The module has the function: `command`, `add` or `import_` for a verb, and `remote_add` for `reg remote add`.
     """
 
     summary: str
@@ -127,7 +127,7 @@ SYNONYMS = {
     "rollback": "tag",
     "download": "pull",
 }
-"""The commands to suggest for words of other programs or of an earlier `reg`. After a verb, suggest only its subcommands."""
+"""Word -> the commands to suggest if a user types it. Most are words of other programs, such as `rm`."""
 LATE = ("--registry", "--quiet")
 """The global options that people often write after the verb by mistake."""
 
@@ -193,11 +193,11 @@ def build(alone: str | None = None) -> Any:
 
 
 def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a verb's function for typer. Typer passes a context to the wrapper, which gives its session to the function.
+    """Wrap a verb's function for typer: the wrapper takes typer's context and passes the session in it to the function.
 
-    If the verb finds an argument wrong or missing, and it is at the wrong place, the hint says where it belongs.
+    If the verb raises an error because an argument is at the wrong place, the error's hint says where it belongs.
 
-    If the help of the verb describes `--json`, add this option; its value is in `Session.as_json`.
+    The wrapper has the option `--json` if the verb's help describes it. Its value is in `Session.as_json`.
     """
     signature = inspect.signature(verb)
 
@@ -346,10 +346,10 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
 
 
 def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> str:
-    """Return the right spelling of a line with an argument at the wrong place; "" if no argument is known to be wrong.
+    """Return advice such as `write reg pull acme/pii origin` if an argument is at the wrong place, else "".
 
-    `extra` is a superfluous argument. Without it, `error` is the verb's error: maybe a channel, a remote or its path came
-    before the model.
+    Either the parser did not expect the argument `extra`, or the verb raised `error`, for example because the remote
+    was typed before the model.
     """
     from onnxreg.registry.remotes import absolute
     from onnxreg.schema.query.device import presets

@@ -1,4 +1,4 @@
-"""`reg export --batch`: make a command line of each row of a job file, and run it in a worker process or on a Dask cluster.
+"""`reg export --batch`: run a command line for each row of a job file, in worker processes or on a Dask cluster.
 
 docs/fleets.md describes the command.
 """

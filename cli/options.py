@@ -54,7 +54,7 @@ class Session:
         return replace(self, max_age=parse_duration(limit))
 
     def open(self, create: bool | None = False) -> "Registry":
-        """Open the registry. If it is missing, `create` True creates it, False raises NotFoundError, and None ignores that."""
+        """Open the registry. If it is missing: True creates it, False raises NotFoundError, None leaves it missing."""
         from onnxreg.registry.registry import Registry
 
         registry = Registry(self.registry, create)
@@ -163,13 +163,13 @@ Complete = Callable[[typer.Context, str], Iterator[str]]
 
 
 def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option that takes a value. Without `names`, its parameter names it; `default=...` makes it required."""
+    """Declare an option that takes a value, by default with its parameter's name. `default=...` makes it required."""
     more |= {"show_default": default not in (None, ...), "readable": False}  # a file is checked by its reader
     return typer.Option(default, *names, help=help, **more)
 
 
 def flag(help: str, *names: str) -> Any:
-    """Declare an option that takes no value. Without `names`, its parameter names it."""
+    """Declare an option that takes no value, by default with its parameter's name."""
     return typer.Option(False, *names, help=help)
 
 
@@ -249,7 +249,7 @@ def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) ->
 
 
 ANYTHING: Any = None
-"""A placeholder: the default of a command's parameter `query`. `takes_query` replaces the parameter by options."""
+"""The default of a command's parameter `query`. It is never used: `takes_query` computes the value from options."""
 
 
 def query(
@@ -315,7 +315,7 @@ def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Dige
 
 
 def takes_query(command: Callable[..., None]) -> Callable[..., None]:
-    """Make a command take the parameters of the function `query`, as options, in place of its parameter `query`."""
+    """Give a command the options of the function `query`, whose result is passed as the command's argument `query`."""
     _, _, *options = inspect.signature(query).parameters.values()
 
     @wraps(command)
@@ -363,7 +363,7 @@ def read_devices(word: str) -> "list[Device]":
 
 
 def _device(value: Any, path: Path, index: str) -> "Device":
-    """Read a device from a value in the file `path`, which names it by default. `operators_file` is relative to the file."""
+    """Read a device from a JSON value in the file `path`. Its default name is the file's, such as `phone[1]`."""
     from onnxreg.schema.query.device import Device
 
     with about(f"{path}{index}"):

@@ -89,7 +89,7 @@ def paint(word: str, stream: TextIO | None = None) -> str:
 
 
 def standing(item: Any, state: str = "") -> str:
-    """Return `state`, by default the artifact's, for people: `unknown` becomes `reference` if a file has full precision."""
+    """Return an artifact's state as people see it: a file in full precision is `reference`, not `unknown`."""
     state = state or item.state
     return "reference" if state == "unknown" and item.precision == "float32" else state
 
@@ -211,9 +211,9 @@ def of_system(error: OSError) -> RegError:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """A context that turns Ctrl-C into an InterruptError. The error's hint says that a second run keeps the blobs that arrived.
+    """A context that turns Ctrl-C into an InterruptError, with the hint that a second run continues the transfer.
 
-    After Ctrl-C, the signal is sent again every 1.5 s until the context ends, because a library may wait for its threads.
+    A library may catch the first interrupt, so the signal is sent again every 1.5 s until the context ends.
     """
     again: list[threading.Timer] = []
 
@@ -262,7 +262,7 @@ def needs(extra: str, purpose: str) -> Iterator[None]:
 
 
 BESIDE = 46
-"""The width in characters of what is drawn beside a transfer's label: a short bar and the figures."""
+"""The characters of a line of progress that are not its label: a short bar and the figures."""
 CONTROL_C = "^C "
 """The text that a terminal adds to the last line at Ctrl-C. A line of progress leaves room for it."""
 

@@ -306,7 +306,7 @@ def _files(ledger: Log, version: Version) -> "dict[str, FileEntry]":
 
 
 def _model_files(files: "Mapping[str, FileEntry]", find: "Finder") -> "dict[str, ModelFile]":
-    """Return each file with the positions of its tensors, by path. Small files are needed: they may say where tensors are."""
+    """Return each file with the positions of its tensors, by path. Small files may describe the tensors of others."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths = {file.path: find(file) for file in files.values()}

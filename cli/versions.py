@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest, Source
 
 MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
-"""The most figures on a screen, recalls of an artifact, and names in a line."""
+"""The most figures on the screen, recalls for each artifact, and names on a line."""
 
 
 def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedProof]:
@@ -47,9 +47,9 @@ def blocks(*parts: Iterable[str]) -> Iterator[str]:
 def screen(
     version: Release, remote: str | None, is_full: bool
 ) -> tuple[Sequence[Iterable[str]], Sequence[Iterable[str]]]:
-    """Return two lists of blocks of lines for `reg show`. The first has facts, artifacts, verdicts, figures, needs, commands.
+    """Return the blocks of lines that `reg show` prints and, with `is_full`, the further blocks of `--full`.
 
-    The second has recipe, remarks, checks and files; it is empty unless `is_full`. `remote` is the remote that was read.
+    `remote` is the remote that was read; the suggested commands name it.
     """
     manifest = version.manifest
     partial = None if version.held is None else f"partial: reg pull {version.ref} fetches the rest"
@@ -259,9 +259,9 @@ def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
 
 
 def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """Yield inputs, outputs, opset and operators of the artifacts that an app loads first; equal values appear only once.
+    """Yield inputs, outputs, opset and operators of the graphs that an app may load, once for equal inputs and outputs.
 
-    If their inputs or outputs differ, and `is_full` is false, yield a table instead, with a row for each kind of graph.
+    If the graphs have different inputs or outputs, yield a table with a row for each kind, unless `is_full`.
     """
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:
@@ -364,7 +364,7 @@ def _remarks(version: Release) -> Iterator[str]:
 
 
 def _checks(manifest: Manifest) -> Iterator[str]:
-    """Yield the table of checks. For a family's heads, it has only failed and unknown checks; a line below counts them all."""
+    """Yield the table of checks. For a family's heads, list only failed and unknown checks, and count all in a line."""
     heads = manifest.heads
     pairs = [(item.path, check) for item in manifest.artifacts for check in item.checks]
     rows = [
@@ -436,7 +436,7 @@ def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> 
 
 
 def _next_steps(version: Release) -> Iterator[str]:
-    """Yield advice on the next command: a push if all is certified, a search if not, an evaluation if nothing was judged."""
+    """Yield the next command: a push if all files are certified, a search if some failed, else an evaluation."""
     states = _states(version)
     rules = {item.path: item.certification.rule for item in version.manifest.artifacts}
     judged = [path for path, state in states.items() if rules.get(path) or state == "refused"]

@@ -67,12 +67,12 @@ def add(
     The models of one version are alternatives with the same inputs and outputs; models that work together are
     members: --member detector=det.onnx --member recognizer=rec.onnx (docs/pipelines.md).
 
-    --parent names the original of the other files; a verdict says if each is the original, rounded.
+    --parent names the file that the others were made from. A verdict says if their weights are its weights, rounded.
 
-    If a version has the same manifest, only --version publishes another.
+    If a version has the same manifest, a new version is made only with --version.
 
-    With --json: {ref, name, version, digest, manifest, states, yanked, output}; states by path, yanked is null or
-    {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
+    With --json: {ref, name, version, digest, manifest, states, yanked, output}; states are by path, yanked is null
+    or {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
     """
     named = _members(members)
     if not files and not named:
@@ -131,9 +131,8 @@ def import_(
 ) -> None:
     """Make a version from a directory of OpenMed or the Hub, or an OCI registry.
 
-    SOURCE is a directory that OpenMed wrote (its claims are not trusted), a model repository in a usual layout
-    (docs/hub.md), a directory that `reg pull --output` wrote (which keeps its manifest digest), or a version that
-    `reg push` put into an OCI registry.
+    SOURCE is a directory that OpenMed wrote, a model repository in a usual layout (docs/hub.md), a directory that
+    `reg pull --output` wrote, or a version that `reg push` put into an OCI registry.
 
     Digests, sizes, contracts and operators are computed again; differences from the claims are listed. If an artifact's
     parent is in the directory, a verdict says if the artifact is proven to be the parent with rounded weights.
@@ -170,7 +169,7 @@ def import_(
 
 
 def _prove(session: Session, registry: "Registry", published: "Release") -> list[dict[str, Any]]:
-    """Prove each artifact of a new version whose parent is in the same version. If this fails, warn and return []."""
+    """Compare each artifact of a new version with its parent; return the proofs. If this fails, warn and return []."""
     if not any(artifact.parent for artifact in published.manifest.artifacts):
         return []
     from onnxreg.cli.services import prove_version

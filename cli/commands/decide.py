@@ -154,7 +154,7 @@ def write_bundle(path: Path, published: Release, key: "PrivateKey") -> None:
 
 
 def _states(result: "DecisionResult", word: str, undo: bool) -> tuple[str, str]:
-    """Return two sentences: for a logged decision, and for one that changed nothing. `word`, such as `yanked`, ends both."""
+    """Return the sentences for a logged decision and for no change: `a:1 is yanked` and `a:1 is already yanked`."""
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     return f"{result.target.ref} {news} {word}", f"{result.target.ref} {status_quo} {word}"
 
@@ -167,7 +167,7 @@ def _report(
     store: "RegistryStore | None",
     reason: str | None,
 ) -> None:
-    """Print `news` if a decision was logged. Otherwise print `status_quo`, and that a reason, if given, is not logged."""
+    """Print `news` if the decision was logged, else `status_quo` and a remark that the given `reason` is not logged."""
     if result.is_logged:
         session.say(f"{news}{session.place(store)}")
     else:

@@ -21,7 +21,7 @@ EXAMPLES = (
     "reg diff acme/pii-small:stable acme/pii-small --from origin --fail-on breaking,degrading --markdown",
 )
 NAMED = 3
-"""The most kinds of changes in the message of `--fail-on`; all changes are printed above the message."""
+"""The most kinds of changes that the error of `--fail-on` names."""
 
 
 def command(
@@ -42,7 +42,7 @@ def command(
 
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
     severity, artifact?, old, new, message, note?}], overview}, where overview is the screen (reg builtin schemas
-    diff-overview); {proofs: {old, new}} and {attested: {old, new}} by path, if any are on record.
+    diff-overview). If on record, also {proofs: {old, new}} (verdicts by path) and {attested: {old, new}} (states).
     """
     from onnxreg.registry.system import check_outfile
 
@@ -94,7 +94,7 @@ def command(
 
 
 def _overruled(side: Release) -> dict[str, str]:
-    """Return, by the artifact's path, each state that differs from the state in the manifest."""
+    """Return the states, by path, of the artifacts whose state a later evaluation changed."""
     return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
 
 

@@ -90,10 +90,10 @@ def measure(
     output: Path | None = option("Write the document to this file, and log nothing."),
     remote: str | None = REMOTE,
 ) -> None:
-    """Time artifacts beside full precision on this machine, and log the latencies.
+    """Time artifacts and their parents in full precision on this machine, and log the latencies.
 
-    Runs of artifact and parent alternate, on one thread, with random inputs of 32 and 128 tokens. An export with a
-    suite does this. With --on-device nothing runs here: clients in examples/ measure on the device (docs/latency.md).
+    Runs of artifact and parent alternate, on one thread, with random inputs of 32 and 128 tokens. `reg export` with a
+    suite measures this too. With --on-device nothing runs here: a client in examples/ measured (docs/latency.md).
 
     With --json: {ref, benchmark, speeds, logged}; benchmark is `reg builtin schemas benchmark`, speeds are by path.
     """
@@ -281,7 +281,7 @@ def _certificates(reader: "RegistryReader", published: Release) -> Certificates:
 
 
 def _labels(path: str, document: EvaluationDocument) -> Iterator[str]:
-    """Yield lines about the suite's labels: which were judged by another label, and which the verdict leaves out."""
+    """Yield a line for each label of the suite that was judged by another label or was left out of the verdict."""
     lines = []
     for metric in document.metrics:
         settings = metric.settings

@@ -204,7 +204,7 @@ def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
 
 
 def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
-    """Yield latencies: a table of files compared with their parents, and a line for each batch through a family's graphs."""
+    """Yield a table of the files' latencies, compared with their parents, and lines about a family's whole pipeline."""
     for one in tables:
         threads = counted(one.benchmark.threads, "thread")
         for item in one.latencies:

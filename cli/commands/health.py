@@ -203,11 +203,10 @@ def doctor(
 ) -> None:
     """Check a registry and its surroundings, with a fix for each finding.
 
-    The command finds files that do not belong in a registry, and notes that only a person may clear. Nothing is
-    changed. The worst finding sets the exit status: 4 integrity, 6 remote, 3 not found, 9 environment.
+    Nothing is changed. The worst finding sets the exit status: 4 integrity, 6 remote, 3 not found, 9 environment.
 
-    --clear deletes the note of a dead collection or mirroring, or a file that does not belong in a registry. If the
-    owner of the note still runs, files that somebody relies on may then be deleted.
+    --clear deletes a file that does not belong in a registry, or the note of a running `reg gc` or `reg mirror`.
+    Clear a note only if the process that wrote it is dead: otherwise files that somebody relies on may be deleted.
 
     With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty if there is nothing to
     do. With --clear {registry, cleared}.

@@ -51,8 +51,8 @@ def command(
 ) -> None:
     """List the models of the registry, or the versions of one model, newest first.
 
-    With --format, --precision or --certified: list the newest release of each model that has such an artifact,
-    with these artifacts.
+    With --format, --precision or --certified: list the artifacts that match, from the newest release of each model
+    that has any.
 
     The list of a remote comes from its catalog, if somebody publishes one (reg index publish).
 

@@ -322,12 +322,12 @@ KEYS = {
     "objects": ("label", "score", "box"),
     "segments": ("label", "share"),
 }
-"""The columns of the table for a kind of answer, by kind: the keys of the answer's items."""
+"""Kind of answer -> keys of its items, which are the columns of its table."""
 NOTHING = {"spans": "no labelled spans", "answer": "the context has no answer", "objects": "no objects"}
 
 
 def _lines(answer: dict[str, Any], text: str = "") -> Iterator[str]:
-    """Yield lines that show people an answer of `run_texts`, to the input `text`, or of `run_numbers`."""
+    """Yield lines that show an answer to people. `text` is the input text, shown before its completion."""
     if kind := next((kind for kind in KEYS if kind in answer), None):
         items = [answer[kind]] if isinstance(answer[kind], dict) else answer[kind] or []
         rows = [[_cell(item[key]) for key in KEYS[kind]] for item in items]

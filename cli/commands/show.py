@@ -61,7 +61,7 @@ def command(
 
 
 def _production(published: Release, reader: "RegistryReader") -> Iterator[str]:
-    """Yield the yank, then lines about each channel: its version, since when, who moved it and why, who signed, if it resolves."""
+    """Yield a line if the version is yanked, and two for each channel of the model: its move, signers and policy."""
     from onnxreg.registry.log.log import load
     from onnxreg.registry.resolution import in_production
     from onnxreg.registry.trust.known_heads import load_trust
@@ -88,7 +88,6 @@ def _production(published: Release, reader: "RegistryReader") -> Iterator[str]:
 
 
 def _proofs(published: Release, reader: "RegistryReader") -> Iterator[str]:
-    """Yield a line for each recorded proof of a version."""
     paths = {artifact.digest: artifact.path for artifact in published.manifest.artifacts}
     for path, proof in versions.proofs(reader, published).items():
         source = paths.get(proof.report.parent, proof.report.parent.short)

@@ -84,9 +84,9 @@ def du(
     names: list[str] | None = argument("Only these models.", "[NAME]...", complete_name),
     remote: str | None = REMOTE,
 ) -> None:
-    """Show the space of each model: its own, and shared with other models; the largest own space first.
+    """Show the space that each model uses alone (UNIQUE) and shares with other models.
 
-    UNIQUE is the space that would be free without this model; `reg gc` frees the unreferenced space now.
+    UNIQUE would be free without this model; the largest comes first. `reg gc` frees the unreferenced space.
 
     With --json: {models: [{name, versions, blobs, bytes, unique, shared}], unreferenced: {blobs, bytes},
     total: {blobs, bytes}}; versions counts the versions whose files are here; unreferenced and total are for the

@@ -355,7 +355,7 @@ def report_transfer(
     remarks: Iterable[str] = (),
     **more: Any,
 ) -> None:
-    """Show the result of a transfer, then `remarks`. The JSON document also has `more` and, if `tags` has any, `channels`."""
+    """Show the result of a transfer, then `remarks`. Add `more` and, with `tags`, the moved channels to the JSON."""
     ref, channels = f"{result.name}:{result.versions[0]}", {"channels": channels_to_json(result)}
     if result.events or result.blobs:
         moved, link = ref if len(result.versions) == 1 else result.name, "to" if verb == "pushed" else "from"

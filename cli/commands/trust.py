@@ -77,8 +77,8 @@ def trust_reset(
 ) -> None:
     """Forget the known heads of a registry, for example after a backup was restored. Without NAME, forget its URL too.
 
-    The next answer is accepted like a first answer. This gives up the proof that the registry went back, was
-    rewritten or replaced, so ask its operator first.
+    The next answer is accepted like a first answer. If the registry lost events, was rewritten or replaced, this can
+    then no longer be noticed, so ask its operator first.
     """
     remotes = session.remotes()
     registry_id = remotes.id_of(registry)
