@@ -17,7 +17,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
 ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]
-"""The old and the new artifact (None if absent), by the artifact's name in the paths of changes (see `paired`)."""
+"""For each name, such as `onnx/float32/model.onnx`: the old and the new version's artifact (None if absent)."""
 Interval = tuple[float, float]
 Z = 1.959964
 """The 97.5 % quantile of the normal distribution."""
@@ -36,7 +36,8 @@ def wilson(share: float, samples: int) -> Interval:
 
 
 def difference(old: float, old_interval: Interval, new: float, new_interval: Interval) -> Interval:
-    """Return the interval of `new - old` (Zou and Donner, Stat. Med. 27, 2008). A negative distance to an end counts as 0."""
+    """Return the 95 % interval of `new - old` (Zou and Donner, Stat. Med. 27, 2008)."""
+    # a value may be outside its published interval: then its distance to the nearer end counts as 0
     low = hypot(max(new - new_interval[0], 0.0), max(old_interval[1] - old, 0.0))
     high = hypot(max(new_interval[1] - new, 0.0), max(old - old_interval[0], 0.0))
     return new - old - low, new - old + high
@@ -55,8 +56,8 @@ class FigureRow(Record, frozen=True, kw_only=True):
 
     `change` is absent if a figure is missing or the figures cannot be compared. `interval` is the 95 % interval of the
     change, computed from published intervals or from numbers of samples (`basis`). `verdict` is `unclear` if the
-    interval includes 0, else it follows from the figures. `direction` says which values are better, `old_check` and
-    `new_check` are the verdicts of the checks, `changes` are positions in the diff's `changes`.
+    interval includes 0. `direction` says which values are better. `old_check` and `new_check` are the verdicts of the
+    checks. `changes` are indexes into the diff's list of changes.
     """
 
     artifact: str
@@ -92,7 +93,7 @@ def direction_of(check: Check) -> Direction | None:
 
 
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:
-    """Make a row for each quality, each loss, and each check with a severe change or a new verdict, by (artifact, check)."""
+    """Make rows, by (artifact, check), for qualities, losses, and other checks with a severe change or a new verdict."""
     shown = {
         delta.at.names[:2]
         for change, delta in changes
@@ -127,7 +128,7 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
 
 
 def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
-    """True if both checks were measured on one suite, or if neither names a suite and neither has a direction.
+    """True if both checks were measured on one suite. Without any suite: true if neither check has a direction.
 
     A recall or a recall loss that names no suite counts as measured on the suite of its artifact.
     """
@@ -140,7 +141,7 @@ def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]
 
 
 def _compared(sides: tuple[Artifact, Artifact], old: Check | None, new: Check | None) -> dict[str, Any]:
-    """Return the verdict of a row and, if the two values are comparable, the change and its interval."""
+    """Return the fields of a row that compare the two values: `verdict` and, if known, `change`, `interval`, `basis`."""
     if old is None or old.value is None:
         return {"verdict": "equal" if new is None or new.value is None else "added"}
     if new is None or new.value is None:

@@ -1,7 +1,7 @@
 """Differences of two JSON values: the items of lists are matched by name, not by position.
 
-This module knows JSON, not manifests. Two values that differ as canonical JSON have at least one `JsonChange`. The changes
-of (b, a) are the changes of (a, b) with two exchanges: `added` with `removed`, and `old` with `new`.
+This module knows JSON, not manifests. Two values that differ as canonical JSON have at least one `JsonChange`. If the two
+values are exchanged, each added value becomes a removed one, and `old` becomes `new`.
 """
 
 import json
@@ -20,9 +20,10 @@ _QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
 
 
 class NamedList(NamedTuple):
-    """Functions that name the items of a list. Items of equal names match; a later function names the items still unmatched.
+    """Functions that name the items of a list. An old and a new item match if they have the same name.
 
-    With `positions`, an item with another index counts as reordered, even if the order of the common items is the same.
+    Each further function names the items that are still unmatched. If `positions` is true, a list counts as reordered as
+    soon as a matched item has another index.
     """
 
     namers: tuple[Namer, ...]
@@ -30,14 +31,14 @@ class NamedList(NamedTuple):
 
 
 Lists = Mapping[str, NamedList | None]
-"""The namers of each list, by its pattern, such as `artifacts[].files`; None for a value that is compared as a whole."""
+"""The functions that name a list's items, by its pattern, such as `artifacts[].files`. None: compare the value as a whole."""
 
 
 class Spot(NamedTuple):
     """A position in both values. `path` includes the names of list items (`labels[O]`), `pattern` does not (`labels[]`).
 
-    `names` has the names of the list items in `path`. `within` has the old and the new item of the innermost named list (or
-    the whole values). `pointers` has the JSON pointers (RFC 6901) into the old and the new value.
+    `names` are the names of the list items in `path`. `within` is the list item around the position, old and new (or both
+    whole values). `pointers` are the JSON pointers (RFC 6901) into the old and the new value.
     """
 
     within: tuple[Any, Any]
@@ -53,7 +54,7 @@ class Spot(NamedTuple):
         return self._replace(path=path, pattern=pattern, pointers=(before, after))
 
     def item(self, name: str, i: int = 0, j: int = 0) -> "Spot":
-        """Return the position of an item in the list at this position. `i` is the item's old index, `j` its new index."""
+        """Return the position of an item of this list. `i` is the item's index in the old list, `j` in the new list."""
         quoted = json.dumps(name) if _QUOTED.search(name) else name
         return self._replace(
             path=f"{self.path}[{quoted}]",
@@ -64,7 +65,7 @@ class Spot(NamedTuple):
 
 
 class JsonChange(NamedTuple):
-    """One difference. `old` is None for an added value, `new` is None for a removed one. A reordered list has both lists."""
+    """One difference. `old` is None for an added value, `new` is None for a removed one."""
 
     at: Spot
     op: Op
@@ -88,7 +89,7 @@ def same(old: Any, new: Any) -> bool:
 
 
 def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterator[JsonChange]:
-    """Yield all differences of two JSON values at the position `at`. An absent list or object counts as an empty one."""
+    """Yield all differences of two JSON values (`at` is their position). An absent list or object counts as empty."""
     if old == new and same(old, new):
         return
     at = at or Spot((old, new))
@@ -112,7 +113,7 @@ def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterato
 
 
 def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
-    """Return both values if they are of this kind, else None; a null beside a non-empty value counts as empty."""
+    """Return both values if they are of this kind, else None. An absent value or null beside a full one counts as empty."""
     before, after = (kind() if side is ABSENT or side is None else side for side in (old, new))
     if not (isinstance(before, kind) and isinstance(after, kind)):
         return None

@@ -21,12 +21,12 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Change(Record, frozen=True, kw_only=True):
-    """One difference.
+    """One difference between two manifests.
 
-    `kind` is `<noun>-<verb>`. The verb is `added`, `removed`, `reordered` or `changed` (for a tensor also `renamed`,
-    `retyped`, `reshaped`); the noun is `field` for a field without a rule. `path` names list items, as in
-    `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`; `artifact` is the name in the first brackets.
-    `old` is null if the value was added, `new` if it was removed. `note` is the consequence, if one is known.
+    `kind` is `<noun>-<verb>`, such as `label-removed`. The verb is `added`, `removed`, `reordered` or `changed` (for a
+    tensor also `renamed`, `retyped`, `reshaped`). The noun is `field` for a field without a rule. `path` names the items of
+    lists: `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`. `artifact` is the name in the first
+    brackets. `old` is null if the value was added, `new` if it was removed. `note` is the consequence, if it is known.
     """
 
     kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$")]
@@ -65,7 +65,7 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
 def located_changes(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ((), ())
 ) -> list[LocatedChange]:
-    """Return the changes of `diff` and the changes of measured speeds, each with its difference in JSON."""
+    """Return the changes of the manifests and of the speeds in `states` (old, new), the worst first."""
     documents = old.to_json(), new.to_json()
     for document, side in zip(documents, states, strict=True):
         timed = {state.path: {speed.machine: speed.ratio for speed in state.speeds} for state in side}

@@ -1,7 +1,7 @@
 """The difference of two versions as one screen: artifacts and figures side by side, other facts, folded changes.
 
-No I/O: the caller gives two manifests. Every change is shown exactly once: in a row, as a fact, or counted in a folded
-group under its cause. The terminal, Markdown and the web pages all show this document.
+No I/O: the caller gives two manifests. Every change is shown exactly once: in a row, as a fact, or only counted under its
+cause (folded). The terminal, Markdown and the web pages all show this document.
 """
 
 from collections import Counter, defaultdict
@@ -42,12 +42,12 @@ from onnxreg.schema.manifest.vocabulary import ASIDE, UNJUDGED
 MAX_NAMED = 3
 """The most figures, files or changes of one kind that a sentence or a fact names."""
 MAX_SUBJECT_LETTERS = 40
-"""The most characters of a change in a list of changes. If a change is longer, the list names fields without values."""
+"""The most characters of a change in a fact. If a change is longer, the fact names the fields without their values."""
 _OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")
 """The roles of companion files that an evaluation writes."""
 
 Place = tuple[str, ...]
-"""The part of the screen that shows a change: (`ARTIFACT` or `CHECK`, names), (`FACT`, section) or (`FOLLOWS`, cause)."""
+"""The place of a change: a row (`ARTIFACT` or `CHECK`, names), a fact (`FACT`, section) or a folded group (`FOLLOWS`, cause)."""
 FACT, FOLLOWS = "fact", "follows"
 
 
@@ -71,10 +71,10 @@ class ArtifactSide(Record, frozen=True):
 
 
 class ArtifactRow(Record, frozen=True):
-    """An artifact in the old and the new version; null if a version lacks it. `member` is its stage in a pipeline.
+    """One artifact in both versions. `old` or `new` is null if that version lacks it. `member` is its stage in a pipeline.
 
-    `graph` and `weights` say if they are the same in both versions (null without both). `reasons` explain a state of
-    the new artifact other than `certified`. `changes` are positions in the diff's `changes`.
+    `graph` and `weights` say whether they are the same; null if a version lacks the artifact. `reasons` explain a state of
+    the new artifact other than `certified`. `changes` are indexes into the diff's list of changes.
     """
 
     name: str
@@ -176,7 +176,7 @@ def overview(
 def _places(
     changes: Sequence[LocatedChange], pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow]
 ) -> Iterator[Place]:
-    """Yield each change's `Place`. A severe change is never folded: it is a fact, or in a row that shows the severity."""
+    """Yield the place of each change. A severe change is a fact or in a row; it is never folded."""
     causes = {
         name: CAUSES.get(_shares(old, new), "new bytes")
         for name, (old, new) in pairs.items()
@@ -305,8 +305,10 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
 def _facts(
     changes: Sequence[LocatedChange], positions: Mapping[Place, Sequence[int]], pairs: ArtifactPairs
 ) -> list[FactRow]:
-    """Make a fact for each section, severity and kind of change, the worst first, such as `opset added in 2 artifacts:
-    opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`."""
+    """Make one fact for all changes of a section, severity and kind. The worst facts come first.
+
+    Example: `opset added in 2 artifacts: opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`.
+    """
     groups: dict[tuple[int, int, str], list[int]] = defaultdict(list)
     for spot, members in positions.items():
         for position in members if spot[0] == FACT else ():

@@ -1,6 +1,6 @@
 """The comparison of a version with its rebuild: differing files, and other changes beyond the tolerance of measured numbers.
 
-No I/O: the caller gives two manifests. If files of measured numbers have different digests, their contents are compared.
+No I/O: the caller gives two manifests. A certificate or a golden vector with another digest is compared by its numbers.
 """
 
 import re
@@ -20,10 +20,10 @@ Contents = Callable[[str], tuple[bytes, bytes] | None]
 RATE_TOLERANCE = 0.002
 """The absolute tolerance of rates (recall, agreement, cosine). It is below half the recall loss that certification allows."""
 DISTANCE_SHARE = 0.1
-"""The relative tolerance of distances, such as the largest difference of logits. The least tolerance is `RATE_TOLERANCE`."""
+"""The relative tolerance of distances, such as the largest difference of logits. `RATE_TOLERANCE` is allowed in any case."""
 DISTANCES = frozenset({"atol", "least"})
 MEASURED = DISTANCES | {"min_row_cosine"}
-"""The keys with measured numbers, besides the values of checks and the numbers of a certificate."""
+"""The keys with measured numbers. (The values of checks and the floats of a certificate are measured numbers too.)"""
 FAILED_STATES = frozenset({"missing", "extra", "differs"})
 
 _OF_FILES = re.compile(r"(artifacts\[\]\.)?(files|digest|size|pieces)\b.*|.*\.evidence\.(artifact|report)")
@@ -34,8 +34,11 @@ _TENSOR_VALUE = re.compile(r"(.*)/data/[0-9]+")
 
 
 class RebuiltFile(Record, frozen=True):
-    """A file of the version. States: same, within tolerance, not promised (recorded as not reproducible), differs, missing
-    (in the recorded version only), extra (in the rebuild only)."""
+    """A file of the recorded or the rebuilt version. `where` names the parts that differ.
+
+    `state` is `same`, `within tolerance`, `not promised` (recorded as not reproducible), `differs`, `missing` (only in the
+    recorded version) or `extra` (only in the rebuild).
+    """
 
     path: str
     role: str
@@ -46,7 +49,7 @@ class RebuiltFile(Record, frozen=True):
 
 
 class Fact(Record, frozen=True):
-    """A changed value in the rebuild that is not a file: a tool's version, a check, a field of the manifest."""
+    """A changed value other than a file: a tool's version, a check or another field of the manifest."""
 
     name: str
     recorded: Any
@@ -120,7 +123,7 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
 
 
 def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
-    """Return the parts that differ beyond the tolerance between two files; `bytes` if the files hold no measured numbers."""
+    """Return the paths of the numbers that differ beyond the tolerance, or `bytes` for a file without measured numbers."""
     if entry.role not in ("certificate", "golden"):
         return ("bytes",)
     pair = contents(entry.path)
@@ -136,9 +139,9 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 
 
 def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
-    """True if a sentence changed, or a measured number within its tolerance. With `is_measured`, any float counts as measured.
+    """True for a changed sentence, and for a measured number within its tolerance. `is_measured`: every float is measured.
 
-    A value of a golden vector has the tolerances that the recorded `document` states for its tensor (docs/golden.md).
+    For a golden vector, the recorded `document` states the tolerances of each tensor (docs/golden.md).
     """
     at, op, old, new = change
     if _SENTENCES.fullmatch(at.pattern):

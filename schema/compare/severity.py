@@ -12,29 +12,30 @@ from onnxreg.schema.manifest.vocabulary import comparable_license
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""The severities, worst first: breaks an app; gives worse results or weaker evidence; worth knowing; without effect."""
+"""The severities, worst first: it breaks an app; worse results or weaker evidence; worth knowing; without effect."""
 SEVERE = ("breaking", "degrading")
 Direction = Literal["higher", "lower"]
 """The direction in which a figure gets better."""
 Share = Literal["same", "new", "not known"]
-"""The result of comparing an artifact's graph, or its weights, with the old version."""
+"""Says whether the old and the new artifact have the same graph, or the same weights."""
 Judge = Callable[[JsonChange], Severity]
+"""A function that rates a change."""
 
 ARTIFACT, BYTES, CHECK, EVALUATION = "artifacts", "bytes", "checks", "the evaluation"
-"""The sections of the overview in which only severe changes are facts; other changes are in a row or folded."""
+"""The sections whose changes are shown in the overview's rows or only counted, unless they are severe."""
 NOISE = 1.1
-"""The ratio up to which two measured latencies of one file count as equal."""
+"""Two measured latencies of one file count as equal up to this ratio."""
 CAUSES = {
     ("same", "same"): "another producer",
     ("new", "same"): "another graph",
     ("same", "new"): "new weights",
     ("new", "new"): "another graph and new weights",
 }
-"""The reason why bytes differ, by the comparison of (graph, weights). If one of these is not known, no reason is given."""
+"""The reason why an artifact's bytes differ, by the comparison of (graph, weights)."""
 
 
 def _named(*keys: str) -> NamedList:
-    """Make a `NamedList` that names an object by filling its values into a text, such as `{role}:{path}`."""
+    """Make a `NamedList` from templates, such as `{role}:{path}`. An item's values are filled into the template."""
 
     def namer(text: str) -> Namer:
         return lambda item, _: text.format_map(item)
@@ -47,7 +48,7 @@ _IN_PLACE = _ITSELF._replace(positions=True)
 CHECKS = NamedList(
     (lambda item, _: item["name"] if item.get("direction") else f"{item['name']}/{item['metric']}",)
 )
-"""Checks match by name and metric. The name of a check with a direction is enough: it includes the metric."""
+"""Checks match by name and metric. If a check has a direction, its name already includes the metric."""
 ARTIFACTS = _named("{format}/{precision}/{path}", "{format}/{precision}", "{format}/{path}")
 _TENSORS = NamedList((lambda item, _: item["name"], lambda _, index: str(index)))
 
@@ -73,13 +74,14 @@ LISTS: Lists = {
     )
     for pattern in patterns.split()
 }
-"""The namers of each list of a manifest; see `json_changes.Lists`."""
+"""The functions that name the items of a manifest's lists (see `json_changes.Lists`)."""
 
 
 class Rule(Struct, frozen=True):
-    """The kind, severity and message of a field's changes. The kind is `<noun>-<verb>`, with `changed_is` for `changed`.
+    """The kind, severity and message of a field's changes. `section` is the field's topic in an overview.
 
-    The message ends with the result of `note`; if this is "" and the change is severe, with `why`. `section` is for overviews.
+    The kind is `<noun>-<verb>`, such as `label-removed`; `changed_is` is the verb for a changed value. The message ends
+    with the text that `note` returns. If this is empty and the change is severe, the message ends with `why`.
     """
 
     noun: str
@@ -118,7 +120,7 @@ def _cause(delta: JsonChange) -> str:
 
 
 def _moved(sign: int, worse: Severity) -> Judge:
-    """Make the judge of a number: `worse` if it grew (`sign` 1) or fell (`sign` -1); else, or if it is not known, notable."""
+    """Make the judge of a number: `worse` if it grew (`sign` 1) or fell (`sign` -1), else notable."""
     return lambda delta: (
         worse if None not in (delta.old, delta.new) and (delta.new - delta.old) * sign > 0 else "notable"
     )
@@ -169,8 +171,7 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
 
 
 def _reshaped(harmless: tuple[str, ...]) -> Judge:
-    """Make the judge of a changed axis: cosmetic if only the name of a dynamic axis changed, notable if the kinds (old, new)
-    are `harmless` (an input axis that became dynamic, an output axis that became static), else breaking."""
+    """Make the judge of an axis: a new name is cosmetic, a change of kind as in `harmless` (old, new) notable, else breaking."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))
@@ -182,12 +183,12 @@ def _reshaped(harmless: tuple[str, ...]) -> Judge:
 
 
 def _rerouted(delta: JsonChange) -> Severity:
-    """Judge a class's change of head: notable if it had none before, degrading if it has none now, else breaking."""
+    """Judge the new route of a class: notable if it had no head before, degrading if it has none now, else breaking."""
     return "notable" if delta.old is None else "degrading" if delta.new is None else "breaking"
 
 
 def _is_refused(delta: JsonChange) -> bool:
-    """True if the old artifact was refused, and so was chosen only if no other artifact fitted."""
+    """True if the old artifact was refused. Apps get a refused artifact only if no other artifact fits."""
     return bool(delta.old.get("certification", {}).get("state") == "refused")
 
 
@@ -211,9 +212,9 @@ def _cosmetic(noun: str) -> Rule:
 
 
 def _ranked(noun: str, *order: Any) -> Rule:
-    """Make a rule that ranks a value by its position in `order`, worst first: a fall in rank is degrading.
+    """Make the rule of a value that has an order, such as a verdict. `order` lists the values, worst first.
 
-    An absent value has the rank of the second value in `order`; adding or removing a value of this rank is cosmetic.
+    A change to a worse value is degrading. An absent value counts as the second of `order`.
     """
 
     def judge(delta: JsonChange) -> Severity:
@@ -238,12 +239,12 @@ def _tensor(side: str, noun: str, added: Severity, reordered: Severity, *harmles
 
 _LOADER = Rule("loader", changed=_moved(1, "breaking"), why="an older runtime may refuse it")
 _PIECES = _cosmetic("pieces")
-"""The rule for digests of pieces: cosmetic, because the change of the file's digest is reported."""
+"""The rule for digests of a file's pieces: cosmetic, because the file's digest changes too and is reported."""
 _KERNEL = _breaking_unless(lambda delta: not delta.at.names[0].startswith("ort"))
-"""The judge of a needed operator: breaking in ORT formats, since a minimal build has only requested kernels; else notable."""
+"""The judge of an operator that a model needs: breaking in ORT formats, else notable."""
 _OPERATOR = Rule("operator", added=_KERNEL, changed=_KERNEL, why="a minimal build must have its kernel")
 _DOMAIN = _breaking_unless(lambda delta: delta.at.pattern.endswith(('["ai.onnx"]', '[""]')))
-"""The judge of an added opset: notable for `ai.onnx` (every graph needs it, so only its record is new); else breaking."""
+"""The judge of an added opset: breaking, but notable for `ai.onnx`, which every graph needs."""
 _STEP = Rule("step", reordered="notable")
 _BASIS = Rule("certification-basis")
 
@@ -365,12 +366,12 @@ RULES: dict[str, Rule] = {
     for section, rules in _SECTIONS.items()
     for pattern, rule in rules.items()
 }
-"""The rules by pattern. A pattern that ends in `*` covers everything that begins with it; the longest match applies."""
+"""The rules by pattern. A pattern that ends in `*` covers a field and all fields in it; the longest match applies."""
 _BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, reverse=True)
 
 
 def rule_for(pattern: str) -> Rule:
-    """Return the rule for the field with this `Spot.pattern`."""
+    """Return the rule for a field's pattern, such as `labels[]`."""
     if pattern in RULES:
         return RULES[pattern]
     for branch in _BRANCHES:

@@ -21,9 +21,10 @@ class HistoryArtifact(ArtifactSide, frozen=True, kw_only=True):
 
 
 class HistoryRow(Record, frozen=True, omit_defaults=False):
-    """One version. `artifact` is the smallest artifact with the metric, else the smallest artifact; null without a manifest.
+    """One version. `artifact` is the smallest artifact that has the metric, else the smallest artifact; null without any.
 
-    `status` is a word such as `yanked`, or "". `value`, `interval` (95 %) and `suite` are of the metric; null if not measured.
+    `status` is a word such as `yanked`, or "". `value`, its 95 % `interval` and its `suite` belong to the metric; they are
+    null if it was not measured.
     """
 
     version: str
@@ -63,10 +64,10 @@ def model_history(
     metric: str | None = None,
     is_wanted: Callable[[Artifact], bool] = lambda artifact: True,
 ) -> ModelHistory:
-    """Make the history of a model from its versions (`records`, newest first). Artifacts are used if `is_wanted` is true.
+    """Make the history of a model from its versions, newest first. `is_wanted` selects artifacts.
 
-    `metric` is the name of a check, or the end of such a name, such as a label. The default is the loss of recall, or, if no
-    version has this loss, the newest version's first figure of a suite. Raise NotFoundError if no version has the metric.
+    `metric` is the name of a check, or a part of the name, such as a label. The default is the loss of recall; if no version
+    has this loss, it is the newest version's first figure of a suite. Raise NotFoundError if no version has the metric.
     """
     versions = [
         [item for item in (manifest.artifacts if manifest else ()) if is_wanted(item)]

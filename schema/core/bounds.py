@@ -7,7 +7,7 @@ MAX_RECORD_BYTES = 16 * 2**20
 MAX_TEXT_BYTES = 4 * 2**20
 """The most bytes of a recipe, a policy or another file in TOML, YAML or JSON that a person writes."""
 BYTES_PER_VALUE = 16
-"""A record may have one value for each 16 bytes of its size limit, so that a list of zeros cannot exhaust the memory."""
+"""A record may have one JSON value for each 16 bytes of its size limit. So a list of zeros cannot exhaust the memory."""
 MAX_DEPTH = 64
 """The most levels of nesting in a record, and of brackets and `not` in an expression."""
 MAX_PATH_CHARS, MAX_PATH_PARTS = 1024, 32

@@ -1,4 +1,4 @@
-"""JSON (the canonical encoder of RFC 8785, the strict decoder, records) and digests, which name bytes.
+"""JSON and digests: the canonical encoder (RFC 8785), a strict decoder, records, and `Digest`, which names bytes.
 
 A record is a JSON document that only this program writes: a frozen msgspec struct, encoded as canonical bytes. Documents
 that people and other programs write are pydantic models (see `document`).
@@ -27,7 +27,7 @@ _TYPES |= {"array": "a list", "object": "keys and values", "null": "null"}
 """The types of msgspec in words."""
 
 _FIRST_BEYOND_BMP = 0xF0
-"""The least first byte, in UTF-8, of a character beyond U+FFFF. UTF-16 has two units for it, and so another order."""
+"""The least first byte, in UTF-8, of a character beyond U+FFFF. RFC 8785 sorts keys by UTF-16: these characters come earlier."""
 
 
 def encode(value: Any, label: str = "document") -> bytes:
@@ -67,7 +67,7 @@ def decode(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYT
 
 
 def check_size(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> None:
-    """Raise InputError, naming `label`, for a document too large for `decode`, so that a writer can check before writing."""
+    """Raise InputError, naming `label`, if a document is too large for `decode`. Writers call this before they write."""
     if len(data) > max_bytes:
         raise InputError(f"{label} is too large: {len(data)} bytes, at most {max_bytes} are read")
     if data.count(b",") > max_bytes // BYTES_PER_VALUE:
@@ -88,8 +88,8 @@ _PARSER = json.JSONDecoder(object_pairs_hook=_object)
 def _check(value: Any, label: str) -> bool:
     """Check depth and numbers. Return True if msgspec writes the value as RFC 8785 does, apart from the order of keys.
 
-    Raise InputError for a number out of range, also for a float from 2**53 to 1e21: ECMA-262 writes it as a whole number,
-    which `decode` refuses.
+    Raise InputError for a number out of range. A float from 2**53 to 1e21 is out of range too: ECMA-262 writes it as a
+    whole number, which `decode` refuses.
     """
     is_plain, level = True, [value]
     for _ in range(MAX_DEPTH):
@@ -259,7 +259,7 @@ def directory_digest(files: Mapping[str, Digest]) -> Digest:
 
 
 class Pieces(Record, frozen=True, forbid_unknown_fields=True):
-    """The digests of a file's consecutive parts of `size` bytes, by which a download is repaired part by part."""
+    """The digests of a file's consecutive parts of `size` bytes. With these, a damaged download is repaired part by part."""
 
     size: Count
     digests: tuple[Digest, ...]

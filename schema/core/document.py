@@ -20,7 +20,6 @@ from onnxreg.schema.core.ref import PATTERN, check_name, check_path
 
 T = TypeVar("T")
 
-
 Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]
 """A whole number from 0 to 2**53 - 1."""
 First = Annotated[Literal[1], BeforeValidator(value_error(lambda value: convert(value, int, "a version")))]
@@ -86,7 +85,7 @@ class WrittenDocument(Document):
 
 
 def invalid(error: ValidationError, label: str, keys: Iterable[str] = (), listing: str = "") -> InputError:
-    """Make the error for an invalid document; unknown keys come first. The hint has the nearest of `keys`, else `listing`."""
+    """Make the error for a document's first fault; unknown keys come first. The hint has similar `keys`, else `listing`."""
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()
     words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")

@@ -73,9 +73,9 @@ VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Raise an InputError of the block again as a `kind`, with a prefix and a hint; unchanged if the prefix is "".
+    """Turn an InputError or a ConflictError of the block into an error of class `kind`, with a prefix and a hint.
 
-    A ConflictError of the block is raised in the same way, but stays unchanged if `kind` is InputError.
+    The error stays unchanged if the prefix is "". A ConflictError also stays unchanged if `kind` is InputError.
     """
     try:
         yield

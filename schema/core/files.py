@@ -16,7 +16,7 @@ from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, mis
 HEAD_BYTES = 64
 """The number of bytes at the start of a file that `check_content` needs."""
 SETTLED_NANOSECONDS = 2 * 10**9
-"""The age in nanoseconds of a file's last change. If it is this old, every file system gives a new change another time."""
+"""If a file's last change is older than this, every file system gives the next change a different time."""
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
 """The pattern of numbers such as 1e-4, which are numbers in JSON and YAML 1.2 but texts for PyYAML."""
 VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -67,8 +67,9 @@ def check_content(head: bytes, name: str) -> None:
 
 
 class FileState(NamedTuple):
-    """A file's device, inode, size in bytes, and the times (ns) of the last changes of its bytes and of its inode. Every change
-    gives another state: no program can set the inode's time back. Some file systems keep no such time: see `token`.
+    """A file's device, inode, size in bytes, and two times (ns): the last changes of its bytes and of its inode.
+
+    Every change of the file gives another state, because no program can set the inode's time (but see `token`).
     """
 
     device: int
@@ -85,7 +86,7 @@ class FileState(NamedTuple):
         return f"{self.device} {self.inode} {self.size} {self.modified} {self.changed}"
 
     def token(self, now: int) -> str:
-        """Return the state as text; "" if a later change may give an equal state. The state was read at the time `now` (ns).
+        """Return the state as text, or "" if a later change might leave it the same. `now` (ns) is when it was read.
 
         Times in whole seconds give "": file systems with such times (FAT, sshfs) report the bytes' time as the inode's.
         """

@@ -47,7 +47,7 @@ def expand(value: Any, pattern: str) -> list[str]:
 
 
 def relative(pointer: str, path: str) -> str:
-    """Return the pointer to which a path leads from `pointer`. A path has keys and indexes, and `..` for one level up."""
+    """Return the pointer to which a path leads: from `/a/0`, the path `../1/b` leads to `/a/1/b`."""
     for step in path.split("/") if path else ():
         pointer = pointer.rpartition("/")[0] if step == ".." else f"{pointer}/{step}"
     return pointer

@@ -51,7 +51,7 @@ class Version(str):
     pre: tuple[str, ...]
     build: str
     precedence: tuple[object, ...]
-    """The sort key of section 11 of SemVer, which ignores build metadata; `<` compares the metadata of equal keys."""
+    """The sort key by section 11 of SemVer: without build metadata. If two keys are equal, `<` compares the metadata."""
 
     def __new__(cls, major: int, minor: int, patch: int, pre: tuple[str, ...] = (), build: str = "") -> Self:
         more = ("-" + ".".join(pre) if pre else "") + (f"+{build}" if build else "")
@@ -77,7 +77,7 @@ class Version(str):
 
     @classmethod
     def is_version(cls, text: str) -> bool:
-        """True if a tag is a version, which never moves, and not a channel, which may move."""
+        """True if a tag is a version such as `1.4.0`, not a channel such as `stable`."""
         return len(text) <= 128 and _SEMVER.fullmatch(text) is not None
 
     @classmethod
@@ -167,7 +167,7 @@ PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
 def check_path(path: str) -> str:
     """Return a path unchanged, or raise InputError with the reason why a manifest must not have this path.
 
-    Allowed: relative paths that mean one file on POSIX, Windows and object stores, without short names (`OPENME~1.JSO`).
+    A path must be relative and mean the same file on POSIX, Windows and object stores: no short name such as `OPENME~1.JSO`.
     """
     data = path[: MAX_PATH_CHARS + 1].encode("utf-8", "surrogatepass")
     parts = data.split(b"/")

@@ -16,7 +16,7 @@ SIZE_UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9,
 SIZE_UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 Advance = Callable[[int], None]
-"""A function that reports a number of bytes as moved; a negative number takes back the bytes of a failed attempt."""
+"""A function that reports how many bytes were moved. A negative number takes back the bytes of a failed attempt."""
 
 
 def parse_size(text: str) -> int:

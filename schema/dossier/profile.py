@@ -16,11 +16,11 @@ the version's channels with their findings, and the policy rules for these chann
 
 
 class ProfileField(WrittenDocument):
-    """A field, filled in by exactly one of `from`, `generate` and `owner`; `help` says what the owner should write.
+    """A field of a dossier. It has exactly one of `from`, `generate` and `owner`; `help` says what the owner should write.
 
-    `value` and `rows` are JSON pointers; `*` in `rows` matches every item, and each match is a row. A column is a label
-    and a path from the row (see `pointer.relative`); `#` at the end of a path gives the key in place of the value. A field
-    has the log lines whose event is one of `kinds`, has a value at `having`, and, with `this`, names the version's manifest.
+    `value` and `rows` are JSON pointers. In `rows`, `*` matches every item, and each match is a row. A column is a label
+    and a path from the row, such as `../size`; a path that ends in `#` gives the key, not the value. A field from the log
+    shows the lines with an event of one of the `kinds` and a value at `having`, with `this` only those of the version.
     """
 
     label: Text

@@ -161,9 +161,7 @@ class SearchRequest(WrittenDocument):
 
 
 class Benchmark(WrittenDocument):
-    """A benchmark that times the outputs on the CPU.
-
-    For each batch size in `batches`, a number of `runs` is timed after a warm-up, with `threads` threads.
+    """A benchmark that times the outputs on the CPU: for each size in `batches`, a number of `runs` after a warm-up.
 
     The figures are attested beside the version, never in its manifest: see docs/vision.md.
     """
@@ -174,10 +172,7 @@ class Benchmark(WrittenDocument):
 
 
 class FieldTranslation(WrittenDocument):
-    """The use of one field of another tool's document.
-
-    `value` is the field's value in the document, else its default; null if the field is not used.
-    """
+    """The use of one field of another tool's document. `value` is its value, else its default; null if it is not used."""
 
     field: Text
     value: Any

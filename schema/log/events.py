@@ -206,14 +206,13 @@ class PolicyEvent(Event, frozen=True, kw_only=True, tag="policy"):
 
 
 class OptionalEvent(Event, frozen=True, kw_only=True):
-    """The base of events that a reader may ignore, because every answer stays right without them. A reader that does not
-    know an event's kind only keeps the line and the event's `blobs`.
+    """The base of events that a reader may ignore, because every answer stays right without them.
 
-    `supersedes` has the ids of earlier optional events, whose blobs are no longer needed. `optional` and `blobs` are always
-    written, because their defaults come from a factory.
+    A reader that does not know an event's kind keeps only the line and the event's `blobs`. `supersedes` has the ids of
+    earlier optional events, whose blobs are no longer needed.
     """
 
-    optional: Literal[True] = field(default_factory=lambda: True)
+    optional: Literal[True] = field(default_factory=lambda: True)  # a factory's defaults are always written
     blobs: tuple[Descriptor, ...] = field(default_factory=lambda: ())
     supersedes: tuple[Digest, ...] = ()
 
@@ -427,7 +426,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
 
 def _unknown(data: bytes, label: str, error: InputError) -> LogLine:
-    """Read a line with an event of unknown kind. Raise `error` if the kind is known, InputError if the event is required."""
+    """Read a line whose event has an unknown kind. Raise `error` if the kind is known, InputError if the event is required."""
     value = canonical.decode(data, label)
     event = value.pop("event", None) if isinstance(value, dict) else None
     if not isinstance(event, dict) or event.get("kind") in (*KINDS, "policy"):
@@ -444,9 +443,10 @@ def walk_chain(
     seq: int = 0,
     head: tuple[int, Digest] | None = None,
 ) -> Iterator[LogLine]:
-    """Yield the lines after line `seq`, whose digest is `prev`, and check that each line names its predecessor's digest.
+    """Yield the lines that follow line `seq`, and check that each of them names the digest of the line before.
 
-    Raise IntegrityError at the first break, or if the last line does not have the number and the digest in `head`.
+    `prev` is the digest of line `seq`. Raise IntegrityError at the first break, or if the last line does not have the number
+    and the digest in `head`.
     """
     for line in lines:
         seq += 1

@@ -1,14 +1,13 @@
 """The state line: tables about one model, computed from its log. With these, most queries need only one small request.
 
-`summaries` has a summary of each of the newest versions and of the versions of channels and rollouts. `summarize` derives
-a summary from the manifest alone, so that `reg verify` can check the stored summary.
+Sealing moves `SEGMENT_LINES` lines of the log into a blob (`segments` lists these blobs in order). It also writes all
+versions to another blob, the checkpoint. `versions` then keeps the newest versions and the versions of channels and rollouts.
+Versions that change after the sealing, even dropped ones, are added to it. `summaries` describes the newest versions and
+those of channels and rollouts. `reg verify` checks each summary, because it follows from the manifest (`summarize`).
 
-Sealing moves `SEGMENT_LINES` lines of the log into a blob (`segments` lists these blobs in order) and writes all versions to
-another blob, the checkpoint. `versions` has the newest versions, the versions of channels and rollouts, and the versions that
-changed since the last sealing, even if dropped. `tombstones` are the blobs that were taken down and must not return. `refused`
-are the artifacts that a later evaluation refused; they are refused in every version that has them. `speeds` are measured
-latencies by manifest and artifact. The checkpoint has no speeds, so that its bytes stay as earlier builds write them. Keys
-that a later build added are kept and written back; see `registry.log.log`.
+`tombstones` are blobs that were taken down and must not return. `refused` are artifacts that a later evaluation refused; they
+are refused in every version that has them. `speeds` are measured latencies by manifest and artifact; a checkpoint has none.
+Keys that a later build added are kept and written back (see `registry.log.log`).
 
 A staged rollout gives the next release of a channel first to a share of the channel's devices; `schema.query.device` decides
 which devices take part. `docs/rollouts.md` is the specification.
@@ -54,8 +53,9 @@ _Word = Annotated[str, Meta(min_length=1, max_length=MAX_MACHINE_CHARS)]
 class Speed(Record, frozen=True):
     """The latency of an artifact on a class of machine: the median in milliseconds, and the `ratio` to full precision.
 
-    The figures are for the input with the largest ratio; `low` is the low end of its 95 % interval. A class has the widest
-    instruction set, the runtime with its version, and the threads. `seq` is the number of the log line (0 in the event).
+    A class of machine is the widest instruction set, the runtime with its version, and the number of threads. Of several
+    inputs, the input with the largest ratio counts. `low` is the low end of the ratio's 95 % interval. `seq` is the number
+    of the log line (0 in the event).
     """
 
     isa: _Word
@@ -77,10 +77,10 @@ class Speed(Record, frozen=True):
 
 
 class ArtifactState(NamedTuple):
-    """The state of an artifact from three sources: `stated` (in the manifest), `attested` (the worst verdict of this version's
-    later evaluations; None without any), and `refused_elsewhere` (True if the same bytes were refused in another version).
+    """The state of an artifact, from three sources, and its speeds in the log, the newest last.
 
-    `speeds` are the speeds in the log, the newest last.
+    `stated` is the manifest's state. `attested` is the worst verdict of this version's later evaluations (None without any).
+    `refused_elsewhere` is True if the same bytes were refused in another version.
     """
 
     path: str
@@ -100,7 +100,7 @@ class ArtifactState(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """A sentence on how the effective state or a later evaluation differs from the manifest; empty if neither does."""
+        """A sentence if the effective state or a later evaluation differs from the manifest; else empty."""
         if self.state != self.stated:
             is_own = self.attested == self.state
             why = "by a later evaluation" if is_own else "with the bytes of another version"
@@ -115,7 +115,7 @@ ArtifactStates = tuple[ArtifactState, ...]
 
 
 RECALL = "character_recall/"
-"""The prefix of the names of checks that measure the recall of one label."""
+"""The prefix of a check's name if the check measures the recall of one label."""
 CERTIFICATE, ITEM_SCORES = "certificate", "item-scores"
 EVIDENCE = frozenset({CERTIFICATE, ITEM_SCORES})
 """The roles of companion files that are evidence for a verdict. Downloads omit these files: no artifact needs them to run."""
@@ -150,10 +150,10 @@ class ArtifactSummary(Record, frozen=True):
     `operators` is the digest of the operator-set blob (the canonical JSON of the manifest's `operators`); `domains` are the
     domains of these operators except `ai.onnx`. `ir_version` is read from the ONNX file. `recall` maps a label to its
     measured recall. `metrics` maps the name of a check on the certification's suite to the check's value. `member` is the
-    pipeline stage of the artifact. `contrib` lists the contrib operators of ONNX Runtime, and the features of operators, that
-    the artifact needs and a release may lack. `contract` is the digest of what an app's code relies on. `kv_cache` is set for
-    a decoder. `preferred` is True for the winner of the search that made the version. If a later evaluation refused the
-    artifact, `state` is `refused` and `stated` is the manifest's state. An index file stores neither `stated` nor `speeds`.
+    pipeline stage of the artifact. `contrib` lists the operators and features that the artifact needs and that a release of
+    ONNX Runtime may lack. `contract` is the digest of all that an app's code relies on. `kv_cache` is set for a decoder.
+    `preferred` is True for the winner of the search that made the version. If a later evaluation refused the artifact,
+    `state` is `refused` and `stated` is the manifest's state. An index file stores neither `stated` nor `speeds`.
     """
 
     format: str
@@ -387,10 +387,10 @@ class VersionEntry(Record, frozen=True):
         return self.gone is not None and self.gone.how == "dropped"
 
     def status(self, summary: VersionSummary | None) -> str:
-        """Return the version's status in a word: the first that applies of expired, purged, dropped, yanked, refused (if an
-        artifact is refused), pinned and partial; else "".
+        """Return the status of the version in one word, or "" for a usual version.
 
-        `summary` is the version's summary with effective states; None if the summary is not known.
+        It is the first that applies of: expired, purged, dropped, yanked, refused (an artifact is refused), pinned, partial.
+        `summary` is the version's summary with effective states; None if it is not known.
         """
         if self.gone is not None:
             return self.gone.how
@@ -450,14 +450,11 @@ def check_percent(share: float) -> float:
 
 
 Speeds = dict[Digest, dict[Digest, tuple[Speed, ...]]]
-"""The newest speed on each class of machine, by manifest and artifact, in the order of the log lines."""
+"""The speeds by manifest and artifact: the newest on each class of machine, in the order of the log lines."""
 
 
 class Checkpoint(Record, frozen=True):
-    """The tables of a model up to its last sealed line, stored as a blob. The lines after that line update the tables.
-
-    `versions` has every version except dropped versions.
-    """
+    """The tables of a model up to its last sealed line, stored as a blob. `versions` has every version but dropped ones."""
 
     versions: dict[Version, VersionEntry] = {}
     channels: dict[str, Channel] = {}
@@ -536,7 +533,7 @@ class State(Record, frozen=True, dict=True):
 def newest_of(
     entries: Mapping[Version, VersionEntry], count: int = SUMMARIZED_RELEASES
 ) -> tuple[Version, ...]:
-    """Return the newest usable versions, newest first: at most `count` pre-releases above all releases, and `count` releases.
+    """Return the `count` newest usable releases and, before them, at most `count` pre-releases that are newer than all releases.
 
     Versions are sorted by SemVer precedence, then by the number of the publishing line; never by time.
     """

@@ -53,7 +53,7 @@ def classes_digest(ids: Sequence[str]) -> Digest:
 
 
 class Member(Document):
-    """Either one graph of a family (`artifacts`: the paths of its variants), or files of the family (`files`, by path)."""
+    """One graph of a family: `artifacts` are the paths of its variants. With the role `metadata` it has only `files`."""
 
     name: MemberName
     role: Role
@@ -125,7 +125,6 @@ class ModelFamily(Document):
             yield f"a pipeline has at most {MAX_STAGES} stages, this one {len(self.stages)}"
 
     def _routing_faults(self) -> Iterator[str]:
-        """Yield faults: not exactly one backbone, class or head without route, route or edge to nothing, unconnected member."""
         if len(self.of_role("backbone")) != 1:
             yield f"a family has one backbone, this one {len(self.of_role('backbone'))}"
         backbone = self.of_role("backbone")[0]

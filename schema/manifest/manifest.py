@@ -40,10 +40,10 @@ Pixels = Annotated[Count, Field(gt=0)]
 class Preprocessing(Document):
     """The conversion of an image to a tensor.
 
-    The image is scaled to `size` (height, width) in pixels; with `resize`, its shorter edge is scaled to `resize` pixels,
-    and a rectangle of `size` is cropped from the centre. Pixel values are divided by full scale (0 to 1); then `mean` is
-    subtracted, and the result divided by `std`: one number for each channel, in the order of `color`. `layout` is the order
-    of the axes, `resample` Pillow's name of the filter. `sample` has the result for a drawn image, to test other programs.
+    The image is scaled to `size` (height, width) in pixels. If `resize` is set, the shorter edge is scaled to that many
+    pixels instead, and a rectangle of `size` is cropped from the centre. Pixel values are scaled to 0 to 1; then `mean` is
+    subtracted, and the result is divided by `std` (numbers for each channel in the order of `color`). `layout` is the order
+    of the axes, `resample` Pillow's name of the filter. `sample` is the result for a drawn image, to test other programs.
     """
 
     size: tuple[Pixels, Pixels]
@@ -153,7 +153,7 @@ class Operator(Document):
 
 
 class WeightCount(Document):
-    """The number of a graph's constant weights, and their bytes in the file: of quantized weights, and of all."""
+    """The number of quantized and of all constant weights in a graph, and the bytes of both in the file."""
 
     weights_quantized: Count
     weights_total: Count
@@ -177,7 +177,7 @@ class Quantization(Document):
 class SemanticDigest(Document):
     """Digests of the computation of a model, independent of how its file is written (docs/format.md).
 
-    `graph` is over operators, attributes and the flow of values; `weights` over names, types, shapes and bytes of the stored
+    `graph` covers operators, attributes and the flow of values. `weights` covers names, types, shapes and bytes of the stored
     tensors. Equal digests mean the same computation; different digests do not prove a difference.
     """
 
@@ -195,8 +195,8 @@ class KvCache(Document):
 class Step(Document):
     """One pass that was applied, with its parameters and its result.
 
-    `input` names the earlier step whose result this step read (absent: the source). `skipped` is set if an optional pass
-    did not run: the reason, which is always a missing dependency.
+    `input` names the earlier step whose result this step read (absent: the source). `skipped` is the reason why an optional
+    pass did not run: a missing dependency.
     """
 
     name: Text
@@ -224,8 +224,8 @@ class Code(Document):
 class Recipe(Document):
     """The recipe that was run, with all its parameters.
 
-    `tools` has the versions of the tools that affect the bytes, and as `isa` the machine's class of instruction set: with
-    equal tools, a rebuild gives the same bytes. `trust_remote_code` is True if code of a transformers checkpoint was run;
+    `tools` has the versions of the tools that affect the bytes; `tools.isa` is the machine's class of instruction set. With
+    equal tools, a rebuild gives the same bytes. `trust_remote_code` is True if code of a transformers checkpoint was run.
     `code` is the function that made the module.
     """
 
@@ -239,10 +239,10 @@ class Recipe(Document):
 
 
 class Check(Document):
-    """A measured claim.
+    """A measured value of an artifact, and the verdict on it.
 
-    `value` is None if it could not be measured; `dataset` is the digest of the test data; `interval` is the 95 % interval of
-    `value`; `direction` says if higher or lower values are better.
+    `value` is None if it could not be measured. `interval` is its 95 % interval, `dataset` the digest of the test data.
+    `direction` says if higher or lower values are better.
     """
 
     name: Text
@@ -267,7 +267,7 @@ class Check(Document):
 
     @property
     def label(self) -> str:
-        """The check's name and metric, or only its name if this includes the metric, as it does if `direction` is set."""
+        """The check's name and metric, as `name/metric`; only the name if it already includes the metric."""
         is_named = self.direction is not None or self.name.startswith(self.metric)
         return self.name if is_named else f"{self.name}/{self.metric}"
 
@@ -345,7 +345,7 @@ class FileEntry(StoredFile):
 
 
 class ArtifactMetadata(Document):
-    """The key `artifacts[].metadata` of version 1. `operators` are names by first use, `domain:Op` outside ai.onnx."""
+    """The key `artifacts[].metadata` of version 1. `operators` are names in order of first use (`domain:Op` outside ai.onnx)."""
 
     profile: Text | None = None
     opset: Count | None = None
@@ -500,7 +500,6 @@ class Manifest(Document):
             yield "artifacts are each other's parents"
 
     def _family_faults(self) -> Iterator[str]:
-        """Yield faults: an artifact in no or several members, a wrong number of classes, an edge between unlike tensors."""
         if self.model_family is None:
             return
         members, by_path = self.model_family.members, {artifact.path: artifact for artifact in self.artifacts}

@@ -22,7 +22,7 @@ Types = Mapping[str, frozenset[str]]
 GLOBAL = "!globally_allowed_types;"
 ALL = "!no_ops_specified_means_all_ops_are_required"
 ONE_HOT = ("ai.onnx", "OneHot")
-"""The operator whose types are always triples. If a config writes its types in another form, no types are allowed."""
+"""An operator whose types must be triples in a config (see `Build`). In any other form, they allow no types."""
 MAX_LISTED_NAMES = 3
 
 
@@ -47,8 +47,8 @@ def read_operator_set(data: bytes) -> tuple[Need, ...]:
 class Build(msgspec.Struct, frozen=True):
     """A reduced build of ONNX Runtime. `operators` are (domain, opset, name); None means every operator.
 
-    `types` maps an operator (domain, name) to its allowed element types, by position: of inputs, of outputs. `triples` has
-    the allowed combinations for OneHot (indices, values, depth). `everywhere` has the types that all operators may use.
+    `types` maps an operator (domain, name) to the allowed element types of its inputs and of its outputs. `triples` has the
+    allowed combinations for OneHot (indices, values, depth). `everywhere` has the types that all operators may use.
     """
 
     operators: frozenset[tuple[str, int, str]] | None = frozenset()
@@ -57,9 +57,9 @@ class Build(msgspec.Struct, frozen=True):
     everywhere: frozenset[str] | None = None
 
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
-        """Return the reason why the build cannot run these operators: missing operators, else missing types. None if it can.
+        """Return the reason why the build cannot run these operators, or None if it can.
 
-        The reason is the code of a `Miss` (see `query.resolve`), and a detail for people.
+        The reason is `operators` or `types`, the code of a `Miss` (see `query.resolve`), and a detail for people.
         """
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]

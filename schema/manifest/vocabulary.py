@@ -16,7 +16,7 @@ UNJUDGED = ("not evaluated",)
 CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
 """The number of channels of each colour order; `L` is luminance alone."""
 LOSS = "quant_recall_delta"
-"""The name of the check of the largest loss of recall, over all labels, compared with the full-precision parent."""
+"""The name of a check: the largest loss of recall of any label, compared with the full-precision parent."""
 
 Tensor = tuple[str, tuple[int | None, ...]]
 """The element type of an input or output, and the size of each axis; None for a dynamic axis."""

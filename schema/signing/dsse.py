@@ -1,10 +1,10 @@
 """Signed documents: DSSE envelopes 1.0.2 (github.com/secure-systems-lab/dsse), in-toto statements, and signed log lines.
 
-A signature is over the payload's type and exact bytes, so that bytes signed as one kind of document are never accepted as
+A signature covers the payload's type and exact bytes, so that bytes signed as one kind of document are never accepted as
 another kind.
 
-The signature of a log line is `"<key id>:<base64>"` in its `sig`. It is over `{registry, name, seq, prev, event, via?}`, and
-through `prev` over every earlier line: signing the last line signs the whole log.
+The signature of a log line is `"<key id>:<base64>"` in its `sig`. It covers `{registry, name, seq, prev, event, via?}` and,
+through `prev`, every earlier line. So a signature on the last line signs the whole log.
 
 This module has keys and signatures as values, and does no cryptography.
 """
@@ -97,7 +97,7 @@ EVALUATED = "urn:onnxreg:evaluation:v1"
 PROVEN = "urn:onnxreg:faithfulness:v1"
 """The predicate type of a signed proof: the subject is the artifact, the predicate the report."""
 CERTIFICATE = ("format", "precision", "path", "digest", "certification")
-"""The keys of each artifact that the predicate of a release has."""
+"""The keys of an artifact that the predicate of a release repeats."""
 LINE_PAYLOAD_TYPE = "application/vnd.onnxreg.line.v1+json"
 BUNDLE_KEY_KIND = "ecdsa-p256"
 SignLine = Callable[[Mapping[str, Any]], str]
@@ -211,7 +211,7 @@ def release_statement(name: str, version: Version, manifest: bytes) -> Statement
 
 
 def released_version(release: Statement) -> Version:
-    """The version that a release statement is about. Raise InputError for a statement of another type."""
+    """Return the version in a release statement. Raise InputError for a statement of another type."""
     if release.predicate_type != RELEASE:
         raise InputError("not the statement of a release")
     check_name(release.name or "")
@@ -220,7 +220,7 @@ def released_version(release: Statement) -> Version:
 
 
 def signed_bytes(registry: str, line: Mapping[str, Any]) -> bytes:
-    """The bytes that the signature of a log line is over. `line` is the line as a JSON value."""
+    """Return the bytes to sign for a log line. `line` is the line as a JSON value."""
     value = {key: line[key] for key in ("seq", "prev", "event", "via") if key in line}
     value |= {"registry": registry, "name": line["event"]["name"]}
     return pae(LINE_PAYLOAD_TYPE, canonical.encode(value))
