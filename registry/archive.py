@@ -232,7 +232,7 @@ def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
-    """Return the versions to archive: one per ref; with `every`, all present versions of these models. InputError if none."""
+    """Return the versions to archive: one per ref; or with `every`, all of these models. InputError if none."""
     carried: dict[str, frozenset[Version]] = {}
     if every:
         for name in matching(source, refs) if refs else source.names():
@@ -253,11 +253,10 @@ def create_archive(
     target: Path,
     progress: Progress = SILENT,
 ) -> tuple[int, int]:
-    """Write an archive to `target`, which may be an earlier archive. Return the number of its blobs and its size in bytes.
-    After an error or a kill, `target` is unchanged.
+    """Write an archive to `target`, in place of an earlier archive. Return its number of blobs and its size in bytes.
 
-    InputError if `target` exists and is not an archive, or if the new archive exceeds a limit; NotFoundError or IntegrityError
-    if part of the source is missing or damaged.
+    After an error or a kill, `target` is unchanged. InputError if `target` is a file but not an archive, or if the new
+    archive exceeds a limit; NotFoundError or IntegrityError if part of the source is missing or damaged.
     """
     if target.is_dir():
         raise InputError(f"{target} is a directory", "name the file to write")

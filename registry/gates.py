@@ -1,9 +1,9 @@
 """The rules for channels: policies, promotions with evidence, rollouts, and the checks that run when a channel is read.
 
-A policy governs a channel if it has a rule for the channel. `ChannelGate` judges a version by the newest policy, from the
-log and its blobs, never from a cache. A promotion moves a governed channel to a version that meets the policy; the event
-records the findings as evidence. The start and each `advance` of a rollout are judged as promotions are. During a rollout,
-only `finish` moves the channel. See docs/gates.md.
+A policy governs a channel if it has a rule for the channel. Only a promotion moves a governed channel: `ChannelGate`
+judges the version by the newest policy, and the event records the findings as evidence. When a channel is read, its
+version is judged again, from the log and its blobs. The start and each `advance` of a rollout are promotions too.
+During a rollout, only `finish` moves the channel. See docs/gates.md.
 """
 
 import secrets
@@ -50,7 +50,7 @@ DEMANDS = frozenset(Rule.demands())
 
 
 class UnpromotedError(GateError):
-    """A governed channel, or its rollout, has a version that was not promoted. The channel is not damaged, but refused."""
+    """A governed channel, or its rollout, has a version that was not promoted. It does not resolve, but is intact."""
 
 
 def read_policies(reader: RegistryReader) -> PolicyLog:
@@ -82,7 +82,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
     def judge(
         self, version: Version, demands: Collection[str] = DEMANDS, past: Sequence[Tag] | None = None
     ) -> PromotionEvidence:
-        """Judge a version by these `demands` of a policy (default: all). `past`: the earlier moves to consider (default: all).
+        """Judge a version by these `demands` of the policy. `past`: the channel's earlier moves (None: all in the log).
 
         Raise IntegrityError or NotFoundError if a document cannot be read.
         """
@@ -122,7 +122,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
         )
 
     def promotion(self, version: Version) -> dict[str, Digest]:
-        """Judge a version, add the evidence to the log, and return the keys `policy` and `evidence` of a promotion's event.
+        """Judge a version and add the evidence to the log. Return the keys `policy` and `evidence` for the event.
 
         Return {} if no policy governs the channel. Raise GateError if the version fails the policy.
         """
@@ -158,7 +158,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
             self._check_promoted(step, moved, f"{rollout.to}, which is rolled out to {name},", None)
 
     def check_past(self) -> None:
-        """Raise GateError if a past promotion contradicts its evidence, exceeds a limit on changes, or used a replaced policy.
+        """Check earlier promotions. Raise GateError for wrong evidence, a replaced policy, or changes over a limit.
 
         Without this check, an attacker could make a forbidden change in two steps, through a third version.
         """
@@ -190,10 +190,10 @@ class ChannelGate(Struct, frozen=True, dict=True):
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """Return what a move to `manifest` is compared with: the last other manifest that was promoted to the channel.
+    """Return the manifest with which a move to `manifest` is compared: the last other manifest promoted to the channel.
 
-    If none was promoted, take the last different manifest that the channel held. None if the channel held no other, or if it
-    never had a promotion and holds `manifest`, because then nothing changes for devices.
+    If no other manifest was promoted, take the last other manifest that the channel had. None if there is none, or if
+    the channel has `manifest` without any promotion: then nothing changes for devices.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
@@ -224,16 +224,16 @@ def check_holder(
     index: StoredObject | None,
     policy: StoredObject,
 ) -> None:
-    """Check a governed channel. Raise GateError if its version fails the policy, or is no longer the version in `located`.
+    """Check a governed channel after a query. `located` is the version of the channel, or of its rollout, in `index`.
 
-    `located` may also be the version of a rollout. Raise IntegrityError if the state line contradicts the version's manifest.
+    GateError if the version fails the policy, or if the channel has moved on; IntegrityError if the index is wrong.
     """
     policies = PolicyLog.decode(policy.data, reader.registry_id)
     if not policies.policy.covering(located.name, channel):
         return
 
     def judge(log: Log) -> None:
-        """Judge by a log, which may be newer than `index`: a collector may have deleted documents of the older log."""
+        """Judge by `log`. It is newer than `index` if documents of the older log were deleted meanwhile."""
         manifest = located.entry.manifest
         gate, current = ChannelGate(log, policies, channel), log.channels.get(channel)
         answered = log if index in (None, log.index) else log_of(reader, located.name, index)
@@ -255,7 +255,7 @@ def check_holder(
 
 
 def promotion_documents(log: Log) -> set[Digest]:
-    """Return the digests of all documents that a reader without a network needs to judge the governed channels."""
+    """Return the digests of all documents that an offline reader needs to judge the governed channels."""
     governed = {tag: current for tag, current in log.channels.items() if current.evidence}
     moves = [event for _, event in log.events(Tag) if event.evidence and event.tag in governed]
     digests = {digest for event in moves for digest in (event.manifest, event.evidence) if digest}
@@ -302,7 +302,7 @@ def with_policy(
 
 
 def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[str, str | None]]:
-    """Yield each channel that a policy would block, and each unreadable model, as {`name`, `channel`, `version`, `why`}.
+    """Yield each channel that a policy would block, and each unreadable model, as `{name, channel, version, why}`.
 
     Signatures are judged by the user's trust file. Raise UnlistedError if the registry cannot list its models.
     """
@@ -330,7 +330,7 @@ def set_policy(
 ) -> LogLine | None:
     """Set the policy of a registry, and return its line in the log; None if the newest policy already equals it.
 
-    Raise ConflictError in a mirror, or if another change came first; GateError if the old policy names keys and none signs.
+    Raise ConflictError in a mirror, or if another change came first; GateError if no key of the old policy signs.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)
@@ -371,7 +371,7 @@ def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
 
 
 MakeEvent = Callable[[Log, dict[str, Any], Rollout], Event]
-"""A function that makes an event about a rollout. It gets the log, the keys that all these events have, and the rollout."""
+"""A function that makes an event about a rollout, from the log, the event's common keys and the rollout."""
 
 
 class Promotions(Struct, frozen=True, dict=True):
@@ -478,7 +478,7 @@ class Promotions(Struct, frozen=True, dict=True):
     def _change(
         self, name: str, channel: str, reason: str | None, make: MakeEvent, new: Rollout | None = None
     ) -> Log:
-        """Append the event that `make` returns for the `new` rollout or, if it is None, for the channel's present rollout."""
+        """Append an event to the model's log. `make` makes it for the `new` rollout or, if None, the present one."""
 
         def change(log: Log) -> Collection[Digest]:
             if check_channel(channel) not in log.channels:

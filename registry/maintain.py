@@ -97,7 +97,7 @@ class Damage(NamedTuple):
 class VerifyReport(Struct):
     """The counts and the damage that a verification found. `unreferenced` blobs are not damage: `reg gc` deletes them.
 
-    `unpromoted` lists governed channels whose version was not promoted. Such a channel does not resolve, but is no damage.
+    `unpromoted` lists governed channels whose version was not promoted. They do not resolve, but are not damaged.
     `repaired` is the damage that `repair` has repaired.
     """
 
@@ -138,10 +138,10 @@ def verify(
 ) -> VerifyReport:
     """Read the logs and blobs of a registry, or of one model or version, and list all damage.
 
-    Damage does not stop the verification. Each blob is read once, even if many versions share it. A log must continue its
-    known head, and must meet the trust file and the policies. Without a ref, unreferenced blobs are read too, and stray files
-    are damage. An archive must have the files of the versions that it carries. Without `known_heads`, no heads are compared;
-    without `trust`, the user's trust file has the rules.
+    Damage does not stop the verification. Each blob is read once, even if many versions share it. A log must continue
+    its known head (if `known_heads` is given), and must meet the policies and `trust`, by default the user's trust
+    file. Without `ref`, unreferenced blobs are read too, and stray files are damage. An archive must have the files of
+    the versions that it carries.
 
     Raise NotFoundError if the registry is gone, IntegrityError if another registry took its place.
     """
@@ -318,7 +318,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Drop from a report: damage that is listed twice and, if all logs can be read, missing blobs that no log needs now."""
+    """Drop damage that is listed twice. If all logs can be read, drop missing blobs that no log needs any more."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -352,7 +352,7 @@ def is_registry_file(file: TreeFile) -> bool:
 
 
 def stray_files(files: Collection[TreeFile]) -> list[Damage]:
-    """Return as damage each file that does not belong to a registry, such as a link; files of operating systems are ignored."""
+    """Return the files that do not belong to a registry, such as links, as damage. Ignore files like `.DS_Store`."""
     strays = [file for file in files if not is_registry_file(file) and not is_system_path(file.path)]
     kinds = {file.path: "regular file" if file.size is None else "file of a registry" for file in strays}
     return [Damage("stray", path, f"{path} is not a {kind}") for path, kind in kinds.items()]
@@ -394,7 +394,7 @@ def _identity(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 
 
 def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Find files that do not belong to a registry, and notes whose command may have ended, which only a person can know."""
+    """Find files that do not belong to a registry, and notes of commands that may have ended (a person must decide)."""
     files = list(remote.files())
     strays = stray_files(files)
     faults = {damage.name: damage.detail for damage in strays}
@@ -466,11 +466,11 @@ def repair(
     progress: Progress = SILENT,
     aside: DirectoryRegistry | None = None,
 ) -> VerifyReport:
-    """Verify a registry, or only `ref`, and repair the damage with copies from `source`, until no repair succeeds. Return a
-    report on the remaining damage, which says why it remains, and on the repaired damage.
+    """Verify a registry (or only `ref`) and repair the damage with copies from `source`, until no repair succeeds.
 
-    A repair may reveal more damage: a restored manifest names files that may be missing. Each repair is tried once. Without
-    `source`, only data of `remote` is used. `aside` is the registry that keeps damaged index files, in `local/damaged`.
+    Return a report on the repaired damage and on the remaining damage, with the reasons why it remains. A repair may
+    reveal more damage: a restored manifest may name files that are missing. Without `source`, only data of `remote` is
+    used. `aside` is the registry on this machine that keeps damaged index files, in `local/damaged`.
     """
     if source is not None:
         check_distinct(source, remote)
@@ -604,7 +604,7 @@ class _Repair(Struct):
 def salvage(
     data: bytes, registry: str, name: str, fetch: Fetch
 ) -> tuple[list[LogLine], tuple[int, Digest] | None]:
-    """Return the lines of an index file that no later line contradicts, and the state's number and digest of the last line."""
+    """Return the usable lines of a damaged index file; and the last line's number and digest, if the state has them."""
     first, *raws = data.split(b"\n")
     lines: list[LogLine] = []
     end = None
@@ -627,7 +627,7 @@ def salvage(
 
 
 def joined(registry: str, name: str, own: Sequence[LogLine], copy: Sequence[LogLine] = ()) -> list[LogLine]:
-    """Join the lines of two copies of a log into one chain, up to the first missing line. IntegrityError if copies disagree."""
+    """Join the lines of two copies of a log, up to the first line that both lack. IntegrityError if they disagree."""
     following = {line.prev: line for line in copy}
     for line in own:
         other = following.setdefault(line.prev, line)

@@ -147,8 +147,8 @@ class Registry:
         return Decisions(remote or self.store, self.actor, self.heads.remember)
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
-        """Check that the logs of these models (None: all) continue their known heads and, in a remote, have the required
-        signatures. Raise IntegrityError or ForkError if the check fails, NotFoundError if there is no registry.
+        """Check that the logs of these models (None: all) continue their known heads; in a remote, signatures too.
+        Raise IntegrityError or ForkError if the check fails, NotFoundError if there is no registry.
         """
         store = remote or self.store
         _ = store.is_mirror  # reads registry.json anew
@@ -354,7 +354,7 @@ class Registry:
     def write_out(
         self, ref: Ref | str, output: Path, progress: Progress = SILENT, selection: Selection = EVERYTHING
     ) -> Release:
-        """Replace the directory `folder_in(output)` by a version's present files, or only by its selected artifacts."""
+        """Write a version's files, or only the selected artifacts, in place of the directory `folder_in(output)`."""
         from onnxreg.registry.transfer.export_files import check_target, folder_in, materialize
 
         output = folder_in(output)
@@ -377,7 +377,7 @@ def _keep(copy: RemoteCopy, log: Log, documents: Collection[Digest] = ()) -> Non
 
 
 def _evidence(log: Log) -> Collection[Digest]:
-    """Return the documents with which an offline reader can check channels that a policy governs."""
+    """Return the documents that an offline reader needs to check channels with a policy."""
     if not any(channel.evidence for channel in log.channels.values()):
         return ()
     from onnxreg.registry.gates import promotion_documents

@@ -1,10 +1,10 @@
-"""Open registries by URL or path, or by name as remotes. A remote is checked when it is read, and copied for offline use.
+"""Open registries by URL or path, or by name as remotes. Remotes are checked when they are read, and copied.
 
-All files are in the user's state directory, so another writer of a shared registry cannot change the URL of `origin`.
-`remotes.json` has the remotes of each registry path and, for each URL ever used, the first registry id at this URL: another
-id later is an integrity error. `tracking/<registry id>/` is a copy of a remote without the files of artifacts: the last
-index files, byte by byte, and the sealed parts of their logs. The copy proves each origin in `via`. The token of a copied
-index file is sent to the remote, which then sends the file only if it changed.
+All files are in the user's state directory, where other writers of a shared registry cannot change them.
+`remotes.json` has the names and URLs of the remotes, and the id of the registry that was first seen at each URL.
+Another id at the URL is an integrity error. `tracking/<registry id>/` is a copy of a remote for offline use: its last
+index files and the sealed parts of their logs, without artifacts. The remote sends an index file only if it differs
+from the copy.
 """
 
 import errno
@@ -64,8 +64,9 @@ def open_url(
 ) -> RegistryStore:
     """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path.
 
-    With `create`, a missing registry is made, as a mirror of the registry with the id `mirror_of` if given. A remote store
-    may take `known_id` for the registry's id, to save a request: the first index file that it reads confirms or refutes it.
+    With `create`, a missing registry is made; with `mirror_of`, as a mirror of the registry with this id. `known_id` is
+    the id from an earlier use. A store may rely on it instead of a request; the first index file that it reads proves
+    it.
     """
     scheme = _scheme(url)
     if scheme in BUCKETS:
@@ -232,7 +233,7 @@ class RemoteCopy:
 
 
 class _Document(BufferedReader):
-    """A stream over a remote's blob. If one `read` returns a whole small blob, the blob is added to `documents`."""
+    """A stream over a remote's blob, which adds the blob to `documents` if one `read` returns all of it."""
 
     def __init__(self, stream: BinaryIO, digest: Digest, documents: dict[Digest, bytes]) -> None:
         super().__init__(cast(RawIOBase, stream))
@@ -289,14 +290,14 @@ class OfflineReader(ReaderWrapper):
 
 
 class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
-    """The content of `remotes.json`. `names` has each remote's URL by registry path, `pins` the registry id at each URL."""
+    """The file `remotes.json`. `names`: for each registry path, its remotes' URLs by name. `pins`: the ids by URL."""
 
     names: dict[str, dict[str, str]] = {}
     pins: dict[str, str] = {}
 
 
 class Remotes:
-    """The remotes that this user has in a registry. `urls` has the URL of each by name, `pins` the registry id at each URL."""
+    """The remotes that this user has in a registry. `urls`: their URLs by name. `pins`: the registry id at each URL."""
 
     def __init__(self, registry: DirectoryRegistry) -> None:
         self.registry, self._file = registry, state_directory() / "remotes.json"
@@ -340,7 +341,7 @@ class Remotes:
                 raise NotFoundError(f"there is no remote {name}", near)
 
     def unpin(self, registry_id: str) -> list[str]:
-        """Forget the URLs of a registry, so that another registry may be there. Return these URLs."""
+        """Forget which URLs a registry has, so that another registry may take them. Return these URLs."""
         urls = sorted(url for url, pin in self.pins.items() if pin == registry_id)
         if urls:
             with self._changing():
@@ -348,7 +349,7 @@ class Remotes:
         return urls
 
     def url_of(self, remote: str | None) -> str:
-        """Return the URL of a remote, given as a name, URL or path. None means the only remote, else the remote `origin`."""
+        """Return the URL of a remote, given as a name, URL or path. None means the only remote, else `origin`."""
         if remote is None and len(self.urls) == 1:
             return next(iter(self.urls.values()))
         if remote is None and "origin" not in self.urls:

@@ -1,9 +1,8 @@
-"""Resolve a query for a device, or for each device of a fleet. All answers on which programs act are made here.
+"""Resolve a query: find the artifact that a device, or each device of a fleet, should load, and check its version.
 
-`schema.query.resolve` picks the artifact. A `CheckedReader` compares index files with known heads and with the trust file
-when they are read. In addition, the version must be signed if the trust file demands it, and the channel of the query must
-meet the registry's policy. `in_production` says for each channel who moved it to its version, and if the channel resolves.
-This module imports few others, so that it loads fast.
+`schema.query.resolve` picks the artifact. Its version must have the signatures that the trust file demands, and the
+channel of the query must meet the registry's policy. The `CheckedReader` has checked the index file before.
+`in_production` yields the status of each channel of a model. This module imports few others, so that it loads fast.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,8 +39,8 @@ PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "
 class Resolution(Struct, frozen=True):
     """The artifact that answers a query, its files with their URLs, and the reasons against the other artifacts.
 
-    `size` is the bytes of all files; equal files count once. `index` is the index file that was read, if any. `deltas` are
-    the deltas that the version offers for these files, with their URLs. `rollout` is the rollout of the query's channel.
+    `size` is the bytes of all files; equal files count once. `index` is the index file that was read, if any. `deltas`
+    are differences from earlier files, with their URLs. `rollout` is the rollout of the query's channel.
     """
 
     located: LocatedVersion
@@ -141,8 +140,8 @@ def check_version_trust(
     """Raise IntegrityError if the trust file demands a signature that a version lacks. Raise GateError if the ref names
     a governed channel whose version was not promoted or fails the policy.
 
-    `index` is the index file with the version, if it was read already. `look_for_policy`: ask a remote for policies even if
-    it is not known to have policies, which costs one more request.
+    `index` is the index file with the version, if it was read already. `look_for_policy`: spend a request to learn if
+    the remote has policies, even if nothing says that it has.
     """
     trust, registry = trust_if_any(), reader.registry_id
     if trust and any(need.versions for need in trust.required(registry, located.name)):
@@ -277,7 +276,7 @@ def coverage(
 
 
 class ChannelStatus(NamedTuple):
-    """The status of a channel: its version, the log line of the move, and `signed`, a text on who signed line and version.
+    """The status of a channel: its version, the log line that moved it, and a text on who signed both (`signed`).
 
     `gate` is "" if no policy governs the channel, "met" if the version passes, else the reason why it does not resolve.
     """

@@ -55,7 +55,7 @@ class PrivateKey:
 
     @classmethod
     def of(cls, key: Any) -> "PrivateKey":
-        """Wrap a private key of `cryptography`. Raise InputError if `dsse.SPKI` does not list its kind."""
+        """Wrap a private key of `cryptography`. Raise InputError if it is neither Ed25519 nor ECDSA P-256."""
         form = library().form
         spki = key.public_key().public_bytes(form.Encoding.DER, form.PublicFormat.SubjectPublicKeyInfo)
         for kind, prefix in SPKI.items():
@@ -139,7 +139,7 @@ class Keystore:
 
 
 def signing_key(name: str | None = None) -> PrivateKey:
-    """Unlock the key with this name; without a name, the configured key, else the only key. InputError if there is none."""
+    """Unlock the key with this name; without a name, the configured key or the only key. Raise InputError if none."""
     keys, configured = Keystore(), (system.variable("REG_SIGNING_KEY") or "").strip()
     if not name and configured:
         if not (configured.startswith(_PEM) or keys.has(configured)):  # it may be a secret
@@ -155,7 +155,7 @@ def signing_key(name: str | None = None) -> PrivateKey:
 
 @lru_cache(maxsize=8)
 def _unlocked(key: str, is_configured: bool, secret: str | None, directory: Path) -> PrivateKey:
-    """Unlock a key and cache it, since unlocking is slow on purpose. `key` is a name; if `is_configured`, it may be a PEM."""
+    """Unlock a key, and cache it because unlocking is slow. `key` is a name or, if `is_configured`, perhaps a PEM."""
     is_pem = is_configured and key.startswith(_PEM)
     return PrivateKey.load(key.encode(), secret) if is_pem else Keystore().private(key)
 

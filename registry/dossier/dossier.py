@@ -1,7 +1,7 @@
-"""Make the dossier of a version: a directory of documents. A registry and the owner's file give the values of its fields.
+"""Make the dossier of a version: its documentation for auditors, as JSON and as a page.
 
-A profile lists the fields. Each cell of a table quotes a document of the registry, or follows from cited values by a rule
-(docs/dossier.md).
+A profile lists the fields. A field has a text from the owner's file, or tables about the registry. A cell of a table
+quotes a document of the registry, or follows from quoted values by a rule (docs/dossier.md).
 """
 
 import json
@@ -47,7 +47,7 @@ RULES = {
 
 
 Cell = dict[str, Any]
-"""A table's cell: a `value` and its `sources`. A cell without a `rule` quotes its only source; one without sources is blank.
+"""A cell of a table: a `value` and its `sources`. Without a `rule`, the value is a quotation of the only source.
 
 A source has a `pointer` (RFC 6901), the `value` at this pointer, and keys that identify the document: `blob`, or `log`,
 `line` and the line's `digest`.
@@ -88,7 +88,7 @@ class Source(NamedTuple):
         )
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """Make a row for each place that matches `pattern`. `columns` are pointers from there; a final `#` means the key."""
+        """Make a row for each value that matches `pattern`. `columns` are pointers from there; a final `#`: the key."""
 
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))
@@ -103,8 +103,8 @@ class Source(NamedTuple):
 def make_dossier(
     reader: RegistryReader, ref: Ref, profile: str, facts: Path | None = None
 ) -> dict[str, bytes]:
-    """Make the files of a version's dossier, by name. The same registry, profile, owner's file (`facts`) and trust file give
-    the same bytes. Raise IntegrityError if a signature is wrong or a document is damaged; GateError if a promotion contradicts its evidence.
+    """Make the files of a version's dossier, by name. `facts` is the owner's file. The same inputs give the same bytes.
+    Raise IntegrityError for a wrong signature or damaged document, GateError if a promotion contradicts its evidence.
     """
     form, form_digest = load_profile(profile)
     owner, data = (None, b"") if facts is None else read_facts(facts, form)
@@ -246,10 +246,10 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 
 
 class _VersionTables:
-    """The tables of a version, made from its verified log. The method `_NAME` fills a profile's field with `generate: NAME`.
+    """The tables of a version, made from its verified log. The method `_NAME` makes those for `generate: NAME`.
 
-    `channels` has the ref's channel or, if the ref names no channel, every channel that ever held the version. `keyids` are
-    the ids of the keys whose signatures are cited.
+    `channels`: the channel that the ref names, else every channel that ever had the version. `keyids`: the ids of the
+    keys whose signatures are cited.
     """
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
@@ -330,7 +330,7 @@ class _VersionTables:
         return table(("Severity", "Kind", "Place", "Before", "After"), rows)
 
     def _history(self) -> list[Table]:
-        """Return two tables: channels' moves, and promotions' findings. GateError if a promotion contradicts its evidence."""
+        """Return two tables: the channels' moves, and the findings of promotions. GateError for wrong evidence."""
         judge = judge_for(self.ledger, self.trust)
         moves, verdicts = list[Row](), list[Row]()
         for line in self.lines:

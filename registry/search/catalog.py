@@ -69,8 +69,8 @@ class Header(msgspec.Struct, omit_defaults=True):
 
 
 class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A model, as of the log line with digest `head`. `token` identifies the index file; `damage`: why the file is unreadable.
-    From `manifest` on, fields describe the newest release. `size`: the bytes of present files. `find_models` fills the last 3.
+    """A model. `head` is the digest of its last log line. `token` identifies its index file; `damage` says why that is
+    unreadable. The fields from `manifest` on are about the newest release. `find_models` fills in the last three.
     """
 
     name: str
@@ -94,7 +94,7 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Piece(msgspec.Struct, omit_defaults=True, gc=False):
-    """Artifacts of a model, as of the log line with digest `head`. `gaps` are the reasons why other artifacts are missing."""
+    """Some artifacts of a model whose last log line has the digest `head`. `gaps`: why other artifacts are missing."""
 
     name: str
     head: str
@@ -223,7 +223,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Read the index files that changed (`names`: of these models). An unreadable file is noted, and tried every time."""
+        """Read changed index files (`names`: only these) and, with `artifacts`, artifacts of models like `pattern`."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -291,7 +291,7 @@ def _decoded(decode: Callable[[Any], Any], data: bytes | msgspec.Raw) -> Any:
 
 
 def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
-    """Apply `read` to each item. If the registry is on another machine, several calls run at once, since each is a request."""
+    """Apply `read` to each item. If the registry is on another machine, several calls (requests) run at once."""
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
@@ -306,7 +306,7 @@ class _File(msgspec.Struct, gc=False):
 
 
 class _Summary(msgspec.Struct, gc=False):
-    """The fields of a `VersionSummary` that a model's line needs: a catalog decodes one for each model."""
+    """The fields of a `VersionSummary` that a model's line needs. To decode only these is faster."""
 
     manifest: Digest
     artifacts: tuple[_File, ...]
@@ -316,7 +316,7 @@ class _Summary(msgspec.Struct, gc=False):
 
 
 class _Entry(msgspec.Struct, gc=False):
-    """The entry of a version, without fields that are only needed for its artifacts."""
+    """The fields of a `VersionEntry` that a model's line needs."""
 
     seq: Count
     yanks: tuple[str, ...] = ()
@@ -325,7 +325,7 @@ class _Entry(msgspec.Struct, gc=False):
 
 
 class _State(msgspec.Struct, gc=False):
-    """The fields of a state line or checkpoint that a list of models needs. Without the others, reading takes half the time."""
+    """The fields of a state line or checkpoint that a model's line needs. To decode only these takes half the time."""
 
     registry: str = ""
     name: str = ""
@@ -339,7 +339,7 @@ class _State(msgspec.Struct, gc=False):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Return the line of a model and, if `contents` has the model, its artifacts. Those in `contents` are not read again."""
+    """Read a model's line and, if `contents` has the model, its artifacts, except those that `contents` has already."""
 
     def read(index: StoredObject | None) -> tuple[ModelLine, list[Piece] | None]:
         line = _read_line(reader, name, tokens[name], index)
@@ -391,7 +391,7 @@ def _read_line(reader: RegistryReader, name: str, token: str, index: StoredObjec
 
 
 def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> list[Piece]:
-    """Return the artifacts that an index file lists, in pieces. `gaps` of the first piece says why some cannot be read."""
+    """Read the artifacts of all versions in an index file. `gaps` of the first piece says why some cannot be read."""
     state = decode_json(data[: data.find(b"\n")], State, "its state line")
     entries: Mapping[Version, VersionEntry] = state.versions
     if state.checkpoint is not None:
@@ -440,7 +440,7 @@ def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> lis
 def find_models(
     catalog: Catalog, reader: RegistryReader, words: str, after: str, limit: int
 ) -> tuple[list[ModelLine], int]:
-    """Return the first `limit` models after name `after` whose texts have all `words`, and the number of all such models."""
+    """Find models whose texts have all `words`. Return `limit` of them after the name `after`, and the total number."""
     parts = dict.fromkeys(_folded(words).split())
     if len(parts) > MAX_WORDS:
         raise InputError(f"{len(parts)} words are too many for one search", f"use at most {MAX_WORDS}")
@@ -455,7 +455,7 @@ def find_models(
 
 
 def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine]) -> None:
-    """Read description, words and time of the models' newest releases. Skip unreadable releases: their pages show the error."""
+    """Read description, words and time of the models' newest releases. Skip unreadable releases."""
     for model in models:
         if model.manifest is None or model.newest is None or model.words is not None:
             continue

@@ -1,8 +1,8 @@
-"""Store catalogs in two places: `local/` of a registry on this machine, and the tree of a registry, where a job publishes them.
+"""Store the catalog of a registry in two places: in `local/` for this machine, and as a published file for all readers.
 
-A catalog that is missing, damaged or from another registry is made again from the index files, which takes longer
-but gives the same answers. Every user who may write to a registry can write any bytes into the published catalog,
-`search/catalog.jsonl.gz`, so its size is limited before and after unpacking.
+If a catalog is missing or damaged, it is made again from the index files. This takes longer but gives the same answers.
+The published file is `search/catalog.jsonl.gz`. Every user who may write to the registry can write any bytes into it,
+so its size is limited before and after unpacking.
 """
 
 import gzip
@@ -124,7 +124,7 @@ def read_remote(
 
 
 def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
-    """Return the published catalog and its token; None if there is none. An unchanged catalog is read from the file `copy`."""
+    """Return the published catalog and its token, if there is one. If it is unchanged, read it from the file `copy`."""
     files, former = innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):

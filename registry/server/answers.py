@@ -1,8 +1,7 @@
 """Make HTTP responses from JSON, bytes, files and errors, and read the bodies of requests.
 
-An answer's entity tag (ETag) changes with every change of the content. A request may have one range (RFC 9110, section 14).
-A request for several ranges gets the whole file, so that a client cannot request one byte a thousand times. Starlette's
-`FileResponse` is not used: it follows links, and its entity tags depend on times.
+An entity tag (ETag) changes with the content. A request may have one range (RFC 9110, section 14); for several ranges
+the answer is the whole file. Starlette's `FileResponse` is not used: it follows links, and its tags depend on times.
 """
 
 import json
@@ -63,7 +62,7 @@ def error_answer(
 
 
 def as_served(error: RegError) -> RegError:
-    """Adapt an error for clients: a lost blob becomes an IntegrityError; a hint with a command or path is replaced."""
+    """Return an error for clients: a lost blob is the server's fault; hints with commands or paths are replaced."""
     if isinstance(error, MissingBlobError):
         error = IntegrityError(error.message, error.hint)
     elif isinstance(error, MismatchError):
@@ -151,9 +150,10 @@ def _has_it(request: Request, headers: Mapping[str, str]) -> bool:
 
 
 def _select(request: Request, headers: dict[str, str], size: int) -> tuple[int, range]:
-    """Return an answer's status and byte range; add headers about ranges to `headers`. HttpError 416 for a range beyond `size`.
+    """Return the status and the byte range of an answer, and add headers about ranges to `headers`.
 
-    The answer has all bytes if If-Range names another entity tag, or if the Range header is not one valid range.
+    The range is all bytes if If-Range names another entity tag, or if the request has no Range header with one valid
+    range. Raise HttpError 416 for a range beyond `size`.
     """
     headers["Accept-Ranges"] = "bytes"
     match = _RANGE.fullmatch(request.headers.get("range", ""))

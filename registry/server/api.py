@@ -1,5 +1,5 @@
-"""Routes for programs. Those for the registry's files make this server a remote, as a static web server would be. The routes
-for models, versions and resolve answer with the documents of `reg ls --json` and `reg resolve --json`.
+"""Routes for programs: the registry's files, for clients that use this server as a remote; and an API, which answers as
+`reg ls --json` and `reg resolve --json` do.
 """
 
 import re
@@ -133,7 +133,7 @@ class Api:
         return Response(answer, 200, NO_STORE, JSON)
 
     def _resolve(self, base: str, body: bytes, question: ResolveRequest) -> bytes:
-        """Resolve `question`, the JSON of `body`. An answer is cached until index file, policies or trust file changes."""
+        """Answer a question, decoded from `body`. Cache the answer until index file, policies or trust file changes."""
         registry, name = self._registry, question.ref.name
         key = ("resolve", base, Digest.of(body), *registry.rules())
         answer = registry.answers.get(key, registry.token(name))

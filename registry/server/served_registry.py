@@ -1,9 +1,8 @@
 """The served registry: a local registry as clients see it.
 
-An index file is read again only if its `stat` changed. An answer that depends on an index file is cached with the file's
-digest, so a repeated question costs one `stat`, and no cached answer is outdated. Errors contain no local path, and links
-below the root are not followed. Slow questions run in threads of their own (`Queue`); the steps of each question, and the
-number of questions that wait, are limited.
+An index file is read again only if its `stat` changed. Answers are cached with the digest of the index file, so they
+are never outdated. Errors contain no local path, and links below the root are not followed. Slow questions run in
+threads of their own (`Queue`). The steps of a question, and the number of questions that wait, are limited.
 """
 
 import asyncio
@@ -44,7 +43,7 @@ Value = TypeVar("Value")
 
 
 class Cache(Generic[Value]):
-    """A cache that, above `max_bytes`, drops the least recently used value. A token changes with the source of a value."""
+    """A cache that drops the least recently used values above `max_bytes`. A value is outdated if its token changed."""
 
     def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._free = max_bytes
@@ -52,7 +51,7 @@ class Cache(Generic[Value]):
         self._lock = Lock()
 
     def get(self, key: Hashable, token: str) -> Value | None:
-        """Return the value of a key, if the value was cached with this token; else None."""
+        """Return the value of a key; None if there is no value with this token."""
         with self._lock:
             kept_token, value, _ = self._items.get(key, ("", None, 0))
             if value is None or kept_token != token:
@@ -143,7 +142,7 @@ class ServedRegistry(DirectoryRegistry):
         return log_of(self, name, index)
 
     def answer(self, key: Hashable, name: str, make: Callable[[StoredObject | None], bytes]) -> bytes:
-        """Return the answer for this key from the cache; if absent or from an older index file of `name`, make and cache it."""
+        """Return the answer for `key`. It is cached until the index file of the model `name` changes."""
 
         def read(index: StoredObject | None) -> bytes:
             answer = None if index is None else self.answers.get(key, index.token)

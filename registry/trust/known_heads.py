@@ -1,8 +1,8 @@
-"""The files that protect a reader: the known head of each log, and the user's trust file. This module imports few others.
+"""Known heads, which show that a log was rolled back or rewritten since the user last read it; and the trust file.
 
-A log only grows. So a log that is read must begin with the known log, or be an earlier state of it, and its state line must
-follow from its lines. `KnownHeads` keeps the head (last line) of the last accepted log in `heads/<registry id>/<name>.json`
-of the user's state directory. Files are replaced atomically, and the head of a rejected log is never saved.
+A log only grows. So a log must begin with the lines that the user has accepted before; a copy that is behind must have
+the first of these lines. `KnownHeads` keeps the head (last line) of the last accepted copy of each log in
+`heads/<registry id>/<name>.json` of the user's state directory. The head of a rejected copy is never saved.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ if TYPE_CHECKING:
     from onnxreg.schema.inputs.trust_file import Trust
 
 MAX_REMEMBERED_LINES = 256
-"""The most digests of lines in a known head. They show if a shorter log is an earlier state of the log or another log."""
+"""The number of line digests that a known head keeps. They show if a shorter log is an earlier copy or another log."""
 MAX_PLACES = 32
-"""The most places (copies of a registry) in a known head."""
+"""The most locations (copies of a registry) that a known head remembers."""
 
 
 class KnownHead(Record, frozen=True):
     """The last accepted index file of a log: the number of log lines (`seq`), and the digest of the file (`index`).
 
-    `lines` are the digests of the newest log lines, the head last. `state` is the file's first line (log of policies: None).
-    `places` has the most lines that each place ever had. `trust` is the digest (hex) of the trust file that the log met, or "".
+    `lines`: the digests of the newest log lines, the head last. `state`: the file's first line; None for policies.
+    `places`: the most lines ever seen at each location. `trust`: the digest (hex) of the trust file applied, or "".
     """
 
     seq: Count
@@ -74,7 +74,7 @@ class KnownHead(Record, frozen=True):
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
     def at(self, origin: str, seq: int) -> KnownHead:
-        """Copy the head, with `seq` recorded as the number of lines at the place `origin`, unless more were recorded."""
+        """Return a copy that records `seq` lines at the location `origin`, unless more were seen there before."""
         places = [item for item in self.places.items() if item[0] != origin][-MAX_PLACES + 1 :]
         return self.replace(places=dict([*places, (origin, max(seq, self.places.get(origin, 0)))]))
 
@@ -88,11 +88,11 @@ def observe(
     fetch: Fetch,
     url: str | None = None,
 ) -> KnownHead | None:
-    """Compare an index file `data`, from the place `origin` (`url` in errors), with the head `before`; return the new head.
+    """Check an index file by the rules below, against the known head `before`. Return the new known head.
 
-    If the place has no file (`data` is None) and never had one, return `before`. If the place only lags behind others, the
-    head keeps the others' lines; but an older log of policies is always refused, because it has no state to compare.
-    Raise IntegrityError if a rule below is broken: ForkError for rules 3 and 4, StateError for rules 5 to 7.
+    `data` is the file's content at the location `origin` (`url` in errors); None if the location has no such file. A
+    location may lag behind others; then the head keeps the newer lines. Only a log of policies must not lag. Raise
+    ForkError for a rewritten log, StateError for a wrong state, IntegrityError if lines or the file are gone.
     """
     url = url or origin
     reset = f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
@@ -102,7 +102,7 @@ def observe(
         lines = f"line {seq} is {line.short}..., and was {before.short}... when last seen"
         return ForkError(f"history of {name} was rewritten: {lines}", reset)
 
-    # 1. A place that had the file still has it, and it is an index file: a chain of lines up to the head in its state.
+    # 1. A location that had the file still has it. It is an index file: a chain of lines up to the head in its state.
     if data is None:
         if before is None or not (had or name == POLICY_LOG):
             return before
@@ -121,7 +121,7 @@ def observe(
         lines = tuple(line.digest for line in log.tail) or (log.head,)
         return KnownHead(log.seq, digest, lines, log.state).at(origin, log.seq)
     state = before.state
-    # 3. A shorter log must be a beginning of the known log, at a place that never had more lines.
+    # 3. A shorter log must be a beginning of the known log, at a location that never had more lines.
     if log.seq < before.seq:
         remembered = before.digest_at(log.seq)
         if remembered is not None and remembered != log.head:
@@ -164,7 +164,7 @@ def observe(
 
 
 def _check_sealed(before: State, log: Log) -> None:
-    """Apply rule 5: raise StateError if segments changed, or a new checkpoint does not follow from the known one."""
+    """Apply rule 5: raise StateError if sealed segments changed, or a new checkpoint does not follow from the lines."""
     state, count = log.state, len(before.segments)
     is_longer = len(state.segments) > count
     if state.segments[:count] != before.segments or not (is_longer or state.checkpoint == before.checkpoint):
@@ -198,7 +198,7 @@ def _observe_policies(
 
 
 class StaleNotice(NamedTuple):
-    """A notice that a place lacks log lines that were first seen at another place `seconds` seconds ago."""
+    """A notice that the copy at `url` lacks log lines that were first seen at another location `seconds` ago."""
 
     name: str
     url: str
@@ -209,7 +209,7 @@ class StaleNotice(NamedTuple):
 class KnownHeads:
     """The known heads of one user, stored in `heads/` below a directory, by default the user's state directory.
 
-    `stale` gets a notice if a registry is behind, and may raise. `warn` is called once if known heads cannot be written.
+    `stale` is called if a log lacks lines that were seen elsewhere; it may raise. `warn` gets a failure to save, once.
     """
 
     def __init__(
@@ -248,12 +248,12 @@ class KnownHeads:
         near: Sequence[BlobReader] = (),
         is_own: bool = False,
     ) -> StoredObject | None:
-        """Read an index file, check it by `observe` and, if it changed, by the trust file; then save it as the known head.
+        """Read an index file, check it, and save it as the known head. Return None if the file does not exist.
 
-        If a check fails, the newest index file is read and checked instead: an old file from a cache or a pinned commit is
-        no rollback, and a collector may have deleted its blobs. A place that is behind other places is only reported. Raise
-        ForkError or IntegrityError if the newest file contradicts the known head or lacks a required signature. `is_own`:
-        ignore the trust file, which is about other people. `near`: readers that may have sealed parts of the log.
+        `observe` compares the file with the known head. A changed file must also have the signatures that the trust
+        file requires, unless the registry is the user's own (`is_own`). `near`: readers that may have older parts of
+        the log. A file from a cache may be old; so if a check fails, the newest file is read and checked instead. Raise
+        ForkError or IntegrityError if it fails too. If it only lags behind another location, `stale` gets a notice.
         """
         before = self.read(reader.registry_id, name)
         index = reader.read_index(name, cached)

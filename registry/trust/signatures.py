@@ -93,7 +93,7 @@ class SignatureVerdict(Struct, frozen=True):
 
 
 class SignatureJudge(NamedTuple):
-    """Judges signatures on one model in one registry. `digest_at` gives the digest of a line, to judge a revoked key."""
+    """Judges signatures on one model in one registry by a trust file. `digest_at` returns the digest of a log line."""
 
     trust: Trust
     registry: str
@@ -257,7 +257,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
 
 
 class SignedStatement(NamedTuple):
-    """A signature on a version or, if `version` is None, an evaluation. `event`, in line `seq`, names the signed statement."""
+    """The verdict on a signature of a version, or of an evaluation (`version`: None). `event` is in log line `seq`."""
 
     seq: int
     event: Attest
@@ -301,7 +301,7 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
 
 
 def _released(log: Log, event: Attest, release: Statement) -> tuple[Version, str]:
-    """Return the version in a release statement, and the error in the statement ("": no error)."""
+    """Return the version that a release statement names, and the statement's error ("": no error)."""
     version = released_version(release)
     entry, digest = log.versions.get(version), event.manifest
     if entry is None or (release.name, release.digest) != (log.name, digest):
@@ -317,9 +317,9 @@ def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) ->
 
 
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: StoredObject) -> None:
-    """Raise IntegrityError if a log does not meet the requirements of the trust file.
+    """Raise IntegrityError if a log lacks a signature that the trust file requires.
 
-    All lines of the log are read. The state in `index`, except keys that this build does not know, must follow from the lines.
+    All lines of the log are read, and the state in `index` must follow from them.
     """
     if name == POLICY_LOG:
         from onnxreg.schema.gates.policy import PolicyLog
@@ -332,10 +332,10 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: StoredObject
 
 
 def enforce_policies(trust: Trust, log: PolicyLog) -> None:
-    """Raise IntegrityError if the log of policies is missing, or is not signed as the trust file and the policies demand.
+    """Raise IntegrityError if the log of policies is missing, or lacks a signature that trust file or policies require.
 
-    If a policy names keys, one of them must sign the next line. This is checked if lines must be signed, or if the trust file
-    has all these keys, unrevoked, because a reader without the keys cannot judge the next line.
+    A policy may name keys; one of them must then sign the next policy. A reader can judge this only with the keys. So
+    the rule applies if the trust file has all of them, unrevoked, or if it requires signed lines.
     """
     if not log.lines and trust.governs(log.registry):
         raise IntegrityError("it has no policy, and must have one", SIGNERS_ADVICE)
@@ -350,9 +350,9 @@ def enforce_policies(trust: Trust, log: PolicyLog) -> None:
 def unauthorized_policies(
     trust: Trust, registry: str, lines: Sequence[LogLine]
 ) -> Iterator[tuple[frozenset[str], str]]:
-    """Yield, for each policy that is signed by none of the keys that the previous policy names, these keys and an error.
+    """Find policies without a signature by a key that the previous policy names. Yield these keys and an error message.
 
-    The signing key must be in the trust file, if only for other models. Raise IntegrityError if a policy cannot be read.
+    The signing key must be in the trust file, but may be for other models. IntegrityError if a policy is unreadable.
     """
     from onnxreg.schema.gates.policy import policy_of
 
@@ -383,9 +383,10 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
-    """Count the lines at the start of a log that need no signature: the lines up to the anchor that the trust file states.
+    """Return how many lines at the start of a log need no signature.
 
-    Raise IntegrityError if the log lacks the anchor. Without an anchor, at least the last line needs a signature.
+    These are the lines up to the anchor (a line and its digest) in the trust file; IntegrityError if the log lacks it.
+    Without an anchor, they are the lines before `need.since`, but never the last line.
     """
     anchor = need.anchor(registry, name)
     if anchor is None:
@@ -457,9 +458,8 @@ def attest(
 ) -> tuple[Artifact, EvaluationDocument, str]:
     """Record an evaluation as a blob and an event, signed if a key is given. A repeated call changes nothing.
 
-    Return the artifact, the evaluation, and the state of the artifact from now on. Raise InputError if the report (`label`
-    in errors) is malformed, is about a file that is not an artifact of the version, or compares the artifact with
-    a file that is not its parent.
+    Return the artifact, the evaluation, and the artifact's new state. Raise InputError if the report (`label` in
+    errors) is malformed, not about an artifact of the version, or compares with a file that is not the parent.
     """
     from onnxreg.schema.gates.statements import EVALUATION, read_evaluation
 
@@ -528,7 +528,7 @@ def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) ->
 
 
 def proofs_by_path(reader: RegistryReader, version: Release, trust: Trust) -> dict[str, RecordedProof]:
-    """Return the `latest_proofs` of a version that was read with its index file; {} if a statement cannot be read."""
+    """Return the `latest_proofs` of a version; {} if a statement cannot be read."""
     with suppress(IntegrityError, NotFoundError):
         log = load(reader, version.name, index=version.index)
         return latest_proofs(log, version.digest, version.manifest, trust)
@@ -551,7 +551,7 @@ def word_of(event: Event) -> str:
 
 
 def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
-    """Return the details of the event in line `seq`, except channel and version. `judge` names a statement's signers."""
+    """Return what lists show about an event in line `seq`, except channel and version, such as `["10 %", "of IOS"]`."""
     match event:
         case Attest():
             return [_describe(event, seq, reader, judge)]

@@ -1,7 +1,7 @@
 """The pages for people: models, one model, one version, two versions side by side, and the history of a figure.
 
-A page is cached by its URL and by the index files of its models, since it depends on nothing else. Its entity tag is its
-digest. Pages have a separate search, so that apps never wait for the queries of people.
+A page is cached until an index file, the policies or the trust file changes. Its entity tag is its digest. Queries of
+people have a thread of their own, so that apps never wait for them.
 """
 
 import re
@@ -46,11 +46,10 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
-"""The most rows of each kind on one page."""
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
 """The most versions and links to figures in a history, and the most characters of a figure's name in a URL."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
-"""The sizes of the chart, in units of its coordinates."""
+"""The sizes of the chart of a figure's history, in units of its coordinates."""
 IMAGES = "image-classification"
 TRIALS = (IMAGES, "token-classification", "text-classification", "pooling", "feature-extraction")
 """The tasks of the models that the script can try in a browser."""
@@ -67,7 +66,7 @@ class Standing(NamedTuple):
 
 
 class VersionRow(Struct, frozen=True):
-    """A version in the list of a model's versions. `size` is the bytes of its present files; None if unknown."""
+    """A version in the list of a model's versions. `size` is the bytes of its files that are here; None if unknown."""
 
     version: Version
     entry: VersionEntry
@@ -148,7 +147,7 @@ class ModelPage:
     def log_rows(self, before: int | None, count: int) -> list[LogRow]:
         """Return rows for the `count` log lines before line `before` (None: the last lines), newest first.
 
-        An attestation's row has the version that last published the manifest; a rollout's newest row has its version.
+        If the event names a manifest or rollout but no version, the row has the version of this manifest or rollout.
         """
         digests = {line.seq: line.digest for line in self.lines}
         judge = SignatureJudge(load_trust(), self._registry.registry_id, self.name, digests.get)
@@ -238,7 +237,7 @@ class Pages:
         ]
 
     def _most(self, count: int) -> int:
-        """Return how many rows a page may have: `count` if a server sends it, any number if it is a file."""
+        """Return the limit of rows for a page: `count` if a server sends the page; no limit if it is a file."""
         return maxsize if self._is_static else count
 
     def _page(self, template: str, **values: Any) -> bytes:
@@ -289,7 +288,7 @@ class Pages:
         return self._page("search.html", query=query, error=None, matches=shown, more=more, damages=damages)
 
     async def _of_model(self, name: str, make: Callable[[ModelPage], bytes], *key: object) -> bytes:
-        """Return a page of one model. `key` names the page. It is made anew if index, policies or trust file changed."""
+        """Return the page `key` of a model. It is cached until index file, policies or trust file changes."""
 
         def read(index: StoredObject | None) -> bytes:
             return make(ModelPage(self._registry, name, index))
@@ -423,7 +422,7 @@ def history_chart(history: ModelHistory) -> dict[str, Any] | None:
 
 
 def _guarded(response: Response, policy: str = POLICY) -> Response:
-    """Add headers that limit the browser: it loads and runs only what `policy` allows."""
+    """Add headers by which the browser loads and runs only what the Content-Security-Policy `policy` allows."""
     response.headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
     response.headers["Referrer-Policy"] = "same-origin"
     return response
