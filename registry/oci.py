@@ -273,7 +273,7 @@ class OciServer(HttpStore):
             return False
 
     def _token(self, parameters: Mapping[str, str], credential: Credential | None) -> str:
-        """Request an access token at the URL that the server names. RemoteError if a redirect to it would not be followed."""
+        """Request an access token from the URL that the server names. RemoteError if `requests.target` refuses it."""
         label = f"the token endpoint of {self._target.host}"
         try:
             realm = requests.target(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
@@ -360,7 +360,7 @@ class OciClient:
         return stream
 
     def upload(self, digest: Digest, size: int, body: Callable[[], Any]) -> None:
-        """Upload a blob that the server lacks. Each attempt starts anew, with the bytes from a new call of `body`."""
+        """Upload a blob that the server lacks. Each attempt calls `body` again, and sends all bytes."""
 
         def attempt() -> None:
             begin: Any = lambda answer: answer.headers.get("Location")
@@ -397,7 +397,7 @@ class OciClient:
         raise RemoteError(problem, "it may not be the registry that you mean")
 
     def put_referrer(self, document: OciDocument, subject: Digest) -> None:
-        """Store a manifest about `subject`. Without a referrers API, also add an entry to the list at `fallback_tag`."""
+        """Store a manifest about `subject`. If the server has no referrers API, list it at `fallback_tag` too."""
         if self.put_manifest(document).get("OCI-Subject"):
             return
         data = self.find_manifest(fallback_tag(subject))
@@ -418,7 +418,7 @@ def fallback_tag(digest: Digest) -> str:
 def entries(
     data: bytes, key: str, label: str, types: Collection[str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return the descriptors at `key` in a manifest or index, only of these artifact `types`. IntegrityError if malformed."""
+    """Return the descriptors at `key`, only of these artifact `types` if given. IntegrityError if malformed."""
     try:
         descriptors = json.loads(data)[key]
         if types is not None:
@@ -449,7 +449,7 @@ STATEMENTS = frozenset({ENVELOPE, EVALUATION})
 
 
 def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:
-    """Return a version's OCI manifest and config. The config names a format or precision that all artifacts share."""
+    """Return a version's OCI manifest and config. The config states a format or precision that all artifacts share."""
     files = {FILENAME: descriptor(WEIGHT_CONFIG, Digest.of(data), len(data))}
     for file in sorted(manifest.all_files(), key=lambda file: file.path):
         files[file.path] = descriptor(ROLE_TYPES.get(file.role, WEIGHT_CONFIG), file.digest, file.size)
@@ -499,7 +499,7 @@ def _manifest(
 
 
 class PublishResult(Struct):
-    """A published version, its target (tag and digest), how many blobs and bytes were sent, and how many referrers exist."""
+    """A published version, its target (tag and digest), the numbers of sent blobs and bytes, and of all referrers."""
 
     version: Release
     target: OciTarget
@@ -562,8 +562,6 @@ def publish(
 
 
 def _send(client: OciClient, blobs: Iterable[Content], progress: Progress, result: PublishResult) -> None:
-    """Send the blobs that the repository lacks, several at a time, the largest first. Count them in `result`."""
-
     def send(blob: Content) -> None:
         sent = 0
 
@@ -591,7 +589,7 @@ def _send(client: OciClient, blobs: Iterable[Content], progress: Progress, resul
 
 
 def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[Content, Mapping[str, str]]]:
-    """Yield each attested statement, then the bill of materials, each with the annotations for its OCI manifest."""
+    """Yield a version's statements, then its bill of materials, each with annotations for its OCI manifest."""
     ledger = load(reader, published.name)
     for event in attestations(ledger, published.digest, published.manifest):
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
@@ -609,9 +607,9 @@ def fetch_version(
 ) -> Release:
     """Fetch a version that `reg push` published at an `oci://` URL, and publish it here, by default under the same version.
 
-    `statements`: True records the statements too. None does the same, but raises InputError if the user's key would sign their
-    log lines. InputError if the OCI manifest is not a version of onnxreg, or its model is not `name`; IntegrityError for
-    wrong bytes; RemoteError for more than `MAX_STATEMENTS` statements.
+    Statements about the version are recorded too, unless `statements` is False. If it is None and the user's key would
+    sign their log lines, raise InputError. Also raise InputError if the OCI manifest is not a version of onnxreg, or
+    its model is not `name`; IntegrityError for wrong bytes; RemoteError for more than `MAX_STATEMENTS` statements.
     """
     target = OciTarget.parse(url)
     DirectoryRegistry.create(publisher.store.root, publisher.store.disk)
@@ -655,7 +653,7 @@ def fetch_version(
 def _read_statements(
     client: OciClient, subject: Digest
 ) -> Iterator[tuple[bytes, str, tuple[Digest, str] | None]]:
-    """Yield each statement, its type and, of an evaluation, artifact and verdict. RemoteError or IntegrityError if bad."""
+    """Yield each statement with its media type and, for an evaluation, the artifact's digest and state."""
     referrers, size = client.referrers(subject, STATEMENTS), 0
     for entry in referrers:
         layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)

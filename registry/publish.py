@@ -30,8 +30,10 @@ FIRST_VERSION = Version(0, 1, 0)
 
 
 class Publisher(Struct, frozen=True):
-    """Publishes drafts. If `version` is None, a draft becomes the version that already has its manifest. If there is none, it
-    becomes the next patch after the newest version (at first 0.1.0). Raises IntegrityError or ForkError if the log lost lines.
+    """Publishes drafts as `version`. IntegrityError or ForkError if the log lost lines.
+
+    If `version` is None, a draft becomes the version that already has its manifest. If no such version exists, it
+    becomes the next patch after the newest version (at first 0.1.0).
     """
 
     store: DirectoryRegistry
@@ -102,7 +104,7 @@ class Publisher(Struct, frozen=True):
         return _release(log, version, is_new)
 
     def _append(self, log: Log, manifest: Manifest, data: bytes) -> tuple[Version, bool, bool]:
-        """Publish a manifest in a log, if needed. Return the version, if it is new, and if an event was appended."""
+        """Append an event if needed. Return the version, True if it is new, and True if an event was appended."""
         for document in (data, *filter(None, map(operator_set, manifest.artifacts))):
             log.attach(document)
         digest, about = Digest.of(data), stamp(log.name, self.actor, self.reason)

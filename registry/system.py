@@ -93,7 +93,6 @@ def _named(name: str) -> Path | None:
 
 
 def _home() -> Path | None:
-    """Return the user's home directory; None if the account has no home directory."""
     home = os.path.expanduser("~")  # noqa: PTH111
     return None if home == "~" else Path(home)
 
@@ -311,7 +310,6 @@ class Disk:
         self.sync_files([source for source, _ in pairs])
 
         def above(paths: Iterable[Path]) -> set[Path]:
-            """Return the directories above these paths, up to and including `root`."""
             return {root / up for path in paths for up in path.relative_to(root).parents}
 
         for directory in sorted(above(target for _, target in pairs)):
@@ -427,7 +425,6 @@ def check_outfile(target: Path) -> None:
 
 
 WORKERS = 8
-"""The default number of threads of `run_parallel`."""
 JOIN_TIMEOUT_SECONDS = 1.0
 """The most seconds to wait for threads after Ctrl-C, since a thread that waits for a server may not react."""
 POLL_SECONDS = 0.1

@@ -1,10 +1,13 @@
-"""Change a model's log by compare-and-swap; after a lost race, decide again. Delete unneeded blobs, even while others push.
+"""Change a model's log, and delete the blobs that no log refers to, even while others push.
 
-A collector deletes the blobs that no log refers to. A push and a collector need no common clock. The pusher reads the
-**head** of the log, writes a note (its **intent**), reads the notes with **condemned** keys, makes sure that its **blobs**
-are under other keys, and replaces the index file that it read. The collector writes a note that **condemns** keys, then
-reads the **intents** and waits for their pushes, then reads the **logs**, then **deletes** the condemned keys that no log
-refers to, and only then removes its note. `docs/format.md` has the rule and its proof.
+A change replaces the model's index file by compare-and-swap. If another change came first, it is decided again.
+
+A *collector* deletes unneeded blobs. Pushes and collectors use no common clock. They write notes for each other:
+
+* A push reads the log, writes a note (its *intent*), reads the keys that are *condemned*, makes sure that its blobs are
+  under other keys, and replaces the index file that it read.
+* A collector condemns keys in a note, waits for the pushes that have intents, reads the logs, deletes those condemned
+  keys that no log refers to, and removes its note. `docs/format.md` has the rule and its proof.
 """
 
 import random
@@ -52,17 +55,17 @@ from onnxreg.schema.signing.dsse import SignLine, sign_line
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
 PUSH_WAIT_SECONDS = 60.0
-"""The seconds for which a collector waits for a push that may still run. Then it makes the push start over."""
+"""A collector waits this long for other pushes to end. Then it makes them start over."""
 
 Change = Callable[[Log], Collection[Digest] | None]
-"""A function that appends events and their documents to a log, and returns the other blobs that the events refer to;
+"""A function that appends events and their documents to a log. It returns the other blobs that the events refer to, or
 None if nothing is to be done.
 
-After each lost race, the function runs again on a fresh log, so it must decide from the log alone.
+If another change came first, the function runs again on the new log, so it must decide from the log alone.
 """
 
 Bring = Callable[[Collection[Digest]], None]
-"""A function that gets the digests of missing blobs and puts these blobs into the push."""
+"""A function that adds missing blobs, given by their digests, to a push."""
 
 
 def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
@@ -76,7 +79,7 @@ def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
 
 
 def line_signer(registry: str) -> SignLine | None:
-    """Return a function that signs new lines with the configured key, and unlocks it at the first call; None without a key."""
+    """Return a function that signs log lines, or None if no key is configured. Its first call unlocks the key."""
     if not system.variable("REG_SIGNING_KEY"):
         return None
     from onnxreg.registry.signing import signing_key
@@ -131,7 +134,7 @@ def commit(
 
 
 def _announce(remote: RegistryStore, push: Push, name: str) -> str:
-    """Write an intent with a unique name, so that a collector never confuses it with a later intent; return the name."""
+    """Write an intent (a note that this push has begun) under a unique name, and return the name."""
     note = f"{push.id}-{secrets.token_hex(8)}"
     remote.add_note("intents", note, canonical.encode({"name": name}))
     return note
@@ -139,7 +142,7 @@ def _announce(remote: RegistryStore, push: Push, name: str) -> str:
 
 @contextmanager
 def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
-    """A context for a change of a model's log. An intent makes collectors wait for the change, or make it start over."""
+    """A context for a change of a model's log. A collector waits for its end, or makes the change start over."""
     with _intents(remote) as intents:
         intents.append(_announce(remote, push, name))
         yield
@@ -147,7 +150,7 @@ def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
 
 @contextmanager
 def _intents(remote: RegistryStore) -> Iterator[list[str]]:
-    """A context with a list for intents. It removes them at the end; if the block fails, errors of the removal are ignored."""
+    """A context with a list for the names of intents, which are removed at the end."""
     intents: list[str] = []
     try:
         yield intents
@@ -192,7 +195,7 @@ def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | No
 
 
 class CollectResult(Struct, frozen=True):
-    """The result of `collect`: deleted blobs with sizes in bytes, the number of kept blobs, and of restarted pushes."""
+    """The deleted blobs with their sizes in bytes, the number of blobs in use, and of pushes that had to start over."""
 
     freed: dict[BlobKey, int]
     in_use: int
@@ -239,9 +242,10 @@ def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: No
 
 
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
-    """Return the document of `reg du --json` for the models in `names`, by default all models. It has each model's numbers of
-    present `versions` and `blobs`, the `bytes` of these blobs, and how many of the bytes are `unique` to the model or `shared`
-    with others. NotFoundError for an unknown name, IntegrityError for a damaged log.
+    """Return the disk usage of the models in `names` (default: of all models), as `reg du --json` prints it.
+
+    `versions` and `blobs` count what is present of a model. `bytes` is the size of these blobs: `unique` bytes are only
+    this model's, `shared` bytes also others'. NotFoundError for an unknown name, IntegrityError for a damaged log.
     """
     sizes: Counter[Digest] = Counter()
     keys = blob_keys(remote)
@@ -274,7 +278,7 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
     """Return the key of every blob in the registry, with the blob's size in bytes.
 
-    `to_delete`: raise IntegrityError if a file in `index/` is not an index file, as it may hide blobs that a model needs.
+    If `to_delete`, raise IntegrityError for a misnamed file in `index/`: the blobs that it refers to are unknown.
     """
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():
@@ -340,15 +344,15 @@ def _clear_dead(remote: RegistryStore) -> None:
 
 
 References = dict[str, tuple[str | None, frozenset[Digest]]]
-"""For each model, the token of the index file that was read last, and the blobs that the log refers to."""
+"""For each model's name, the token of its index file when it was read, and the blobs that its log refers to."""
 
 
 def referred(
     remote: RegistryStore, earlier: References, assume: Callable[[Log], None] = lambda log: None
 ) -> set[Digest]:
-    """Return all blobs that a model needs now. A log in `earlier` is read again only if its index file changed.
+    """Return the digests of all blobs that any model needs. IntegrityError or NotFoundError if a log cannot be read.
 
-    Raise IntegrityError or NotFoundError if a document cannot be read.
+    A log in `earlier` is read again only if its index file changed.
     """
 
     def refers(log: Log) -> tuple[str | None, frozenset[Digest]]:

@@ -1,7 +1,7 @@
 """Read what versions contain, select artifacts, and list the blobs that a log needs.
 
-A registry may have only some artifacts of a version (`reg pull --format`), with their sidecars and with the companions that
-all artifacts share. These artifacts are *held*. Artifacts are given as paths; None means all artifacts.
+`reg pull --format` copies only some artifacts of a version, with the files that they need. A registry *holds* the
+artifacts that it has. Artifacts are given by their paths; None means all artifacts.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ ArtifactPaths = tuple[str, ...] | None
 
 
 class Selection(NamedTuple):
-    """A choice of artifacts. If `paths` is not empty, it names them. Otherwise they are chosen by format, precision and member
-    of a family; a field that is empty or None allows any value.
-    """
+    """A choice of artifacts: by `paths`, else by format, precision and member. An empty field allows any value."""
 
     formats: tuple[str, ...] = ()
     precision: str | None = None
@@ -100,7 +98,7 @@ def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
 def selected_artifacts(
     manifest: Manifest, paths: ArtifactPaths, selection: Selection, ref: str
 ) -> list[Artifact]:
-    """Return the selected artifacts, by default all held ones. `paths` names the held artifacts; NotFoundError for others."""
+    """Return the selected artifacts, by default all held artifacts (`paths`). NotFoundError if one is not held."""
     present = held_artifacts(manifest, paths)
     if not selection:
         return present
@@ -112,14 +110,14 @@ def selected_artifacts(
 
 
 def held_files(manifest: Manifest, paths: ArtifactPaths) -> Iterator[FileEntry]:
-    """Yield the files of the artifacts at these paths (None: all), then the companions. The manifest is left out."""
+    """Yield the files of the artifacts at these paths (None: all), then the files that all artifacts share."""
     for artifact in held_artifacts(manifest, paths):
         yield from artifact.all_files()
     yield from manifest.files
 
 
 def download_files(manifest: Manifest, artifact: Artifact) -> list[FileEntry]:
-    """Return the files that a device downloads for an artifact: its own files, and all companions except evidence."""
+    """Return the files that a device downloads: an artifact's own, and the shared ones but certificates and scores."""
     return [*artifact.all_files(), *(entry for entry in manifest.files if entry.role not in EVIDENCE)]
 
 
@@ -163,7 +161,7 @@ class Reference(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The part of the label after model and version: the blob's path or kind."""
+        """The label without model and version: the blob's path or kind, such as `model.onnx` or `statement`."""
         return self.label.partition(" ")[2]
 
 

@@ -30,7 +30,7 @@ MAX_BLOBS_PER_PURGE = 500
 
 
 class DecisionResult(NamedTuple):
-    """A decision's version, if an event was appended, the other versions that it affects, and the channel's version before."""
+    """A decision's version, True if an event was appended, other affected versions, the channel's version before."""
 
     target: LocatedVersion
     is_logged: bool
@@ -39,7 +39,7 @@ class DecisionResult(NamedTuple):
 
 
 class Decisions(Struct, frozen=True):
-    """Appends decisions in the name of `actor` to logs of one registry. Each log is read once, and again after a lost race.
+    """Appends decisions in the name of `actor` to the logs of one registry.
 
     After each decision, `remember` is called with the registry, the model's name and the current index file.
     """
@@ -68,8 +68,9 @@ class Decisions(Struct, frozen=True):
         return current.version
 
     def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
-        """Yank a version, and all versions with the same manifest: they resolve no more, except by digest. `undo`: take the
-        yanks back. InputError if the ref names only the model, so that nobody yanks the newest version by accident.
+        """Yank a version and all versions with the same manifest: only a ref with the manifest's digest finds them.
+
+        `undo` takes the yanks back. InputError if the ref names only the model: its newest version may not be meant.
         """
         log, target = self._locate(ref)
         manifest, yanks = target.entry.manifest, target.entry.yanks
@@ -145,8 +146,8 @@ class Decisions(Struct, frozen=True):
     def expiry(self, log: Log, keep: int) -> list[events.Expire]:
         """Return events that expire all versions of a model except the `keep` newest releases, in order of publication.
 
-        These are kept too: at most `keep` pre-releases above the newest release, pinned versions, and versions of channels. A
-        yanked version does not count, but it is kept if it would be kept without its yank. Raise InputError if `keep` < 1.
+        These stay too: at most `keep` pre-releases above the newest release, pinned versions, versions of channels.
+        A yanked version is not counted, but stays if it would stay without its yank. InputError if `keep` is below 1.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"
@@ -312,7 +313,7 @@ def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = Non
 def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
     """Return the tables and deltas of a log from which somebody could rebuild files of these versions.
 
-    All deltas of a lost table are included, since their files are unknown; a delta that another version offers is left out.
+    If a table cannot be read, all its deltas are included. Deltas that other versions offer are left out.
     """
     blobs: set[Digest] = set()
     for _, event in log.events(Deltas):
@@ -338,7 +339,7 @@ def _remaining(log: Log, event: Deltas, gone: Collection[Version]) -> list[Delta
 
 
 def _offer(log: Log, version: Version, deltas: Iterable[Delta], actor: str | None) -> list[Digest]:
-    """Append the event by which a version offers these deltas (maybe none), attach their table, and return their digests."""
+    """Append an event that makes these the deltas of a version (none: it offers no more), and return their digests."""
     sizes = {delta.digest: delta.size for delta in deltas}
     data, named, earlier = encode_table(deltas), list(sizes), _current(log).get(version)
     table = log.attach(data) if named else None

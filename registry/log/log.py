@@ -1,11 +1,11 @@
 """One model's log in one registry: read it from an index file, query it, extend it, and write it back.
 
-`Replay` applies events to the tables of a model; a `Log` has the lines, and the state that follows from them.
+A `Log` has the lines (each with an event), and the state that follows from them. `Replay` computes the state.
 
-Sealing: when the tail (the lines that are not sealed) has 64 lines, the next line moves them into a segment blob, and the
-tables into the checkpoint blob. Both follow from the log alone, so a replay from the first line gives equal bytes.
+New lines form the *tail*. When it has 64 lines, the next line *seals* them: they become a segment blob, and the tables
+of that moment the checkpoint blob. A replay from the first line gives equal bytes.
 
-Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests. This module imports little.
+Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests.
 """
 
 from __future__ import annotations
@@ -102,11 +102,11 @@ class MismatchError(IntegrityError):
 
 
 class Replay:
-    """The tables of a model, to which events are applied. They start from a checkpoint, or empty. This class does no I/O.
+    """Applies a model's events to tables, which are empty at first or come from a checkpoint. This class does no I/O.
 
-    `versions` has the entries of all versions except dropped versions. `recent` has the entries, also of dropped versions, that
-    changed after the checkpoint. `tombstones` are blobs that may not come back. `refused` are artifacts that an evaluation
-    refused, in any version. `speeds` starts with the speeds in the state that come from sealed lines.
+    `versions` has the entries of all versions except dropped versions. `recent` has the entries that changed after the
+    checkpoint, also of dropped versions. `tombstones` are blobs that may not come back. `refused` are artifacts that an
+    evaluation refused, in any version. `speeds` starts with the speeds of sealed lines.
     """
 
     def __init__(self, name: str, start: Checkpoint, speeds: Speeds | None = None) -> None:
@@ -187,7 +187,6 @@ class Replay:
 
     @cached_property
     def _manifests(self) -> dict[Digest, dict[Version, None]]:
-        """The versions of each manifest, in the order of publication."""
         manifests: dict[Digest, dict[Version, None]] = {}
         for version, entry in self.versions.items():
             manifests.setdefault(entry.manifest, {})[version] = None
@@ -305,13 +304,13 @@ class Log:
     """One model's history in memory, and the state that follows from it.
 
     `state` is line 1 of the index file. The tables of all versions (`versions`, `channels`, `rollouts`, `tombstones`,
-    `refused`) are computed at their first use by a replay, which begins at the checkpoint if lines were sealed. The replay raises
-    IntegrityError if it contradicts the state.
+    `refused`) are computed when they are first used, by a replay of the tail on the checkpoint. If the tables
+    contradict the state, IntegrityError is raised.
 
     `index` is the index file that was read, if any. `tail` are the lines that are not sealed, and `summaries` the known
-    summaries of versions. `documents` are small blobs that no store has yet: documents of new lines, and segments made by
-    sealing. `fetch` reads a stored blob, which `fetched` then keeps; `sign` signs new lines; a `mirrored` log refuses new
-    events. `url` is the registry's name in errors.
+    summaries of versions. `documents` are small blobs that no store has yet: documents of new lines, and new segments.
+    `fetched` keeps the blobs that were read. `sign` signs new lines. A `mirrored` log refuses new events. Errors call
+    the registry `url`.
     """
 
     def __init__(self, registry: str, name: str, fetch: Fetch, url: str = "") -> None:
@@ -365,7 +364,7 @@ class Log:
 
     @property
     def state(self) -> State:
-        """Line 1 of the index file. After new lines, it is computed anew; this reads the manifests that have no summary."""
+        """Line 1 of the index file, computed again after new lines. This reads manifests that have no summary."""
         if not self._is_current:
             self._state, self._is_current = self._derive(self._replay, is_new=True), True
         return self._state
@@ -379,7 +378,7 @@ class Log:
         return replay
 
     def replay_from(self, checkpoint: Digest | None, lines: Iterable[LogLine]) -> Replay:
-        """Replay lines on a checkpoint (None: from the first line) and return the tables. IntegrityError if a line is wrong."""
+        """Return the tables of a checkpoint (None: empty) after these lines. IntegrityError if a line is wrong."""
         with about(f"the log of {self.name} cannot be read", IntegrityError, VERIFY_ADVICE):
             start = Checkpoint()
             if checkpoint is not None:
@@ -394,7 +393,7 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """Return the state line after a replay. For a missing summary, read the manifest if `is_new`, else raise StateError."""
+        """Return the state for these tables. A missing summary is a StateError, unless `is_new`: then it is made."""
         shown, summaries = replay.shown(), {}
         for version in shown:
             entry, summary = replay.versions.get(version), self.summaries.get(version)
@@ -473,7 +472,7 @@ class Log:
                 yield line
 
     def digest_at(self, seq: int) -> Digest:
-        """Return the digest of line `seq`; for 0, the digest that line 1 names as its predecessor's."""
+        """Return the digest of line `seq`. For 0, return the `prev` of line 1."""
         return self.head if seq == self.seq else next(self.lines(seq)).prev
 
     def events(self, kind: type[EventType]) -> Iterator[tuple[int, EventType]]:
@@ -536,10 +535,10 @@ class Log:
         return LocatedVersion(self.name, version, entry)
 
     def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
-        """Return a version's summary with effective states: the one in the state or, if that has none, one from the manifest.
+        """Return a version's summary with all later verdicts and speeds, from the state line or else from the manifest.
 
-        With `member`, the summary names this member's artifacts. The state has such names only for stages of pipelines, so for
-        other families the manifest is read.
+        With `member`, the summary names the artifacts of this member of a family. The state line has such names only
+        for stages of pipelines, so the manifest of other families is read.
         """
         summary = self.state.summaries.get(target.version)
         has_member = member is None or (summary is not None and bool(summary.members))
@@ -602,7 +601,7 @@ class Log:
             raise mirror_error(self.registry)
 
     def append_line(self, line: LogLine) -> LogLine:
-        """Add a finished line, such as one of another copy of this log. IntegrityError if it does not follow the last line."""
+        """Add a finished line, such as a line from a copy. IntegrityError if it does not follow the last line."""
         if (line.seq, line.prev) != (self.seq + 1, self.head):
             raise IntegrityError(f"line {line.seq} of {self.name} does not follow line {self.seq}")
         if line.event.name != self.name:
@@ -673,9 +672,9 @@ def read_segment(data: bytes, name: str) -> list[LogLine]:
 def log_of(
     reader: RegistryReader, name: str, index: StoredObject | None, *more: BlobReader, new: bool = False
 ) -> Log:
-    """Decode the log in an index file. If `index` is None: an empty log if `new`, else NotFoundError with similar names.
+    """Decode the log in an index file. Its blobs are read from `reader` and `more`.
 
-    `more` are further readers of the log's blobs.
+    If `index` is None, return an empty log if `new` is set, else raise NotFoundError with similar names.
     """
     if index is None and not new:
         raise unknown_model(name, reader)
@@ -757,7 +756,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def named_copy(copy: RegistryReader) -> str:
-    """Return the words by which an error about a missing model describes a mirror, an archive or a remote's local copy."""
+    """Return the words for a mirror, an archive or a remote's local copy in an error about a missing model."""
     return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
 
 
@@ -806,7 +805,7 @@ def fetcher(*sources: BlobReader) -> Fetch:
 
 
 def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
-    """Return a model's whole log (for the name `.policy`: the log of policies), verified. NotFoundError if it is missing."""
+    """Return all lines of a model's log, verified. NotFoundError if it is missing. `.policy` is the log of policies."""
     if name != POLICY_LOG:
         return list(load(reader, check_name(name)).lines())
     from onnxreg.schema.gates.policy import PolicyLog
@@ -817,7 +816,7 @@ def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
 
 
 def read_deltas(fetch: Fetch, table: Digest | None) -> list[Delta]:
-    """Return the deltas in a table; [] if there is no readable table, since deltas are optional. `verify` reports damage."""
+    """Return the deltas in a table; [] if it is missing or damaged. Deltas are optional; `verify` reports damage."""
     if table is not None:
         from onnxreg.schema.delta.delta_format import decode_table
 

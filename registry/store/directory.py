@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 POLL_SECONDS = 0.01
-"""The seconds between two tries to take a lock."""
 NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
 """The error numbers of flock(2) on file systems without locks."""
 NOTICE_SECONDS = 3.0

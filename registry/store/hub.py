@@ -15,8 +15,7 @@ moves to the newest commit after a lost race, and before names, notes or files a
 `layout.json` lists these files. Each later commit to the model's log updates them. Other files are never replaced.
 
 Uploads use Xet if hf_xet is installed and `HF_HUB_DISABLE_XET=1` is not set, else LFS. Uploads come from paths, since
-huggingface_hub uploads streams through LFS only. Tests run the real client against an emulator
-(`tests/support/servers/hub.py`), never against the live Hub.
+huggingface_hub uploads streams through LFS only. Tests never use the live Hub (`tests/support/servers/hub.py`).
 """
 
 import re

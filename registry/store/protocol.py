@@ -50,7 +50,6 @@ Kind = Literal["intents", "condemned"]
 NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
 """The pattern of a note's name: the id of the push that wrote it and, for an intent, the id of the attempt."""
 CATALOG = "search/catalog.jsonl.gz"
-"""The path of the published catalog."""
 PROBE = "gc/probe-"
 """The prefix of the objects that a trial of a store creates and deletes before the first write."""
 SPOOL_BYTES = 2 * 2**20

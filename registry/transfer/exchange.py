@@ -85,7 +85,7 @@ class ExchangeRequest(Struct, frozen=True):
     """A request to copy versions and channels of a model to a destination.
 
     Args:
-        selection: the artifacts to copy. The destination also keeps its artifacts; an event records the union.
+        selection: the artifacts to copy. The destination keeps those that it has; an event records which it has then.
         channels: channels to move at the destination to the versions that the source's channels have.
         restore: bring back versions that expired at the destination, with their files.
         heal: also copy blobs that the destination lost. If False, a log with all lines is assumed to have all blobs.
@@ -104,8 +104,10 @@ class ExchangeRequest(Struct, frozen=True):
 
 
 class Merge(Struct, frozen=True):
-    """The changes that fulfil a request at the destination, if its log ends at `head`: the missing `lines`, the versions to
-    bring back (`returning`), the `artifacts` that each version will have, the `moves` of channels, all needed `blobs`.
+    """The changes that fulfil a request at the destination. They hold as long as the destination's log ends at `head`.
+
+    `lines` are missing there; `returning` are expired versions to bring back; `moves` are the events that move
+    channels. `artifacts` has the paths that each version will have there, and `blobs` all blobs that the changes need.
     """
 
     request: ExchangeRequest
@@ -148,7 +150,7 @@ def merge(
     destination: Log,
     channels_before: Mapping[str, Channel] | None = None,
 ) -> Merge:
-    """Find the changes that fulfil a request. `channels_before`: the destination's channels when its log was first read.
+    """Find the changes that fulfil a request. Moves of channels expect the channels to be as in `channels_before`.
 
     Raises the errors of `missing_lines`; ConflictError if needed files were taken down at the destination; IntegrityError
     if the source's documents disagree; InputError if too many artifacts are selected.
@@ -186,11 +188,13 @@ def merge(
 
 
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
-    """Return the source's lines that the destination lacks, in the source's order, but with verdicts and yanks at the end.
+    """Return the lines that the destination lacks, in the source's order, but with statements and yanks at the end.
 
-    Between registries with different ids, these are lines about versions that are requested or at the destination, but never
-    about channels, pins and expiry. All refusals are included, as another manifest may have the same bytes. Raises the errors
-    of `check_versions`. Between copies of one registry: ConflictError for a selection, ForkError if the logs have forked.
+    Between copies of one registry, all lines travel. ConflictError for a selection of artifacts, ForkError for forked
+    logs.
+
+    Between other registries, lines about requested versions travel, and verdicts and yanks of versions that the
+    destination has. Channels, pins and expiry never travel, refusals always do. Raises the errors of `check_versions`.
     """
     if source.registry == destination.registry:
         _check_present(source, request.versions)
@@ -247,8 +251,8 @@ def _statement(event: Attest | Timing) -> tuple[object, ...]:
 def check_versions(request: ExchangeRequest, source: Log, destination: Log) -> None:
     """Check that the requested versions can be copied between registries with different ids.
 
-    ConflictError if the destination has another manifest for a version, or no longer has its files, unless it expired and is
-    to be restored. NotFoundError if the source lacks a version or a requested artifact.
+    ConflictError if the destination has another manifest for a version, or gave its files up. (An expired version may
+    be restored.) NotFoundError if the source lacks a version or a requested artifact.
     """
     _check_present(source, request.versions)
     for version in request.versions:
@@ -268,7 +272,6 @@ def check_versions(request: ExchangeRequest, source: Log, destination: Log) -> N
 
 
 def _check_present(source: Log, versions: Collection[Version]) -> None:
-    """Raise NotFoundError if the source lacks a version, or no longer has the version's files."""
     for version in versions:
         entry = source.versions.get(version)
         if entry is None or entry.gone is not None:
@@ -294,7 +297,7 @@ def blobs_of(
     versions: Collection[Version],
     selected: Mapping[Version, ArtifactPaths],
 ) -> dict[Digest, Reference]:
-    """Return the blobs that these lines and versions need and the source still has. `selected` limits a version's artifacts."""
+    """Return the blobs of these lines and versions that the source has. `selected` limits a version's artifacts."""
     stored = {reference.digest: reference for reference in documents(source)}
     published, named = set(versions), set[Digest]()
     for line in lines:
@@ -372,9 +375,10 @@ def plan_deltas(
     sizes: Mapping[Digest, int],
     destination: RegistryReader,
 ) -> tuple[dict[Digest, Delta], str]:
-    """Choose deltas of these versions that make the files in `sizes` (bytes by digest) from files at the destination.
+    """Choose deltas that make files of these versions from files at the destination.
 
-    Return the delta for each file's digest, and the reason why existing deltas cannot be used ("": no such reason).
+    `sizes` has the digests of the needed files, with their bytes. Return the chosen delta of each file that has one,
+    and the reason why existing deltas cannot be used ("" without such a reason).
     """
     url = urlsplit(innermost(source).url)
     is_elsewhere = bool(sizes and url.scheme and url.netloc)
@@ -470,8 +474,9 @@ def _copy(file: BinaryIO, offset: int, length: int) -> Iterator[memoryview]:
 
 
 class Arrival(Struct, frozen=True):
-    """A file that arrived: its `size` in bytes, and the bytes `moved` over the network. If a delta made the file, `since` is
-    the version with the old file. `doubt` says why an existing delta failed or could not be used; else it is "".
+    """A file that arrived. `moved` is the number of bytes that were read for it.
+
+    If a delta made it, `since` is the version with the old file. `doubt` says why a delta was not used, or is "".
     """
 
     path: str
@@ -483,8 +488,9 @@ class Arrival(Struct, frozen=True):
 
 
 class BlobMover(Struct):
-    """Moves blobs, several at a time, the largest first. A blob that arrives damaged is fetched again. `documents` has blobs
-    read already, `deltas` the delta of a file by its digest. `doubt` says why no delta can be used (see `Arrival`).
+    """Moves blobs, several at a time, the largest first. A blob that arrives damaged is fetched once more.
+
+    `documents` has blobs that were read already. `deltas` maps the digests of files to the deltas that make them.
     """
 
     source: BlobReader
@@ -550,11 +556,11 @@ class BlobMover(Struct):
 
 
 SMALL_TRANSFER_BYTES = 2**20
-"""The most bytes, of all blobs together, that a commit itself may carry. This saves a request for missing blobs."""
+"""If all blobs together have at most this size, the commit moves them, since it must ask for missing blobs anyway."""
 
 
 class SkippedVersion(Struct, frozen=True):
-    """A version, channel (`tag` names it) or whole model (no `tag`) that was not copied. `error` is set if a user must act."""
+    """A version or channel (`tag`), or a whole model, that was not copied. If `error` is set, a user must act."""
 
     name: str
     tag: str | None
@@ -566,9 +572,11 @@ class SkippedVersion(Struct, frozen=True):
 
 
 class TransferResult(Struct, frozen=True):
-    """The outcome for one model: the requested `versions`, how many were `new` at the destination, how many events, blobs and
-    bytes moved. `has_copied` is False if no exchange was needed or possible. At the destination: the `log` (None: unreadable),
-    each version's present `artifacts` (paths), the channels that moved (`channels`), and the versions' `yanks`.
+    """The outcome for one model. `has_copied` is False if no exchange was needed or possible.
+
+    `versions` were requested, and `new` of them were new at the destination. `events`, `blobs` and `size` (bytes) count
+    what moved. `log`, `artifacts` (paths), `channels` (moved ones) and `yanks` are those of the destination afterwards;
+    `log` is None if a log could not be read.
     """
 
     name: str
@@ -617,9 +625,9 @@ def exchange(
 ) -> TransferResult:
     """Copy the versions and channels of a request to the destination. A second run transfers nothing.
 
-    Raises the errors of `merge` and both registries; GateError if a policy of the destination governs a channel to move. A
-    caller that has them passes the source's `log`, the destination's log `own` (by `load_own`), and their merge `plan`. `near`
-    are other readers that may have documents of the destination.
+    A caller may pass what it has already: the source's `log`, the destination's log `own` (from `load_own`), and the
+    `plan` from `merge`. `near` are other readers that may have documents of the destination. Raises the errors of
+    `merge` and of both registries; GateError if a policy of the destination governs a channel that would move.
     """
     name = request.name
     source_log = log or load(source, name, destination)
@@ -640,7 +648,6 @@ def exchange(
         mover.deltas, mover.doubt = plan_deltas(source, source_log, request.versions, sizes, destination)
 
     def change(log: Log) -> Collection[Digest]:
-        """Apply the merge to the destination's log; if the log has changed, merge again first."""
         nonlocal merged, events
         if log.head != merged.head:
             merged = merge(request, source_log, log, channels_before)
@@ -683,7 +690,8 @@ def exchange_possible(
     choose: Callable[[Log], ExchangeRequest],
     progress: Progress,
 ) -> TransferResult:
-    """Copy as much as possible of the request that `choose` returns; list the rest, and errors of this model, in `skipped`.
+    """Copy as much as possible of the request that `choose` returns. `skipped` of the result has the rest, with errors.
+
     A channel moves only if its version is copied. If no event is missing, blobs are checked only if the request has `heal`.
     """
     result = TransferResult(name)
@@ -722,7 +730,7 @@ def exchange_possible(
 
 @contextmanager
 def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
-    """A context that adds an error of one model to `skipped`. Errors of a registry or of this machine are raised."""
+    """A context that adds an error about one model to `skipped`. Errors of registries or of this machine are raised."""
     try:
         yield
     except (ForkError, HostError, RemoteError):
@@ -732,17 +740,15 @@ def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
 
 
 def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
-    """Return the first error of the worst family in the list; None if the list has no error."""
+    """Return the first of the worst errors in the list; None if the list has no error."""
     errors = [item.error for item in skipped]
     kinds = (IntegrityError, ConflictError, NotFoundError, RegError)
     return next((error for kind in kinds for error in errors if isinstance(error, kind)), None)
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:
-    """Record in `local/`, before a push begins, that another registry may get these versions. Then `reg drop` refuses them.
-    Nothing is recorded for a user who may not write to the registry, since this user cannot drop versions either.
-    """
-    for version in versions if os.access(store.root, os.W_OK) else ():
+    """Record before a push that another registry may get these versions. Then `reg drop` refuses them."""
+    for version in versions if os.access(store.root, os.W_OK) else ():  # who may not write, cannot drop
         path = f"local/pushed/{log.name}/{log.versions[version].manifest.hex}"
         if store.store.read(path) is None:
             store.write_file(path, f"{registry_id}\n".encode())

@@ -1,10 +1,10 @@
 """Write verified files of a version into a directory: all files, one artifact, or a package for ONNX Runtime.
 
-The files are written to a new directory, which then replaces the target. Two functions write to a temporary directory:
-`unpacked` one artifact with sidecars and companions, `fetched` the main files and external data of artifacts.
+The files are written to a new directory, which then replaces the target. `unpacked` and `fetched` write to a temporary
+directory instead.
 
-In the run directory of a training (with `checkpoints/`), a version is written to `exports/`, as Orchard does. A path in the
-manifest, such as `exports/model.onnx`, is then relative to the run directory.
+If the target is the run directory of a training (it has `checkpoints/`), the files go to its `exports/`, as Orchard
+does. A path in the manifest, such as `exports/model.onnx`, is then relative to the run directory.
 """
 
 import os
@@ -111,9 +111,7 @@ def _files_below(directory: Path) -> set[str]:
 def materialize(
     store: BlobReader, files: Iterable[FileEntry], data: bytes, target: Path, progress: Progress = SILENT
 ) -> None:
-    """Write files of a manifest, and the manifest itself (`data`), into a directory that replaces `target`. Paths lose the
-    prefix that `prefix_in` returns. If a blob is damaged, raise IntegrityError and leave `target` unchanged.
-    """
+    """Replace `target` by a directory of these files and the manifest (`data`). IntegrityError if a blob is damaged."""
     with replacing(target) as fresh:
         fill(store, files, fresh, progress, prefix_in(target.resolve()))
         (fresh / FILENAME).write_bytes(data)
@@ -126,9 +124,10 @@ def write_package(
     selection: Selection = EVERYTHING,
     progress: Progress = SILENT,
 ) -> tuple[Release, PackageLayout]:
-    """Write the selected artifacts of a version, by default all present artifacts, as a model package of ONNX Runtime, in
-    place of an earlier package. NotFoundError if an artifact is absent, InputError if ONNX Runtime can load no artifact,
-    IntegrityError if a blob is damaged.
+    """Write selected artifacts of a version as a model package of ONNX Runtime, which replaces an earlier package.
+
+    Without a selection, all present artifacts are written. NotFoundError if a selected artifact is absent, InputError
+    if ONNX Runtime can load no artifact, IntegrityError if a blob is damaged.
     """
     check_target(target, store.root, packaged, "package")
     release = read_version(store, ref)
@@ -144,7 +143,7 @@ def write_package(
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """A context with a new directory, which replaces the target at the end. After a kill, the next call restores the target."""
+    """A context with a new directory, which replaces the target at the end. After a kill, the next call restores it."""
     path, disk = target.resolve(), Disk()
     aside = path.with_name(f".{path.name}.former")
     with host_errors(f"writing {target}"):
@@ -172,9 +171,7 @@ def replacing(target: Path) -> Iterator[Path]:
 def fill(
     store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress, prefix: str = ""
 ) -> None:
-    """Write files into a directory, with `prefix` removed from the paths. IntegrityError if a blob is damaged, InputError if
-    two files get the same path.
-    """
+    """Write files, without `prefix` in the paths. IntegrityError for a damaged blob, InputError for two equal paths."""
     entries = list({entry.path: entry for entry in files}.values())
     if len({entry.path.removeprefix(prefix) for entry in entries}) < len(entries):
         problem = f"two files of the version would be one in the {EXPORTS} of a run directory"
@@ -192,7 +189,7 @@ def fill(
 
 
 class UnpackedArtifact(Struct, frozen=True):
-    """One artifact with its companions, as files below `root`."""
+    """One artifact with all files that it needs, in the directory `root`."""
 
     root: Path
     manifest: Manifest
@@ -225,7 +222,7 @@ def unpacked(
 def fetched(
     reader: RegistryReader, version: Release, artifacts: Iterable[Artifact], progress: Progress
 ) -> Iterator[Path]:
-    """A context with a directory of artifacts: main files and external data. NotFoundError if the reader lacks one."""
+    """A context with a directory of the artifacts' main files and external data. NotFoundError if one is absent."""
     files: list[FileEntry] = []
     for artifact in artifacts:
         if version.held is not None and artifact.path not in version.held:

@@ -1,6 +1,6 @@
-"""Mirror a whole registry: as an exact copy with the same id, or version by version into a registry with another id.
+"""Mirror a whole registry, as an exact copy with the same id or version by version into a registry with another id.
 
-An exact copy never creates an event, so each of its logs is a prefix of the source's log.
+An exact copy creates no events, so each of its logs is a prefix of the source's log.
 """
 
 from typing import Any
@@ -60,7 +60,7 @@ class MirrorResult(Struct):
 def open_both(
     remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """Open both registries; create a missing destination, as a mirror or with a `new_id`. InputError if both are the same."""
+    """Open both registries; InputError if they are the same. Create a missing destination, a mirror unless `new_id`."""
     if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)
@@ -80,10 +80,10 @@ def mirror(
     progress: Progress = SILENT,
     actor: str | None = None,
 ) -> MirrorResult:
-    """Copy all that the destination lacks from the source; list in `skipped` what cannot be copied.
+    """Copy all that the destination lacks from the source. `skipped` of the result lists what cannot be copied.
 
-    If both have the same id and a log has forked, raise ForkError before any write. `channels`: also move the destination's
-    channels to the source's versions, by new events; an exact copy always has the same channels.
+    If both have the same id and a log has forked, raise ForkError before any write. An exact copy always has the same
+    channels. Elsewhere, channels move to the source's versions only if `channels` is set.
     """
     report = MirrorResult(source.url, destination.url)
     try:
@@ -103,7 +103,7 @@ def mirror(
 def _verbatim(
     source: RegistryStore, destination: RegistryStore, report: MirrorResult, progress: Progress
 ) -> None:
-    """Make an exact copy: compare all models, copy models with missing lines, then delete blobs that the source deleted."""
+    """Make an exact copy: compare all models, copy models with missing lines, delete blobs that no log needs now."""
     trust = load_trust()
     policies = read_policies(source)
     enforce_policies(trust, policies)
