@@ -26,7 +26,7 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.transfer.exchange import apply_delta, open_made
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError
+from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.delta.delta_format import Delta, DeltaHeader, choose_deltas
@@ -196,6 +196,11 @@ def test_a_mirror_refuses_before_any_delta_is_made(source, tmp_path):
     with pytest.raises(ConflictError, match="mirror"):
         make_deltas(Home(tmp_path / "mirror"), copied, Ref(NAME), (), progress)
     assert steps == []
+
+
+def test_a_version_that_does_not_exist_gets_no_deltas(source):
+    with source.store.push() as push, pytest.raises(NotFoundError, match=r"0\.1\.9"):
+        publish_deltas(source.store, push, NAME, Version.parse("0.1.9"), offered(source, "0.1.2"), None)
 
 
 @pytest.mark.parametrize("verb", ["purge", "expire"])

@@ -139,11 +139,14 @@ def mutant(seed: int) -> Mutant:
     tree = ast.parse(path.read_text("utf-8"))
     node, kind = chance.choice(list(sites(tree)))
     statements = (part for part in ast.walk(tree) if isinstance(part, ast.stmt))
-    line = max(part.lineno for part in statements if part.lineno <= node.lineno <= (part.end_lineno or 0))  # type: ignore[attr-defined]
+    around = (part for part in statements if part.lineno <= node.lineno <= (part.end_lineno or 0))  # type: ignore[attr-defined]
+    statement = max(around, key=lambda part: part.lineno)
+    if isinstance(statement, ast.FunctionDef):  # a default: its own line is executed at the import
+        statement = statement.body[-1]
     what = f"{kind}: {ast.unparse(node).splitlines()[0][:70]}"
     change(node, kind)
     source = ast.unparse(ast.fix_missing_locations(tree))
-    return Mutant(package, str(path.relative_to(REPOSITORY)), line, what, source)
+    return Mutant(package, str(path.relative_to(REPOSITORY)), statement.lineno, what, source)
 
 
 def pytest(tree: Path, words: list[str], timeout: float | None = None, **more: str) -> int:

@@ -75,11 +75,7 @@ def test_the_judge_agrees_on_edits(family, name, count, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "seed", "count"),
-    [
-        ("dynamic QInt8 channels", 1, 20),
-        *deep(PROVEN, 2, 250 // len(PROVEN) + 1),
-    ],
+    ("name", "seed", "count"), [("dynamic QInt8 channels", 1, 20), *deep(PROVEN, 2, 250 // len(PROVEN) + 1)]
 )
 def test_an_edit_that_changes_outputs_is_not_proven(family, name, seed, count, tmp_path):
     inputs, rounding = list(feeds(3)), 2.0**-8 if name.startswith("float16") else 0.0

@@ -205,10 +205,7 @@ def test_rebuild_repeats_the_path_of_the_winner(
 
 @pytest.mark.more
 def test_a_second_search_takes_its_figures_from_the_cache(
-    search: Find,
-    write_suite: Make,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    search: Find, write_suite: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choose, confirm = write_suite("choose.jsonl"), write_suite("confirm.jsonl", 300)
     cache = StepCache(tmp_path / "cache")
@@ -233,11 +230,7 @@ def test_a_second_search_takes_its_figures_from_the_cache(
     ids=["candidate", "twice", "step", "confirm"],
 )
 def test_impossible_searches_are_refused_before_any_work(
-    search: Find,
-    write_suite: Make,
-    request_fields: dict[str, Any],
-    family: type[Exception],
-    message: str,
+    search: Find, write_suite: Make, request_fields: dict[str, Any], family: type[Exception], message: str
 ) -> None:
     with pytest.raises(family, match=message):
         search(write_suite("choose.jsonl", count=440), **request_fields)
@@ -401,11 +394,7 @@ def test_static_quantization_is_tried_if_there_are_rows_to_calibrate_on(
     ],
 )
 def test_an_empty_suite_or_half_is_refused_before_any_work(
-    search: Find,
-    write_suite: Make,
-    choose: int,
-    confirm: int | None,
-    message: str,
+    search: Find, write_suite: Make, choose: int, confirm: int | None, message: str
 ) -> None:
     fields = {} if confirm is None else {"confirm": str(write_suite("confirm.jsonl", 300, confirm))}
     with pytest.raises(InputError, match=message):

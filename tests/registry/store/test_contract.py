@@ -48,10 +48,7 @@ STORES: dict[str, Callable[[Path], RegistryStore]] = {
     "write, then rename": lambda root: opened(root / "there", create=True),
     "hub": lambda root: open_hub("hf://acme/models", create=True),
 }
-BUCKETS = [
-    "ministack",
-    *(pytest.param(name, marks=pytest.mark.large) for name in ("seaweedfs", "ceph")),
-]
+BUCKETS = ["ministack", *(pytest.param(name, marks=pytest.mark.large) for name in ("seaweedfs", "ceph"))]
 """Ceph 16 knows an ETag without the quotes that it gives it with, and no checksums."""
 
 

@@ -642,6 +642,17 @@ def test_with_xet_files_go_through_xet(hub, registry, tmp_path, monkeypatch):
     assert len(hub.history(REPO)) == 3
 
 
+def test_a_retried_upload_does_not_print_its_signed_address(hub, registry, monkeypatch):
+    """The Hub's library warns of each retry with the address, which lets anybody write."""
+    monkeypatch.delenv("HF_HUB_VERBOSITY", raising=False)
+    registry.make("1.0.0")
+    hub.fail("PUT /", 503, 1)
+    command = [sys.executable, "-m", "onnxreg.cli", "--registry", registry.store.root, "push", PII, URL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(set(calls(hub, "PUT /"))) < len(calls(hub, "PUT /"))
+
+
 def test_a_mirror_on_the_hub_and_back(hub, registry, tmp_path):
     for name, version in (("acme/pii", "1.0.0"), ("acme/ner", "0.1.0"), ("acme/pii", "1.1.0")):
         registry.make(version, name=name, seed=version)

@@ -28,10 +28,7 @@ def cases() -> Iterator[Any]:
             for reader in filter(row.__contains__, READERS):
                 number += 1
                 yield pytest.param(
-                    row,
-                    reader,
-                    id=f"{section}: {name}: {reader}",
-                    marks=MARKS[number % len(MARKS)],
+                    row, reader, id=f"{section}: {name}: {reader}", marks=MARKS[number % len(MARKS)]
                 )
 
 
