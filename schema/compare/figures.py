@@ -128,7 +128,7 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
 
 
 def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
-    """True if both checks were measured on one suite. Without any suite: true if neither check has a direction.
+    """True if both checks were measured on one suite. If neither names a suite: true if neither has a direction.
 
     A recall or a recall loss that names no suite counts as measured on the suite of its artifact.
     """

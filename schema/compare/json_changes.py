@@ -35,7 +35,7 @@ Lists = Mapping[str, NamedList | None]
 
 
 class Spot(NamedTuple):
-    """A position in both values. `path` includes the names of list items (`labels[O]`), `pattern` does not (`labels[]`).
+    """A position in the old and the new value. `path` names list items (`labels[O]`), `pattern` does not (`labels[]`).
 
     `names` are the names of the list items in `path`. `within` is the list item around the position, old and new (or both
     whole values). `pointers` are the JSON pointers (RFC 6901) into the old and the new value.
@@ -113,7 +113,7 @@ def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterato
 
 
 def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
-    """Return both values if they are of this kind, else None. An absent value or null beside a full one counts as empty."""
+    """Return both values if they are of this kind, else None. If only one of them is absent or null, it counts as empty."""
     before, after = (kind() if side is ABSENT or side is None else side for side in (old, new))
     if not (isinstance(before, kind) and isinstance(after, kind)):
         return None

@@ -52,9 +52,9 @@ FACT, FOLLOWS = "fact", "follows"
 
 
 class ArtifactSide(Record, frozen=True):
-    """An artifact in one version. `size` counts the bytes that a runtime loads. `state` includes later refusals.
+    """An artifact in one version. `size` counts the bytes that a runtime loads.
 
-    `speeds` are the speeds that the log records (docs/format.md), the newest last.
+    `state` is `refused` also if a later evaluation refused the artifact. `speeds` are from the log, the newest last.
     """
 
     path: str
@@ -98,7 +98,7 @@ class FactRow(Record, frozen=True):
 
 
 class FoldedChanges(Record, frozen=True):
-    """Changes that follow from `cause`, or that do not affect an app (`cause` is ""). `kinds` counts them by kind."""
+    """Changes that are only counted (`kinds`), because they follow from `cause` or do not affect an app (`cause` is "")."""
 
     cause: str
     kinds: dict[str, Count]
@@ -106,7 +106,7 @@ class FoldedChanges(Record, frozen=True):
 
 
 class DiffOverview(Record, frozen=True):
-    """The whole screen. `verdict` has sentences; `figures` and `facts` are sorted, the worst first."""
+    """The comparison of two versions as one screen. `verdict` has sentences. `figures` and `facts` begin with the worst."""
 
     verdict: tuple[str, ...]
     artifacts: tuple[ArtifactRow, ...]

@@ -23,7 +23,7 @@ DISTANCE_SHARE = 0.1
 """The relative tolerance of distances, such as the largest difference of logits. `RATE_TOLERANCE` is allowed in any case."""
 DISTANCES = frozenset({"atol", "least"})
 MEASURED = DISTANCES | {"min_row_cosine"}
-"""The keys with measured numbers. (The values of checks and the floats of a certificate are measured numbers too.)"""
+"""The keys with measured numbers. Values of checks and floats of a certificate are measured under any key."""
 FAILED_STATES = frozenset({"missing", "extra", "differs"})
 
 _OF_FILES = re.compile(r"(artifacts\[\]\.)?(files|digest|size|pieces)\b.*|.*\.evidence\.(artifact|report)")
@@ -139,7 +139,7 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 
 
 def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
-    """True for a changed sentence, and for a measured number within its tolerance. `is_measured`: every float is measured.
+    """True for a changed sentence, and for a measured number within its tolerance. `is_measured` counts any float as measured.
 
     For a golden vector, the recorded `document` states the tolerances of each tensor (docs/golden.md).
     """

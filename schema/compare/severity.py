@@ -12,7 +12,7 @@ from onnxreg.schema.manifest.vocabulary import comparable_license
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""The severities, worst first: it breaks an app; worse results or weaker evidence; worth knowing; without effect."""
+"""The severities: breaks an app, gives worse results or weaker evidence, is worth knowing, has no effect."""
 SEVERE = ("breaking", "degrading")
 Direction = Literal["higher", "lower"]
 """The direction in which a figure gets better."""
@@ -22,7 +22,7 @@ Judge = Callable[[JsonChange], Severity]
 """A function that rates a change."""
 
 ARTIFACT, BYTES, CHECK, EVALUATION = "artifacts", "bytes", "checks", "the evaluation"
-"""The sections whose changes are shown in the overview's rows or only counted, unless they are severe."""
+"""The sections whose changes the overview shows in rows or only counts, unless they are severe."""
 NOISE = 1.1
 """Two measured latencies of one file count as equal up to this ratio."""
 CAUSES = {
@@ -171,7 +171,7 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
 
 
 def _reshaped(harmless: tuple[str, ...]) -> Judge:
-    """Make the judge of an axis: a new name is cosmetic, a change of kind as in `harmless` (old, new) notable, else breaking."""
+    """Make the judge of an axis: cosmetic for a new name, notable for the kinds in `harmless` (old, new), else breaking."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))

@@ -1,7 +1,7 @@
 """Limits on documents and lists from outside. Input above its limit is refused, before reading if its size is known."""
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
-"""The most bytes of a file that the user names, and of a registry's document (such as an index file) with no smaller limit."""
+"""The most bytes of a file that the user names, and of a registry's document without a smaller limit (an index file)."""
 MAX_RECORD_BYTES = 16 * 2**20
 """The most bytes of a manifest, an envelope or a statement."""
 MAX_TEXT_BYTES = 4 * 2**20

@@ -27,7 +27,7 @@ _TYPES |= {"array": "a list", "object": "keys and values", "null": "null"}
 """The types of msgspec in words."""
 
 _FIRST_BEYOND_BMP = 0xF0
-"""The least first byte, in UTF-8, of a character beyond U+FFFF. RFC 8785 sorts keys by UTF-16: these characters come earlier."""
+"""In UTF-8, characters beyond U+FFFF begin with this byte or a larger one. msgspec does not sort them as RFC 8785 does."""
 
 
 def encode(value: Any, label: str = "document") -> bytes:

@@ -139,7 +139,7 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
 
 
 MAX_SHARE = 0.5
-"""The size limit of a delta, as a share of the file that it makes; a delta must be smaller."""
+"""A delta must be smaller than this share of the file that it makes."""
 
 
 class Delta(Record, frozen=True, forbid_unknown_fields=True, rename={"digest": "delta", "since": "from"}):

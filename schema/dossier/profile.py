@@ -68,7 +68,7 @@ class ProfileSection(WrittenDocument):
 
 
 class DossierProfile(WrittenDocument):
-    """A table of sections and fields. `basis` names the text that the table follows."""
+    """The form of a dossier: sections with fields. `basis` names the text, such as a law, that the form follows."""
 
     dossier: First
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]

@@ -71,9 +71,9 @@ def layout(
 ) -> dict[str, LayoutFile]:
     """Return the files of a version by path.
 
-    A graph and its external data get aliases together, or none if one alias is the path of a file with other bytes or is
-    outside the folder. `digest` and `size` are the manifest's. `states` has artifacts' states by path (default: `unknown`).
-    Only artifacts in `held_paths` are listed (None: all); refused ones only with `refused`, and without aliases.
+    A graph and its external data get aliases together. They get none if an alias is the path of another file, or would leave
+    its folder. `digest` and `size` are the manifest's. `states` has artifacts' states by path (default: `unknown`). Only
+    artifacts in `held_paths` are listed (None: all). Refused ones get no aliases; without `refused` they are not listed.
     """
     present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
     sound = [item for item in present if states.get(item.path) != "refused"]
@@ -154,7 +154,7 @@ def stem_of(path: str) -> str:
 
 
 def card_metadata(manifest: Manifest, paths: Collection[str]) -> dict[str, Any]:
-    """Return a card's `license`, `license_name`, `pipeline_tag`, `base_model`, and `model-index` of artifacts at `paths`."""
+    """Return a model card's metadata: licence, task, source, and in `model-index` the figures of the artifacts at `paths`."""
     tag, results = pipeline_tag(manifest), []
     for artifact in manifest.artifacts:
         by_dataset: dict[str, list[dict[str, Any]]] = {}

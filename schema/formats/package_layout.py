@@ -41,7 +41,7 @@ class PackageVariant(NamedTuple):
 
 
 class PackageLayout(Struct, frozen=True):
-    """The content of a package: documents (bytes by path), files of the version, and the paths of omitted artifacts."""
+    """The content of a package. `documents` are new files (bytes by path), `left_out` the paths of omitted artifacts."""
 
     component: str
     documents: Mapping[str, bytes]

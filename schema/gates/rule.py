@@ -35,7 +35,7 @@ Demand = Callable[["Rule", "PromotionCandidate"], Found]
 OF_NOTHING: Mapping[str, tuple[tuple[bool, str], ...]] = dict.fromkeys(
     ("suites", "where", "synthetic"), ((False, "nothing was evaluated"),)
 )
-"""The findings if no artifact was evaluated, by the key of each demand on evaluated artifacts."""
+"""The findings of the demands on evaluated artifacts if the version has no such artifact."""
 NOTHING_BEFORE = "there is no other version to compare with"
 
 
@@ -140,8 +140,7 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
         return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
 
     def evaluated(self, rule: "Rule") -> list[Artifact]:
-        """Return the artifacts whose evidence a rule judges: the artifacts in the formats that the rule's `certified` names;
-        if there are none, all evaluated artifacts."""
+        """Return the artifacts whose evidence a rule judges: those in the formats of `certified`, else all evaluated ones."""
         return self.of_formats(rule.certified) or [
             item for item in self.manifest.artifacts if _losses(item) or item.suite is not None
         ]

@@ -38,8 +38,8 @@ class ItemScores(Document):
 class MetricRecord(Document):
     """The figures of one metric on one artifact, and the rule that judged them.
 
-    `limit`: the loss must be below it. `parent` and `value` are the figures of parent and artifact; they and `loss` are
-    None if not measured. `interval` is the paired 95 % interval of the loss; `package` the distribution of a plug-in metric.
+    The loss must be below `limit`. `parent` and `value` are the figures of the parent and of the artifact. They and `loss`
+    are None if not measured. `interval` is the paired 95 % interval of the loss, `package` a plug-in metric's distribution.
     """
 
     metric: Text
@@ -70,7 +70,7 @@ class Resampling(Document):
 
 
 class EvaluationDocument(Document):
-    """One verdict on one artifact: by another tool, or the certificate that an export writes."""
+    """One verdict on one artifact: the certificate that an export writes, or a document of another tool."""
 
     format: Literal["onnxreg-evaluation"]
     format_version: First
@@ -125,8 +125,9 @@ class FaithfulnessReport(Document):
     """The result of one proof.
 
     `reasons` say why the verdict is not `proven`. `weights` counts the compared floating-point values, `quantized` the
-    values stored as integers, `clipped` the values beyond their scale's range, `ranges` the activations with a fixed range.
-    `rewrites`, `scales` and `roundings` name the rules used. `unread` lists nodes and tensors that no output needs.
+    values stored as integers, `clipped` the values beyond their scale's range, `ranges` the activations with a fixed range,
+    `unread_tensors` and `unread_nodes` the tensors and nodes that no output needs. `rewrites`, `scales` and `roundings`
+    name the rules that were used.
     """
 
     format: Literal["onnxreg-faithfulness"]
@@ -180,7 +181,7 @@ def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact 
 
 
 class TimedArtifact(Document):
-    """The latency of one artifact, in milliseconds per run of a batch, or of one input of a suite.
+    """The measured latency of one artifact, in milliseconds for a batch or for one input of a suite.
 
     A check with the metric `ratio` divides by the latency of `parent`, the full-precision file, in the same benchmark.
     """

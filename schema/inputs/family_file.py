@@ -67,9 +67,9 @@ class BackboneSpec(WrittenDocument):
 class HeadsSpec(WrittenDocument):
     """The heads of a family. `folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`.
 
-    `none` lists the classes without a head. `classes` may list the classes of a head, in order, by the class id of the
-    head; the head's checkpoint must record the same classes, or none. `activation` is applied between the layers of a
-    head. `file` is the folder of the heads' graphs, `logits` the name of their output.
+    `none` lists the classes without a head. `classes` may map a class id to the classes of its head, in order; the head's
+    checkpoint must record the same classes, or none. `activation` is applied between the layers of a head. `file` is the
+    folder of the heads' graphs, `logits` the name of their output.
     """
 
     folder: Text

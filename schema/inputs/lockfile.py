@@ -101,8 +101,7 @@ class Lockfile(msgspec.Struct, frozen=True):
     def with_entries(self, entries: Iterable[LockedArtifact]) -> "Lockfile":
         """Add these entries, or replace the entries of the same models.
 
-        If a new entry differs from the old one only in the registry, the old entry stays: the digests are the same in every
-        registry.
+        If a new entry differs from the old one only in the registry, the old entry stays, because the digests are the same.
         """
         locked = {entry.name: entry for entry in entries}
         moved = {name: self.models[name] for name, entry in locked.items() if self.is_moved(entry)}

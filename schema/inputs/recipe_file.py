@@ -141,12 +141,12 @@ class SearchCandidate(WrittenDocument):
 class SearchRequest(WrittenDocument):
     """A search for the smallest artifact that passes the recipe's evaluation: see docs/certification.md.
 
-    Candidates start from the result of the step `input`. They are judged on the suite of `evaluation`, and the winner once
-    on the suite `confirm`; without `confirm`, one suite is split in halves by its groups with `seed`. `candidates` are names
-    of built-in candidates, or steps; by default all built-in candidates. `output` is the winner's path without the mark of
-    its precision: `model.onnx` gives `model_int8.onnx`. `objective` is `bytes`, `latency`, or `fast-enough`: the fewest
-    bytes among files with at most 1.1 times the latency of the file in full precision, on this machine.
-    `calibration` has rows (`.npz`) for static quantization. `checks` limit the winner; their `output` is ignored.
+    Candidates start from the result of the step `input`. They are judged on the suite of `evaluation`. The winner is judged
+    once more, on the suite `confirm`; without `confirm`, `seed` splits the groups of one suite into two halves for the two
+    judgements. `candidates` are names of built-in candidates, or steps; by default all built-in candidates. `output` is the
+    winner's path without the mark of its precision: `model.onnx` gives `model_int8.onnx`. `objective` is `bytes`, `latency`,
+    or `fast-enough`: the fewest bytes among files with at most 1.1 times the latency of the file in full precision, on this
+    machine. `calibration` has rows (`.npz`) for static quantization. `checks` limit the winner; their `output` is ignored.
     """
 
     input: StepName
@@ -195,9 +195,8 @@ class ModelStatements(WrittenDocument):
 class RecipeFile(ModelStatements):
     """A recipe: the source's task, the steps, their outputs and the limits.
 
-    `options` are options of the task. Three keys are set by the program, and are errors in a file for `reg export
-    --recipe`: `profile` and `profile_version` name a built-in recipe; `translation` lists the fields of another tool's
-    document.
+    `options` are options of the task. Only the program sets `profile` and `profile_version` (a built-in recipe) and
+    `translation` (the fields of another tool's document); in a file for `reg export --recipe` they are errors.
     """
 
     recipe: First = 1

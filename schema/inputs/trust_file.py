@@ -32,9 +32,9 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RevocationPoint(_Table, frozen=True):
-    """A line of a log, by its number and digest. If this line or an earlier one differs, so does the digest.
+    """A line of a log, by its number and digest. The digest also covers all earlier lines.
 
-    `until`: a revoked key counts up to this line. `after`: only later lines need a signature.
+    In `until`, it is the last line for which a revoked key counts. In `after`, only later lines need a signature.
     """
 
     registry: str

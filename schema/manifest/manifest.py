@@ -211,8 +211,8 @@ class Step(Document):
 class Code(Document):
     """The function that made the model, `module:function`, which the user allowed by `--allow-code`.
 
-    `digest` is over the function's Python file or all files of its package. For an installed package, `distribution` and
-    `version` name it instead; the distribution `python` is Python itself.
+    `digest` covers the function's Python file, or all files of its package. An installed package has `distribution` and
+    `version` instead; the distribution `python` is Python itself.
     """
 
     name: Text

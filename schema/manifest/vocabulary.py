@@ -50,7 +50,7 @@ def spdx_expression(text: str) -> str | None:
 
 
 def comparable_license(text: str) -> str:
-    """Return a licence in the form for comparing: the canonical SPDX expression, or other text in lower case."""
+    """Return a licence in a form that can be compared: the canonical SPDX expression, or other text in lower case."""
     return spdx_expression(text) or text.lower()
 
 

@@ -44,7 +44,7 @@ FAMILIES = {
     **dict.fromkeys(("armeabi-v7a", "armv7l"), "arm"),
     "wasm32": "wasm",
 }
-"""The processor family of each ABI that has another name than its family. The `isa` of a speed begins with the family."""
+"""The processor family of an ABI with another name (`arm64` for `aarch64`). The `isa` of a speed begins with the family."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
@@ -265,7 +265,7 @@ class ResolveRequest(NamedTuple):
         return cls(ref, Query.read(conditions), device)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the request as a document, with a device in place of a preset's name, so that new presets cannot change it."""
+        """Return the request as a document. It has the device itself, because a preset's name may mean another device later."""
         device = {} if self.device is None else {"device": self.device.to_json()}
         return {"ref": str(self.ref), **self.query.to_json(), **device}
 
@@ -286,8 +286,9 @@ DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
 def rolled_out_to(
     state: State, tag: str | None, device: Device | None, seed: str, digest: Digest | None = None
 ) -> list[Version]:
-    """Return, as a list, the version that a rollout of the channel offers to the device; empty if the device does not take
-    part, or if the version's manifest is not `digest`. The device tries this version before the channel's own version.
+    """Return the version that the device gets from a rollout, to be tried before the channel's own version.
+
+    The list is empty if the device does not take part, or if the rollout's manifest is not `digest`.
     """
     rollout = state.rollouts.get(tag or "")
     if rollout is None or digest not in (None, rollout.manifest):

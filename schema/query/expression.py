@@ -28,7 +28,7 @@ MAX_COLUMNS = 76
 MAX_SHOWN_CHARACTERS = 40
 """The most characters of a word that a message repeats."""
 CHARACTERS_PER_STEP = 8
-"""The number of characters that one step of the budget allows to match against a pattern."""
+"""One step of the budget pays for matching this many characters of a text against a pattern."""
 POWERS = {"or": 1, "and": 2, "not": 3}
 """The binding power of each word: a larger number binds closer."""
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -265,7 +265,7 @@ class _Parser:
         return node
 
     def _conditions(self, power: int = 0) -> Expression:
-        """Parse by the rule: conditions = condition {("and" | "or") condition}, up to a word with at most the power `power`."""
+        """Parse by the rule: conditions = condition {("and" | "or") condition}. Stop at a word of power `power` or less."""
         node = self._condition()
         while (word := self._next.text) in ("and", "or") and POWERS[word] > power:
             operands = [node]
@@ -328,7 +328,7 @@ class _Parser:
         return field_test(subject, sign.text.replace("==", "="), (self._literal(kind, kind.value),))
 
     def _is_membership(self) -> bool:
-        """True if the next tokens are a value and `in` (or `not in`), and no bracket follows, which begins a list of values."""
+        """True if the next tokens are a value and `in` before the name of a list, as in `stable in channels`."""
         after = [token.text for token in self._tokens[self._index + 1 : self._index + 4]]
         following = after[1:] if after[:1] == ["not"] else after
         is_literal = self._next.kind in ("word", "string", "number")
@@ -450,7 +450,7 @@ def _nearest(name: str, fields: Iterable[str]) -> str:
 
 
 def _version(text: str) -> Literal:
-    """Read VERSION = a version of SemVer 2.0, in an expression with or without quotes; `text` has none."""
+    """Read VERSION = a version of SemVer 2.0. In the canonical text of an expression it has quotes."""
     version = Version.parse(text)
     return Literal(version, f"'{version}'")
 

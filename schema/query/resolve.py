@@ -27,7 +27,7 @@ FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
 """The order of formats if the query names no format. Other formats come last, sorted by name."""
 
 MAX_NEAREST = 3
-"""The most near misses that an error names."""
+"""The most rejected artifacts that an error names."""
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Few = msgspec.Meta(max_length=MAX_CONDITIONS)
 _CODES = (
@@ -45,7 +45,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "contract": lambda value: tuple(map(Digest.parse, value if isinstance(value, list) else [value])),
     "where": lambda value: parse(str(value)),
 }
-"""The functions that read values of types that JSON does not have, by the key of the value."""
+"""By key, the functions that turn a JSON value into a type that JSON does not have, such as `30MB` into bytes."""
 
 
 def read_document(value: Any, kind: type[Document], label: str) -> Document:
@@ -248,9 +248,10 @@ class Rejection(NamedTuple):
 
 
 class ResolveOutcome(NamedTuple):
-    """The best artifact, if an artifact meets the conditions, and all candidates that were considered.
+    """The best artifact (None: no artifact meets the conditions), and the versions that were considered.
 
-    `candidate` is the version of the best artifact: the last version in `looked_at`. `size` is the download in bytes.
+    `candidate` is the version of the best artifact; it is the last in `looked_at`. `size` is the download in bytes.
+    `passed_over` has the versions that may be chosen only if the ref names them.
     """
 
     candidate: VersionCandidate | None
@@ -330,11 +331,11 @@ WITHHELD = {
     "expired": "has expired: its files are no longer here",
     "purged": "was taken down",
 }
-"""The reasons (code and words) why a version is a candidate only if the ref names it."""
+"""The reasons why a version may be chosen only if the ref names it, by their codes."""
 
 
 def withheld(version: Version, entry: VersionEntry) -> str:
-    """Return the code of the reason why a version is a candidate only if the ref names it; "" if there is no reason."""
+    """Return the key of `WITHHELD` if a version may be chosen only if the ref names it; else ""."""
     if entry.gone is not None:
         return entry.gone.how
     if entry.yanked:

@@ -109,7 +109,7 @@ def words(use: Use) -> Iterator[str]:
 
 
 def needs(uses: Iterable[Use]) -> tuple[str, ...]:
-    """Return, sorted, the needs of these nodes that a release may lack: contrib operators, and features in `FIRST_RELEASES`."""
+    """Return the sorted needs that not every release meets: contrib operators, and the features in `FIRST_RELEASES`."""
     needed = {
         word
         for use in uses
@@ -120,7 +120,7 @@ def needs(uses: Iterable[Use]) -> tuple[str, ...]:
 
 
 def problem(contrib: Iterable[str], release: str) -> str:
-    """Return, in words, the first need in `contrib` that a release such as `1.23.2` does not meet; "" if it meets all."""
+    """Describe the first need in `contrib` that a release such as `1.23.2` does not meet; "" if it meets all."""
     number = release_number(release)
     for need in contrib:
         first = FIRST_RELEASES.get(need)

@@ -197,8 +197,7 @@ class Statement(Record, frozen=True):
 def release_statement(name: str, version: Version, manifest: bytes) -> Statement:
     """Make the statement that a manifest with these bytes is one version of a model.
 
-    The predicate repeats the recipe and the certificate of every artifact, so that an auditor can read them without
-    onnxreg.
+    The predicate repeats the recipe and all certificates, so that an auditor can read them without onnxreg.
     """
     value = convert(canonical.decode(manifest, "manifest"), dict[str, Any], "manifest")
     artifacts = [
