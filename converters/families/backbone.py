@@ -24,9 +24,9 @@ CLASS_ID = re.compile(r"[^\W_][\w. ,'()&+-]{0,63}")
 
 @dataclass(frozen=True)
 class LoadedBackbone:
-    """A trained classifier. `subject` takes `input` and returns logits and embedding, under their names in the document.
+    """A trained classifier. `subject` takes `input` and returns the logits and the embedding.
 
-    `classes` are in the order of the logits, `shape` is channels, height and width, `width` is the size of the embedding.
+    `classes` are in the order of the logits. `shape` is channels, height and width. `width` is that of the embedding.
     `model_type` is the name of the architecture in transformers; None if a factory made the module.
     """
 
@@ -40,10 +40,10 @@ class LoadedBackbone:
 def load_backbone(
     spec: BackboneSpec, directory: Path, factory: Factory | None, consent: Consent
 ) -> LoadedBackbone:
-    """Load the backbone of a family, with trained values for every weight. Paths are relative to `directory`.
+    """Load the backbone of a family. Paths are relative to `directory`.
 
-    Raises InputError if the consent does not name the factory (then no code ran), if the module is not a complete image
-    classifier, or if its classes differ from the document's; ConversionError if the module does not take the input.
+    Raises InputError if the consent does not name the factory, if a weight has no trained value, or if the classes are
+    not the document's. Raises ConversionError if the module does not take the input.
     """
     import torch
 
@@ -81,7 +81,7 @@ def load_backbone(
 
 
 def _check_classes(trained: Sequence[Any], stated: Sequence[str] | None) -> None:
-    """Raise InputError for class ids that cannot be file names, that repeat, or that differ from the `stated` ids."""
+    """Raise InputError if a class id cannot be a file name or repeats, or if the ids differ from the `stated` ids."""
     for class_id in trained:
         if not isinstance(class_id, str) or not CLASS_ID.fullmatch(class_id):
             raise InputError(

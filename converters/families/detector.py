@@ -1,11 +1,10 @@
-"""Out-of-distribution detection by Mahalanobis distance, fitted in float64 and folded into an ONNX graph.
+"""A detector of inputs unlike the training data. It compares the Mahalanobis distance of an embedding to a threshold.
 
 With the Cholesky factor L of the covariance, the distance is |L^-1 (x - mean)|. The graph multiplies by L^-T, which in
 float32 is more exact than the inverse covariance. The threshold is a percentile of the distances of held-out rows.
 
-The covariance is shrunk towards a multiple of the identity by Ledoit and Wolf's optimal amount (J. Multivar. Anal. 88, 2004)
-or a stated amount. Shrinking makes any covariance invertible, even of too few or too similar rows; so the rank of the rows
-is checked first.
+The covariance is shrunk towards a multiple of the identity, by the amount of Ledoit and Wolf (J. Multivar. Anal. 88,
+2004) or by a stated amount. A shrunk covariance is always invertible, so the rank of the rows is checked before.
 """
 
 from collections.abc import Sequence
@@ -29,9 +28,9 @@ DISTANCE, VERDICT = "distance", "in_distribution"
 AXES_ARE_AN_INPUT = 18
 """The first opset in which ReduceL2 takes the axes as an input."""
 MAX_DEPENDENT_SHARE = 0.01
-"""The largest share of dimensions that may depend on the others. One always may: a layer norm makes one dependent."""
+"""The largest share of dimensions that may depend on others. One dimension always may, because of layer norms."""
 ROUNDING_UNITS = 4
-"""The number of units in the last place by which equal values may differ because of rounding."""
+"""Values that differ by at most this number of units in the last place count as equal."""
 BATCH_ROWS = 64
 
 
@@ -39,7 +38,7 @@ BATCH_ROWS = 64
 class Rows:
     """The rows of a file as embeddings: float32 `[n, width]`. `dataset` is the digest of the file's arrays.
 
-    `keys` are hashes of the file's rows. `stored` is True if the embeddings were read from the file, not computed.
+    `keys` are hashes of the file's rows. `stored` is True if the file has embeddings, False if they were computed.
     """
 
     name: str
@@ -49,7 +48,7 @@ class Rows:
     stored: bool = False
 
     def check_apart(self, used: "Rows") -> None:
-        """Raise InputError if two files share a row: a detector must not be tested on rows on which it was fitted."""
+        """Raise InputError if the two files share a row. A detector must not be tested on the rows that fitted it."""
         embedded = keys_of(self.embeddings) & keys_of(used.embeddings)
         if count := max(len(self.keys & used.keys), len(embedded)):
             raise InputError(
@@ -64,11 +63,11 @@ def keys_of(rows: Any) -> frozenset[bytes]:
 
 
 def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Rows:
-    """Return the embeddings of a file's rows: the array `embedding` or, if the file has none, the result for `input`.
+    """Return the embeddings of a file's rows: its array `embedding`, else the backbone's output for its array `input`.
 
-    `session` is the backbone, which gives the output `embedding`. With `images`, embeddings in the file are not read.
-    Raises NotFoundError for a missing file, InputError for a file with neither array, with another shape than the
-    backbone's, or with NaN or infinity.
+    `session` is the backbone; `embedding` is the name of its output. With `images`, the file's embeddings are ignored.
+    Raises NotFoundError for a missing file. Raises InputError if the file has neither array, or has NaN, infinity or
+    another shape than the backbone's.
     """
     import numpy as np
 
@@ -87,7 +86,7 @@ def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Row
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
-    """Convert floats `[n, *shape]`, n > 0, to float32. Raises InputError, about `label`, for other arrays, NaN and infinity."""
+    """Convert floats `[n, *shape]`, n > 0, to float32. Raises InputError, about `label`, for other arrays or values."""
     import numpy as np
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):
@@ -103,11 +102,10 @@ def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
 
 @dataclass(frozen=True)
 class Covariance:
-    """The covariance of rows `[n, d]`, in float64: `mean` is `[d]`, `whitening` is `[d, d]`.
+    """The covariance of rows `[n, d]`, in float64. The Mahalanobis distance of `x` is `|(x - mean) whitening|`.
 
-    `|(x - mean) whitening|` is the Mahalanobis distance. `rank` counts the directions along which the rows vary before
-    shrinking. `shrinkage` is the share of the identity. `condition` is the largest eigenvalue divided by the smallest, after
-    shrinking and with each dimension scaled to variance 1.
+    `mean` is `[d]`, `whitening` is `[d, d]`. `rank` is the rank before shrinking; `shrinkage` is the share of the
+    identity. `condition` is the condition number after shrinking, with each dimension scaled to variance 1.
     """
 
     mean: Any
@@ -124,10 +122,10 @@ class Covariance:
 
 
 def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance:
-    """Compute the covariance of finite rows `[n, d]`, shrunk by Ledoit and Wolf's amount if none is stated.
+    """Compute the covariance of finite rows `[n, d]`, by default shrunk by the amount of Ledoit and Wolf.
 
-    Raises InputError if a dimension is constant, if more than `MAX_DEPENDENT_SHARE` of the dimensions depend on the others
-    (if `shrinkage` is 0: if any does), or if the shrunk covariance is singular in float64.
+    Raises InputError if a dimension is constant, if too many dimensions depend on others (more than
+    `MAX_DEPENDENT_SHARE`; with `shrinkage` 0: any), or if the shrunk covariance is singular in float64.
     """
     import numpy as np
 
@@ -178,7 +176,7 @@ def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance
 class Detector:
     """A fitted detector in float64: a row is in distribution if its distance is at most `threshold`.
 
-    `covariance` was fitted on `rows`. `percentile` says which percentile of the `held_out` distances is the threshold.
+    `covariance` was fitted on `rows`. The threshold is the `percentile` (50 to 100) of the distances of `held_out`.
     """
 
     covariance: Covariance
@@ -188,7 +186,7 @@ class Detector:
     held_out: Rows
 
     def record(self, rejected: int) -> dict[str, Any]:
-        """Return the fit's facts for the manifest, in JSON form. `rejected` is how many held-out rows exceed the threshold."""
+        """Return what the manifest says of the fit, as JSON. `rejected` held-out rows exceed the threshold."""
         count = len(self.held_out.embeddings)
         return {
             "rows": len(self.rows.embeddings),
@@ -208,14 +206,11 @@ class Detector:
 
 
 def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None = None) -> Detector:
-    """Fit a detector on embeddings `[n, d]`, with the threshold from held-out embeddings `[m, d]`.
+    """Fit a detector on embeddings `[n, d]`. Its threshold is the `percentile` of the distances of the `held_out` rows.
 
-    Args:
-        percentile: which percentile of the held-out distances is the threshold; above 50 and below 100.
-        shrinkage: the share of the identity, 0 to 1; by default Ledoit and Wolf's amount.
-
-    Raises InputError if either side has too few distinct rows, or NaN or infinity, or if a held-out row is also a fitted row;
-    and the errors of `estimate_covariance`.
+    `percentile` is above 50 and below 100. `shrinkage`, from 0 to 1, is by default the amount of Ledoit and Wolf.
+    Raises InputError if a side has too few distinct rows, NaN or infinity, or if the sides share a row. Raises the
+    errors of `estimate_covariance`.
     """
     import numpy as np
 
@@ -269,10 +264,7 @@ def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
 
 
 def rejection(session: Any, rows: Rows, name: str, metric: str, least: float | None = None) -> dict[str, Any]:
-    """Measure the share of rows that a detector's graph rejects; return a check. Its lower limit for the share is `least`.
-
-    `session` is of the written file, so that the check is about the file itself.
-    """
+    """Measure the share of rows that a detector's graph rejects; return a check. `least` is the lower limit."""
     takes, count = session.get_inputs()[0].name, len(rows.embeddings)
     hits = int((~samples.outputs(session, {takes: rows.embeddings}, "the detector")[VERDICT]).sum())
     interval = [float(f"{end:.6g}") for end in wilson(hits / count, count)]

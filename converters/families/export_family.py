@@ -1,7 +1,7 @@
 """The export of a family, from the document to the draft of a version.
 
-Every file in the document is located and hashed before a model runs. Then the members are made. Each member is compared
-with its origin (the trained module, or weights), and judged by the limits.
+All files are located and hashed before a model runs. Then the members (backbone, heads, detector) are made. Each graph
+is compared with the trained module or weights, and with the limits in the document.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,18 +71,15 @@ from onnxreg.schema.manifest.manifest import Preprocessing, Recipe, Source, Step
 DOCUMENT = "family"
 """The key of the family document in a recipe's parameters."""
 TASK = "image-classification"
-"""The task of the backbone and its heads."""
-ROWS = ("fit", "calibrate", "outliers")
-"""The keys of the detector's settings whose values are files of rows."""
 
 
 @dataclass(frozen=True)
 class FamilyPlan:
-    """A checked family. `recorded` is the document with all defaults, and with digests in place of paths.
+    """A checked family. Paths in the document are relative to `directory`.
 
-    `source` is the digest of all checkpoints. Paths in the document are relative to `directory`. `factory` makes the backbone
-    (None: transformers does). `consent` has the code that may run. `certificates` has the evaluation plan of each member that
-    is judged on a suite.
+    `consent` has the code that may run. `factory` makes the backbone; None if transformers loads it. `recorded` is the
+    document with all defaults, and with digests in place of paths. `source` is the digest of all checkpoints.
+    `certificates` has the evaluation plan of each member that is judged on a suite, by the member's name.
     """
 
     document: FamilyFile
@@ -111,16 +108,16 @@ class FamilyPlan:
 
 
 def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile:
-    """Read the family in a document; `name` replaces the document's name. Raise InputError for an invalid family."""
+    """Read the family in a document. `name` replaces the document's name. Raises InputError for an invalid family."""
     value = document.value if name is None else {**document.value, "name": name}
     return FamilyFile.from_json(value, document.path.name)
 
 
 def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CONSENT) -> FamilyPlan:
-    """Plan a family: find and hash its checkpoints and its files of rows. No model runs.
+    """Find and hash a family's checkpoints and files of rows. No model runs.
 
-    Raises NotFoundError or InputError for files that cannot be read. Raises InputError if a factory's arguments, which are
-    published, contain a path of this machine.
+    Raises NotFoundError or InputError for files that cannot be read. Raises InputError if a factory's arguments contain
+    a path of this machine, since they are published.
     """
     require("torch", "transformers", "safetensors", "onnxruntime")
     spec, function = document.backbone, None
@@ -146,7 +143,8 @@ def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CON
         del recorded["preprocessing"]
     if function is not None:
         recorded["backbone"]["factory"] = function.name
-    for section, key in [(recorded, "evaluation"), *((recorded["ood"], key) for key in ROWS)]:
+    rows = ("fit", "calibrate", "outliers")
+    for section, key in [(recorded, "evaluation"), *((recorded["ood"], key) for key in rows)]:
         if section and section[key] is not None:
             section[key] = str(samples.digest([golden.read_rows(directory / section[key])]))
 
@@ -167,7 +165,7 @@ DETECTOR: Literal["ood"] = "ood"
 PLAIN = "float32"
 SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
 COMPARED_IMAGES, COMPARED_EMBEDDINGS = 32, 64
-"""The most images for comparing the backbone's precisions, and the most embeddings for those of heads and detector."""
+"""The most rows on which a graph is compared: images for the backbone, embeddings for a head or the detector."""
 MAX_NAMED_LIMITS = 5
 """The most failed limits that one error lists."""
 BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
@@ -175,9 +173,10 @@ BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
 
 @dataclass(frozen=True)
 class MemberFile:
-    """The graph of a member in one precision, at `path` in the workspace. `parent` is the path of its float32 graph.
+    """The graph of a member in one precision, at `path` in the workspace.
 
-    `checks` are in the JSON form of the manifest; `step` is the record of the pass that made the graph.
+    `checks` are in the manifest's JSON form. `parent` is the path of the member's float32 graph; None for that graph.
+    `step` is the record of the pass that made the graph.
     """
 
     member: str
@@ -192,7 +191,7 @@ class MemberFile:
 def export_family(
     plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
 ) -> tuple[Draft, list[LatencyTable]]:
-    """Make a family and check its limits. Time one image through each precision, and each judged file beside its parent.
+    """Make a family, measure its latency and check its limits. Return the draft and the tables of latencies.
 
     Raises GateError if a limit is not met, and the errors of `make_family`. After an error the workspace is not valid.
     """
@@ -217,7 +216,7 @@ def export_family(
 
 
 def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: LatencyTable) -> None:
-    """Raise GateError, which names the members, if a limit is not met."""
+    """Raise GateError, with the members' names, if a limit is not met."""
     failed = [
         f"{file.member} ({file.precision}): {check['name']}: {check['metric']} is {check['value']:g}, "
         f"the limit {check['limit']:g}"
@@ -242,10 +241,10 @@ def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: Lat
 def make_family(
     plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
 ) -> tuple[Draft, list[MemberFile], list[SourceEvaluation]]:
-    """Make all members of a family in `workspace`, and judge members on their suites; limits are not checked here.
+    """Make all members of a family in `workspace`, and judge members on their suites. Limits are not checked.
 
-    Raises InputError or NotFoundError, about the member, for a checkpoint or rows that cannot be used, ConversionError if
-    a graph differs from the checkpoint.
+    Raises InputError or NotFoundError for a checkpoint or rows that cannot be used, ConversionError if a graph differs
+    from its checkpoint. Each message names the member.
     """
     import numpy as np
 
@@ -329,7 +328,7 @@ def make_family(
 
 
 def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
-    """Return the first images of the evaluation file, as float32, on which precisions of the backbone are compared."""
+    """Return the first images of the evaluation file as float32."""
     path = plan.directory / str(plan.document.evaluation)
     arrays = golden.read_rows(path)
     if INPUT not in arrays:
@@ -338,10 +337,7 @@ def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
 
 
 def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tuple[str, str]]]:
-    """Return the path of each precision of each member, float32 first.
-
-    Raises InputError, about the members, if two files, or a file and a folder, would have the same path.
-    """
+    """Return pairs of precision and path for each member, float32 first. InputError if two paths collide."""
     stems: dict[str, tuple[str, Sequence[str]]] = {
         BACKBONE: (document.backbone.file, document.variants.backbone)
     }
@@ -368,7 +364,7 @@ def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tu
 
 @contextmanager
 def _named(member: str) -> Iterator[None]:
-    """A context that puts the member's name before the message of an error, unless the message begins with it."""
+    """A context that puts the member's name before an error's message, unless the message begins with it."""
     try:
         yield
     except RegError as error:
@@ -388,9 +384,10 @@ def _write(
     origin: Outputs,
     step: Step | None = None,
 ) -> Iterator[MemberFile]:
-    """Write a member in float32 and compare it with its origin; then write other precisions and compare each with float32.
+    """Write a member's float32 graph and compare it with `origin`. Then write other precisions and compare with
+    float32.
 
-    Raises ConversionError, about the member, if a pass fails, or a graph does not load, gives NaN or differs.
+    Raises ConversionError, naming the member, if a pass fails, or a graph does not load, gives NaN or differs too much.
     """
     limits, parent, expected = document.limits, None, origin
     with _named(member):
@@ -442,7 +439,7 @@ def _draft(
     preprocessing: Preprocessing | None,
     workspace: Path,
 ) -> Draft:
-    """Make the draft: members, edges, routing, the recipe, and the artifacts with facts that are read from the files."""
+    """Make the draft of a family's files, with the facts that are read from the graphs."""
     document = plan.document
     artifacts = []
     for file in files:
@@ -514,10 +511,10 @@ def _draft(
 def _evaluation(
     document: FamilyFile, member: str, plan: EvaluationPlan, files: Sequence[MemberFile], workspace: Path
 ) -> SourceEvaluation:
-    """Plan the evaluation of a member's reduced precisions on a suite: of images or, for a head, of embeddings.
+    """Plan the evaluation of a member's reduced precisions on a suite of images or, for a head, also of embeddings.
 
-    A head gets the embeddings of the float32 backbone, so that the verdict is about the head's file alone. Raises InputError
-    if the suite does not fit the member, or if the only precision is float32; ConversionError if a graph does not run.
+    A head reads embeddings of the float32 backbone, so that the verdict is about the head's file alone. Raises
+    InputError if the member has float32 only, ConversionError if the backbone does not run.
     """
     variants = [file for file in files if file.member == member]
     paths = tuple(file.path for file in variants if file.precision != PLAIN)

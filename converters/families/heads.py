@@ -1,4 +1,4 @@
-"""Heads: linear layers over the backbone's embedding, read from safetensors and written as graphs node by node."""
+"""Heads: linear layers over the backbone's embedding. They are read from safetensors and written as graphs."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from onnxreg.schema.inputs.family_file import HeadsSpec
 
 SUFFIX = ".safetensors"
 MAX_NAME = 64
-"""The most characters that a class id may have in a member's name; a longer id becomes a digest."""
+"""The most characters of a class id in the name of a member. A longer id is replaced by a digest."""
 HEAD_FORMAT_HINT = "save the head as safetensors, with its classes as a JSON list in the metadata"
 BATCH = "batch"
 
@@ -37,7 +37,7 @@ class Head:
         return int(self.layers[0][0].shape[1])
 
     def logits(self, rows: Any, activation: str) -> Any:
-        """Compute the logits of embeddings `[n, width]` in float64, as the reference for the head's graphs."""
+        """Compute the logits of embeddings `[n, width]` in float64. The head's graphs are compared with them."""
         import numpy as np
 
         value = rows.astype(np.float64)
@@ -49,17 +49,14 @@ class Head:
 
 
 def plain(class_id: str) -> str:
-    """Convert a class id for names of members and for paths: `corn (maize)` to `corn-maize`, `maïs` to `mais`.
-
-    A class id that is too long, or has no usable character, becomes a digest.
-    """
+    """Convert a class id for names and paths: `corn (maïs)` becomes `corn-mais`; if nothing fits remains, a digest."""
     letters = unicodedata.normalize("NFKD", class_id).encode("ascii", "ignore").decode()
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", letters).strip("-._")
     return name if 0 < len(name) <= MAX_NAME else Digest.of(class_id.encode()).hex[:12]
 
 
 def member_of(class_id: str) -> str:
-    """Return the member's name for the head of a class."""
+    """Return the member's name of the head for a class."""
     return f"head:{plain(class_id)}"
 
 
@@ -72,10 +69,10 @@ def head_files(spec: HeadsSpec, directory: Path) -> list[Path]:
 
 
 def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width: int) -> dict[str, Head]:
-    """Read the heads by class id, in the order of the backbone's classes, for embeddings of this `width`.
+    """Read all heads. Return them by class id, in the order of the backbone's `classes`.
 
-    Raises NotFoundError if the folder or a head is missing; InputError if a checkpoint belongs to no class, the document
-    names an unknown class or a head takes another width; and the errors of `read_head`. Each error names the head.
+    Raises NotFoundError if the folder or a head is missing, InputError if a file belongs to no class, if the document
+    names an unknown class, or if a head takes embeddings of another `width`; and the errors of `read_head`.
     """
     for key, class_ids in (("none", spec.none), ("classes", spec.classes)):
         if unknown := sorted(set(class_ids) - set(classes)):
@@ -106,12 +103,11 @@ def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width
 
 
 def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> Head:
-    """Read a head: layers with `weight` and `bias`, and the classes in the metadata. Messages call the head `name`.
+    """Read a head from safetensors: layers with `weight` and `bias`, and the classes in the metadata.
 
-    `classes` are the document's, in order; if the file records classes, they must be the same.
-
-    Raises InputError if the file is not safetensors, the layers do not fit each other, a weight is NaN or infinite, or the
-    classes are unknown or differ.
+    `name` is for messages. `classes` are the document's, in order; if the file records classes, they must be the same.
+    Raises InputError if the file is not safetensors, if layers do not fit each other, if a weight is NaN or infinite,
+    or if the classes are unknown or differ.
     """
     import numpy as np
     from safetensors import safe_open
@@ -151,7 +147,7 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
 def _classes(
     recorded: Any, stated: Sequence[str] | None, name: str, columns: int, class_id: str
 ) -> tuple[str, ...]:
-    """Return a head's classes: `recorded`, else `stated`. Raise InputError if an output has none, or if the two differ."""
+    """Return the `recorded` classes, else the `stated`. InputError unless they are one for each output, and agree."""
     ids = stated if recorded is None else recorded
     usable = isinstance(ids, list | tuple) and all(
         isinstance(text, str) and text.isprintable() and 0 < len(text) <= 200 for text in ids
@@ -184,7 +180,7 @@ def make_graph(
     outputs: Sequence[Any],
     opset: int,
 ) -> Any:
-    """Make a model (`onnx.ModelProto`) from nodes and arrays by name, with the oldest IR version that has the opset."""
+    """Make an `onnx.ModelProto` from nodes and arrays by name. Its IR version is the oldest that has the opset."""
     from onnx import helper, numpy_helper
 
     initializers = [numpy_helper.from_array(array, key) for key, array in weights.items()]

@@ -1,7 +1,6 @@
 """Import existing models: loose files, directories of OpenMed's converter or of `reg`, and repositories of the Hub.
 
-A `Survey` has the models of a source as artifacts, the companions, and the claims of documents. `adopt` places the files and
-compares the claims with them, in a separate process (`confine`). Claims never count in a model's favour.
-
-Start with `survey.py`.
+`survey` and `openmed` describe the models of a source, the files beside them, and the claims of its documents. `adopt`
+places the files and compares the claims with them; a claim never counts in a model's favour. `confine` runs `adopt` in
+a separate process.
 """

@@ -34,13 +34,11 @@ _CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-
 
 
 def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **options: Any) -> Adopted:
-    """Make a draft of existing files: of a directory, or of .onnx and .ort files with their companions.
+    """Make a draft of a directory, or of a list of .onnx and .ort files with the files beside them.
 
-    The source is not changed; `workspace` is an empty directory. A directory with a manifest was written by OpenMed or
-    `--output`; any other directory is a repository. If the source is a list of files, `options` go to `survey_files`.
-
-    Raises NotFoundError if the directory is missing. For InputError see `survey_files`, `survey_openmed`, `survey_repository`
-    and `_adopt_written`.
+    A directory with a manifest was written by OpenMed or `--output`; any other directory is a repository. `workspace`
+    is an empty directory. For a list of files, `options` go to `survey_files`. Raises NotFoundError if the directory is
+    missing, and the errors of `survey_files`, `survey_openmed`, `survey_repository` and `_adopt_written`.
     """
     intake = Intake(workspace, check_name(name))
     if not isinstance(source, Path):
@@ -62,15 +60,11 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
 
 
 def _adopt_written(directory: Path, written: bytes, intake: Intake) -> Adopted:
-    """Adopt a directory that `reg pull --output` or `reg export --output` wrote; the manifest digest stays the same.
+    """Adopt a directory that `reg pull --output` or `reg export --output` wrote. The manifest digest stays the same.
 
-    Each file must have the digest that the manifest states (`Draft.manifest` compares them), and each graph is checked
-    as by `reg add`. Files that are not in the manifest are left out and reported. A manifest that another tool rewrote with
-    other white space is accepted. If the manifest's file `exports/model.onnx` is missing, `model.onnx` is taken, because
-    `reg export --output` into `exports/` of a run directory omits this folder.
-
-    Raises InputError for a manifest with another name, an edited manifest that contradicts itself, a missing file, a file
-    that would have to be changed, and a manifest that contradicts the graphs.
+    Each graph is checked as by `reg add`. Files that are not in the manifest are left out and reported. A manifest with
+    other white space is accepted. Raises InputError if the manifest has another name or contradicts itself or a graph,
+    if a file is missing, or if a file would have to be changed. `Draft.manifest` compares the digests of the files.
     """
     data = canonical.encode(canonical.decode(written, FILENAME))
     try:
@@ -85,7 +79,7 @@ def _adopt_written(directory: Path, written: bytes, intake: Intake) -> Adopted:
         intake.look(existing)
     by_path = {}
     for entry in manifest.all_files():
-        short = entry.path.removeprefix("exports/")
+        short = entry.path.removeprefix("exports/")  # written into `exports/` of a run directory
         is_short = (directory / short).exists() and not (directory / entry.path).exists()
         file = named_file(directory, short if is_short else entry.path, entry.role)
         by_path[entry.path] = Found(entry.role, file, entry.path)
@@ -105,7 +99,7 @@ def _adopt_written(directory: Path, written: bytes, intake: Intake) -> Adopted:
 
 
 def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
-    """Raise InputError if the manifest's contract or operators differ from the graph's."""
+    """Raise InputError if the manifest states other inputs, outputs or operators than the graph has."""
     stated, (inputs, outputs) = artifact.metadata, (facts.inputs, facts.outputs)
     for side, claimed, read in (("inputs", stated.inputs, inputs), ("outputs", stated.outputs, outputs)):
         if [(spec.name, spec.dtype) for spec in claimed] != [(spec.name, spec.dtype) for spec in read]:
@@ -115,12 +109,9 @@ def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
 
 
 def _adopt(survey: Survey, intake: Intake) -> Adopted:
-    """Place the files of a survey in the workspace, as links where possible, and describe the version from the files.
+    """Place the files of a survey in the workspace, and describe the version from the files.
 
-    Paths of a machine are removed from texts, and the recipe lists the changed fields.
-
-    Raises InputError for a file that contradicts its format, a pickle, a name that a manifest cannot hold, and labels that
-    contradict each other or the graph.
+    Raises the errors of `Intake.take`, and InputError for labels that contradict each other or the graph.
     """
     companions = tuple(map(intake.take, survey.companions))
     for file in (file for model in survey.models for file in model.files):
@@ -152,9 +143,9 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
 
 
 def _companion_fields(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
-    """Return the known manifest fields from config.json, id2label.json and the tokenizer files.
+    """Return the manifest's fields that config.json, id2label.json and the tokenizer's files give.
 
-    Raises InputError if both label files disagree about the labels, or a label map is malformed.
+    Raises InputError if a label map is malformed, or if config.json and id2label.json have different labels.
     """
     paths: dict[str, list[str]] = {}
     for companion in companions:
@@ -188,7 +179,7 @@ def _companion_fields(root: Path, companions: Iterable[DraftFile]) -> dict[str, 
 
 
 def _parse_labels(value: Any, origin: str) -> list[str]:
-    """Return the labels in an `id2label` object (keys "0", "1", ...), in the order of the classes. Messages name `origin`."""
+    """Return the labels of an `id2label` object, in the order of its keys "0", "1", ...; `origin` is for messages."""
     ok = isinstance(value, dict) and all(isinstance(label, str) for label in value.values())
     if ok and set(value) == {str(index) for index in range(len(value))} and value:
         return [value[str(index)] for index in range(len(value))]

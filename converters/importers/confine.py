@@ -1,9 +1,9 @@
 """Adopt model files, or a repository of the Hub, in a separate process with limited memory and time.
 
-Native code parses graphs: it does not react to Ctrl-C, and may never end. The process runs this module with the number of
-a socket as argument, receives one request, and answers with JSON. Nothing that it sends is unpickled.
+Native code parses graphs. It does not react to Ctrl-C, and may never end. So a child process runs this module: it
+receives one request over a socket, and sends these messages as JSON, of which nothing is unpickled:
 
-{"reading": NAME, "size": BYTES}   before a model file is read; BYTES is the size of all files so far
+{"reading": NAME, "size": BYTES}   before it reads a model file; BYTES is the size of all files so far
 {"adopted": ...}                   the draft and the differences, or
 {"error": {family, message, hint, missing_files}}, or
 {"bug": TRACEBACK}                 for an unexpected error
@@ -33,28 +33,24 @@ if TYPE_CHECKING:
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
-"""The child may take `BASE_SECONDS` and one second per `BYTES_PER_SECOND` bytes of the files. Memory is limited likewise."""
+"""The limits of the child: a base, and more for each byte of the files."""
 POLL_SECONDS = 0.05
 MESSAGE_BYTES = 2**28
 READER_HINT = "look at who made the file; a model of this size needs less"
 DIES_WITH_PARENT, SIGKILL = 1, 9
-"""The option PR_SET_PDEATHSIG of prctl(2), and its argument: the signal that the child gets when its parent dies."""
+"""The option PR_SET_PDEATHSIG of prctl(2), and the signal that the child gets if its parent dies."""
 SCHEME = "hf://"
 URL = re.compile(r"hf://(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?/?")
-# fmt: off
-PATTERNS = (
-    "*.onnx", "*.ort", "*.onnx_data*", "*.onnx.data*", "*.json", "*.jinja", "*.txt", "*.model", "*.spm",
-    "[0-9]*_*/model.safetensors", "*.tiktoken", "*.config", "README.md",
-)
-# fmt: on
-"""The patterns of files to download: graphs with external data, and possible companions."""
+GRAPH_FILES = "*.onnx", "*.ort", "*.onnx_data*", "*.onnx.data*"
+BESIDE = "*.json", "*.jinja", "*.txt", "*.model", "*.spm", "*.tiktoken", "*.config", "README.md"
+PATTERNS = (*GRAPH_FILES, *BESIDE, "[0-9]*_*/model.safetensors")
+"""The patterns of files to download: graphs with external data, and files that may be published beside them."""
 
 
 class Child:
-    """A process that reads files for one request. It starts at once, and is always killed at the end of the context.
+    """A process that reads files for one request. It starts at once. The end of the context kills it.
 
-    The child has a session of its own, so Ctrl-C reaches only the parent, which then kills the child. Output of libraries
-    goes to stderr.
+    It has a session of its own, so Ctrl-C reaches only the parent. Output of libraries goes to stderr.
     """
 
     def __init__(self) -> None:
@@ -79,10 +75,10 @@ class Child:
         self._channel.close()
 
     def adopt(self, **request: Any) -> "Adopted":
-        """Run `adopt.adopt` in the child.
+        """Run `adopt.adopt` in the child, and raise its errors.
 
-        Raises the errors of `adopt.adopt`; InputError if a file takes too much memory or time; HostError if a file cannot be
-        read; RuntimeError, with the child's traceback, for an unexpected error.
+        Raises InputError if a file takes too much memory or time, HostError if a file cannot be read, RuntimeError,
+        with the child's traceback, for an unexpected error.
         """
         with suppress(ConnectionError):
             self._channel.send(request)
@@ -114,7 +110,7 @@ class Child:
         raise InputError(message, "look at who made the file")
 
     def _watch(self) -> None:
-        """Kill the child if it takes too much memory or time; then `_excess` has the limit in words."""
+        """Kill the child if it takes too much memory or time; then `_excess` has the limit, such as `60 seconds`."""
         while self._process.poll() is None:
             memory = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
             seconds = BASE_SECONDS + self._size / BYTES_PER_SECOND
@@ -127,15 +123,15 @@ class Child:
             time.sleep(POLL_SECONDS)
 
     def _about(self, message: str) -> str:
-        """Begin a message with the name of the file that the child was reading, unless the message has the name."""
+        """Put the name of the file that the child was reading before a message, unless the message has it."""
         return message if not self._reading or self._reading in message else f"{self._reading}: {message}"
 
 
 def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = False) -> "Adopted":
-    """Make a draft of a directory, or of a repository on the Hub, in a separate process; for errors see `Child.adopt`.
+    """Make a draft of a directory or of a repository on the Hub (`hf://ORG/NAME`) in a separate process.
 
-    `source` is a directory, or the URL of a repository, as in `fetch_repository`. External data with unusual names is
-    downloaded once the graph that names the files has been read.
+    External data of unusual names is downloaded after its graph was read. Raises the errors of `Child.adopt` and
+    `fetch_repository`.
     """
     from onnxreg.converters.onnx.onnx_graph import MissingDataError
 
@@ -160,10 +156,10 @@ def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = Fa
 
 
 def fetch_repository(url: str, progress: bool = False, further: Collection[str] = ()) -> Location:
-    """Download those model files of a repository (`hf://ORG/NAME[@REVISION]`) that are not here yet.
+    """Download the model files of a repository, `hf://ORG/NAME[@REVISION]`; files that are here already are kept.
 
-    `further` are paths of files to download besides the files that match `PATTERNS`. With `progress`, the client shows its
-    own progress bars. Raises InputError for another URL, and for a repository that is a registry; the errors of `hub.fetch`.
+    `further` are paths of files that match none of `PATTERNS`. With `progress`, huggingface_hub shows its progress
+    bars. Raises InputError for another URL, and for a repository that is a registry; and the errors of `hub.fetch`.
     """
     from onnxreg.converters.source.hub import fetch
 

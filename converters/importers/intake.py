@@ -25,15 +25,15 @@ MAX_HEADER_BYTES = 2**16
 MAX_OPCODES = 1_000_000
 _NAMES = frozenset({"GLOBAL", "INST", "STACK_GLOBAL"})
 _CALLS = frozenset({"REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST", "BUILD", "STOP"})
-"""The opcodes of pickles: `_NAMES` push a function by its name, `_CALLS` call a function or end the pickle."""
+"""Opcodes of pickles: `_NAMES` push a function by its name, `_CALLS` call a function or end the pickle."""
 _NAME = re.compile(r"[\w.]+ [\w.]+")
-"""The pattern of the argument (module and function) of GLOBAL or INST in a real pickle."""
+"""The pattern of a module and a function, the argument of the opcodes GLOBAL and INST."""
 _PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth", ".ckpt"})
 _SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})
 
 
 def refuse_unfit(path: Path) -> None:
-    """Raise InputError for a file that `check_content` refuses or that, by its suffix or bytes, runs code when loaded."""
+    """Raise InputError for a pickle, by its suffix or its bytes, and for a file that `check_content` refuses."""
     with path.open("rb") as file:
         check_content(file.read(HEAD_BYTES), path.name)
     if path.suffix.lower() in _PICKLES or (path.suffix.lower() not in _SAFE and _is_pickle(path)):
@@ -42,7 +42,7 @@ def refuse_unfit(path: Path) -> None:
 
 
 def _is_pickle(path: Path) -> bool:
-    """True for a pickle, a zip archive of torch.save, and a numpy file (.npy, or an archive of such files) with objects."""
+    """True for a pickle, an archive of `torch.save`, and an .npy or .npz file with Python objects."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
@@ -59,7 +59,7 @@ def _is_pickle(path: Path) -> bool:
 
 
 def _has_objects(file: IO[bytes]) -> bool:
-    """True for an .npy file whose elements are Python objects or whose type is unreadable. `file` is at its beginning."""
+    """True for an .npy file, read from its beginning, whose elements are Python objects or of an unreadable type."""
     from numpy.lib import format as npy
 
     magic = file.read(8)
@@ -74,7 +74,6 @@ def _has_objects(file: IO[bytes]) -> bool:
 
 
 def _is_pickle_stream(file: BinaryIO) -> bool:
-    """True if a file begins with the opcodes of a pickle, of any protocol."""
     file.seek(0)
     is_named = has_protocol = False
     try:
@@ -90,7 +89,7 @@ def _is_pickle_stream(file: BinaryIO) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference in a field, such as `artifacts.2.metadata.operators`: a document's claim, and the files' value or None."""
+    """A field, such as `artifacts.2.metadata.operators`, for which a document and the files give different values."""
 
     path: str
     claimed: Any
@@ -103,7 +102,7 @@ Adopted = tuple[Draft, list[Difference]]
 
 @dataclass(frozen=True)
 class Found:
-    """A file for a version, with its role and its path in the version. `drop` lists top-level JSON keys to leave out."""
+    """A file for a version, and its role and path there. `drop` lists top-level keys of JSON to leave out."""
 
     role: str
     file: Path
@@ -113,7 +112,7 @@ class Found:
 
 @dataclass
 class Intake:
-    """Fills a workspace with files. `scrubbed` lists changed fields as `FILE:FIELD`; for other attributes see `Draft`."""
+    """Fills a workspace with files. `scrubbed` lists the changed fields as `FILE:FIELD`; for the rest see `Draft`."""
 
     workspace: Path
     name: str
@@ -124,14 +123,13 @@ class Intake:
     _taken: dict[str, Path] = field(default_factory=dict)
     _distinct: DistinctPaths = field(default_factory=lambda: DistinctPaths([FILENAME]))
     resolved: Callable[[Path], Path] = field(default_factory=lambda: cache(Path.resolve))
-    """A function that resolves the links in a path. Its results are cached."""
+    """Resolve the links in a path, once for each path."""
 
     def take(self, file: Found) -> DraftFile:
-        """Place a file at its path in the workspace.
+        """Place a file at its path in the workspace: as a link if possible, else as a copy.
 
-        JSON files, templates and operator configs are rewritten if they have absolute paths or keys to drop;
-        other files are linked, or copied if links are not possible. Raises InputError for a path that a
-        manifest cannot hold, for two files with the same path, and for pickles.
+        A text with absolute paths of a machine or with keys to drop is rewritten. Raises InputError for a pickle, for a
+        path that a manifest cannot hold, and for two files with one path.
         """
         source, relative, taken = file.file, file.path, DraftFile(file.role, file.path)
         real = self.resolved(source)
@@ -171,14 +169,12 @@ class Intake:
     def draft(
         self, artifacts: tuple[DraftArtifact, ...], companions: tuple[DraftFile, ...], **more: Any
     ) -> Draft:
-        """Make the draft of the files that were taken; `more` are further attributes of it."""
-        states, warnings = self.file_states, tuple(self.warnings)
-        return Draft(
-            self.name, self.workspace, artifacts, companions, file_states=states, warnings=warnings, **more
-        )
+        """Make the draft of the files that were taken. `more` are further attributes of `Draft`."""
+        more |= {"file_states": self.file_states, "warnings": tuple(self.warnings)}
+        return Draft(self.name, self.workspace, artifacts, companions, **more)
 
     def look(self, source: Path) -> FileState:
-        """Return a file's state at the first call for this file. Call this before the file is read."""
+        """Return a file's size and times at the first call for this file. Call this before the file is read."""
         real = self.resolved(source)
         if real not in self._states:
             self._states[real] = FileState.of(source.stat())

@@ -1,8 +1,8 @@
-"""Survey directories that OpenMed's converter wrote (format version 1). The files are trusted, the claims are not.
+"""Survey directories that OpenMed's converter wrote (format version 1). The files are trusted, their manifest is not.
 
-Contracts, operators, opsets, precisions and labels are read from the files again, and compared with the manifest. A
-claimed certification becomes `unknown`, because the claim does not say for which bytes; a claimed refusal stays a refusal.
-The artifact keeps all claims under `claimed`.
+Contracts, operators, opsets, precisions and labels are read from the files, and compared with the manifest's claims. A
+claimed certification becomes `unknown`, because the claim does not say for which bytes. A claimed refusal stays. The
+artifact keeps the claims of both under `claimed`.
 """
 
 import json
@@ -38,12 +38,11 @@ NO_EVIDENCE = (
 EXPORT_AGAIN = "export the model again; single files go in without this promise: reg add FILE... --name NAME"
 ONE_EXPORT = "the directory mixes files of two exports; export again into an empty directory"
 DEFAULT_RECALL_LOSS_LIMIT = 0.005
-"""The loss of recall at which OpenMed refuses a model whose documents state no limit."""
+"""OpenMed refuses a model from this loss of recall on if its documents state no limit."""
 _MODELS = (*GRAPHS, ".xml")
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
-# fmt: off
-_CONFIG_VERDICTS = ("_onnx_quantization", "certified", "quant_recall_delta", "quantization", "recall_delta_path")
-# fmt: on
+_QUANTIZATION_VERDICTS = ("certified", "quant_recall_delta", "quantization", "recall_delta_path")
+_CONFIG_VERDICTS = ("_onnx_quantization", *_QUANTIZATION_VERDICTS)
 """The keys of config.json that repeat a verdict."""
 _VERDICT = ("certified", "quant_recall_delta", "certification_limit", "certification")
 _QUANTIZATION = ("scheme", "weight_type", "op_types", "calibration", "target", "output")
@@ -51,19 +50,18 @@ _UNCARRIED = {
     *("inputs", "outputs", "operators", "opset", "unsupported_ops", "warnings", "quantization"),
     *("certified", "quant_recall_delta", "certification_limit", "recall_delta_path"),
 }
-"""The claims about an artifact that are not copied: verdicts, and facts that are read from the file."""
+"""The claims about an artifact that are not copied, since they are verdicts or can be read from the file."""
 _UNCARRIED_OF_MANIFEST = {
     *("format", "format_version", "formats", "artifacts", "config_path", "label_map_path", "tokenizer"),
-    *("quantization", "quant_recall_delta", "certified", "recall_delta_path", "certification"),
-    *("generated_at", "created_at", "exported_at"),
+    *(*_QUANTIZATION_VERDICTS, "certification", "generated_at", "created_at", "exported_at"),
 }
-"""The claims of the manifest that are not copied: verdicts, times, and facts that are read from the files."""
+"""The claims of the manifest that are not copied, since they are verdicts or times, or can be read from the files."""
 
 
 def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
-    """Survey a directory with a version 1 manifest, given as `data`. Files that the manifest does not name are reported.
+    """Survey a directory with the manifest in `data`. Files that the manifest does not name become differences.
 
-    Raises InputError for an invalid manifest, a named file that is missing or outside the directory, and files of two exports.
+    Raises InputError for an invalid manifest, a missing file, a file outside the directory, and files of two exports.
     """
     for existing in below(directory):
         intake.look(existing)
@@ -162,7 +160,6 @@ def _without(claims: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]
 
 
 def _found(root: Path, path: str, role: str, label: str | None = None) -> Found:
-    """Return a file that the manifest names. Raises InputError if it is missing or outside the directory."""
     label = label or role
     _check_inside(path, label)
     file = named_file(root, path, label)
@@ -177,7 +174,7 @@ def _check_inside(path: str, label: str) -> None:
 
 
 def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
-    """Yield the files of a claimed artifact, the main file first. If the artifact is a directory, all its files follow."""
+    """Yield the files of a claimed artifact, its graph first. An artifact may be a directory."""
     label = f"{claim.format[:64]} artifact"
     folder = claim.path.rstrip("/")
     _check_inside(folder, label)
@@ -206,7 +203,7 @@ def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
 
 
 def _companions(root: Path, manifest: ManifestV1) -> tuple[Found, ...]:
-    """Return the files in the manifest besides artifacts, each once, with the first role that the manifest gives."""
+    """Return the files of the manifest besides its artifacts, each once, with the first of its roles."""
     files = []
     for path, role in ((manifest.config_path, "config"), (manifest.label_map_path, "labels")):
         if path is not None:
@@ -230,11 +227,10 @@ def _reports(manifest: ManifestV1) -> list[str]:
 
 
 def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> list[str]:
-    """Raise InputError if two model files cannot come from one export; return the paths that could not be compared.
+    """Raise InputError if a model cannot come from the same export as the model at `base`.
 
-    Each model must have the inputs and outputs of `base` (name, type and static axes), and weights within the tolerances of
-    `compare_weights`. If no weight of a file has a counterpart in `base`, an ONNX file is refused, but an .ort file is
-    returned: its optimizer may rename weights. If all weights of `base` are quantized, no weight is compared.
+    Each model must have the inputs, outputs and weights (`compare_weights`) of `base`. Returns the paths whose weights
+    cannot be compared, since an .ort file may have other names for them, or since all those of `base` are quantized.
     """
     expected = models[base]
     for path, facts in models.items():
@@ -259,7 +255,7 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> 
 
 
 def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
-    """True if two specs are equal, apart from axes that are dynamic in one of them: the ORT converter may fix axes."""
+    """True if two specs are equal, but for axes that are dynamic in one of them: the ORT converter may fix axes."""
     axes = zip(a.shape, b.shape, strict=False)
     same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
     have_ranks = len(a.shape) == len(b.shape) or not (a.shape and b.shape)
@@ -267,9 +263,9 @@ def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
 
 
 def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any], root: Path) -> Verdict:
-    """Make a verdict from claims. They have no evidence, so they can refuse an artifact, but not certify it.
+    """Make a verdict from claims. Claims have no evidence, so they can refuse an artifact, but not certify it.
 
-    One refusal is enough: in the artifact's entry or, for `onnx-int8`, in the manifest, report or config.json.
+    One refusal is enough. For `onnx-int8`, the manifest, the report and config.json count too.
     """
     documents: list[Any] = [claim.metadata.to_json() if claim.metadata else {}]
     if claim.format == "onnx-int8":

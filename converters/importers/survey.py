@@ -1,9 +1,7 @@
-"""The survey of a source: files with their roles, facts of the graphs among them, and claims of documents.
+"""Survey a source: its graphs with their facts, and the files beside them with their roles. Files keep their paths.
 
-Sources are model files of any origin with the companions beside them (`survey_files`), and published repositories
-(`survey_repository`): Transformers.js and onnx-community (`onnx/model_quantized.onnx`), Optimum (`model.onnx`),
-sentence-transformers (`onnx/`, `modules.json`) and plain snapshots.
-Files keep their paths. The facts of a graph are read from its file. Its parent among the files is found by their weights.
+`survey_files` takes a list of files. `survey_repository` takes a published repository, as Transformers.js, Optimum and
+sentence-transformers lay it out. There, a graph is the parent of another if the other's weights are converted from it.
 """
 
 import filecmp
@@ -14,13 +12,7 @@ from shlex import quote
 from typing import Any
 
 from onnxreg.converters.importers.intake import Difference, Found, Intake
-from onnxreg.converters.onnx.facts import (
-    LABEL_OUTPUT,
-    GraphFacts,
-    inspect_file,
-    read_weights,
-    weight_type,
-)
+from onnxreg.converters.onnx.facts import LABEL_OUTPUT, GraphFacts, inspect_file, read_weights, weight_type
 from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
 from onnxreg.converters.onnx.onnx_graph import check_model, external_files, load_onnx
 from onnxreg.converters.onnx.tensors import FLOATS
@@ -35,19 +27,19 @@ from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternat
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 FLOAT_TOLERANCE = 1e-6
-"""The relative change of a float32 weight that constant folding may cause."""
+"""Constant folding may change a float32 weight by this share."""
 HALF_TOLERANCE, HALF_TINY, HALF_MAX = 2.0**-10, 1e-7, 65504.0
 """The relative tolerance of float16 (two roundings), its absolute tolerance, and its largest value."""
 BLOCK_ELEMENTS = 2**20
 """The number of elements that are compared at a time."""
 MAX_QUANTIZATION_STEPS = 1.001
-"""The most scales by which a dequantized weight `(q - zero point) * scale` may differ from its parent: 1, plus rounding."""
+"""A dequantized weight may differ from its parent's by this number of scales: 1, and a little for rounding."""
 GRAPHS = (".onnx", ".ort")
 
 
 @dataclass(frozen=True)
 class Model:
-    """A described model: its artifact, the facts of its graph (None: the format cannot be read), and its files, main first."""
+    """A described model. `facts` is None if its format cannot be read. `files` begins with its graph."""
 
     artifact: DraftArtifact
     facts: GraphFacts | None
@@ -62,9 +54,8 @@ class Model:
 class Survey:
     """The models of a source, and everything else that a version of them needs.
 
-    `profile`, `step`, `params` and `result` are for the recipe. `fields` are a document's statements about the version,
-    without paths of a machine. `claims` are the document, to compare with the companions; `differences` are contradictions
-    that the survey found.
+    `profile`, `step`, `params` and `result` are for the recipe. `fields` are keys of the manifest. `claims` is the
+    source's own document, to compare with the companions. `differences` are its contradictions to the graphs.
     """
 
     models: tuple[Model, ...]
@@ -89,12 +80,12 @@ def describe_model(
     stated: Mapping[str, Any] = {},
     hint: str = "leave --format out, or correct it",
 ) -> Model:
-    """Describe a model, given its main file and the files that no other model uses.
+    """Describe a model, given its graph and then the files that only this model uses.
 
-    A stated `format` or `precision` counts before the graph's. `stated` has further keys from a document; the graph's metadata
-    counts before the document's. `is_android`: check the android profile's tensor contract, in any format.
+    A given `format` or `precision` counts before the graph's. `stated` has further fields of the artifact; in its
+    `metadata`, the graph's values count. With `is_android`, the tensor contract of the profile android is checked.
 
-    Raises InputError, with the `hint`, if the file contradicts the name of its format, or breaks the tensor contract.
+    Raises InputError, with the `hint`, if the file contradicts its format or breaks the tensor contract.
     """
     main, *sidecars = files
     fields = dict(stated)
@@ -121,13 +112,13 @@ def describe_model(
 
 
 def class_count(facts: GraphFacts) -> int | None:
-    """Return the static last dimension of the output `logits`; None if no such dimension exists."""
+    """Return the last dimension of the output `logits`; None if it is dynamic, or if there is no such output."""
     outputs = (item for item in facts.outputs if item.name == LABEL_OUTPUT and len(item.shape) > 1)
     return next((output.shape[-1].value for output in outputs), None)
 
 
 def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
-    """Read an .onnx or .ort file; return its facts, and the files of its external data, which keep their relative paths.
+    """Read an .onnx or .ort file. Return its facts, and the files of its external data.
 
     Raises InputError for another format, or if neither ONNX's checker nor ONNX Runtime accepts the file.
     """
@@ -157,7 +148,7 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
 def compare(
     claimed: Mapping[str, Any], actual: Mapping[str, Any], at: str, keys: Iterable[str]
 ) -> list[Difference]:
-    """Return a difference for each key whose claim is neither null nor the actual value. The order of names is ignored."""
+    """Return a difference for each key whose claim is neither null nor the actual value. Names may be in any order."""
 
     def comparable(value: Any) -> Any:
         is_names = isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -177,7 +168,7 @@ def files_below(root: Path, folder: str = "") -> list[str]:
 
 
 def named_file(root: Path, path: str, role: str) -> Path:
-    """Return the file at a manifest's path. Raises InputError, with its `role`, if it is missing or outside of `root`."""
+    """Return the file at a manifest's path. InputError, with its `role`, if it is missing or links out of `root`."""
     file = root / path
     if not file.is_file():
         message = f"the manifest names the {role} {path}, which is missing"
@@ -196,23 +187,19 @@ def survey_files(
     parent: Path | None = None,
     root: Path | None = None,
 ) -> Survey:
-    """Survey .onnx and .ort files with the companions among `files`; all facts are read from the files.
+    """Survey .onnx and .ort files, and the companions among `files`, which need not list external data.
 
-    External data is found through the model, and need not be listed. An operator config (`STEM.*.config`) belongs to the
-    .ort file with this stem, or to the only .ort file. Golden vectors (`MODEL.golden.json`) belong to the file MODEL.
+    An operator config (`STEM.*.config`) belongs to the .ort file with this stem, or to the only .ort file. Golden
+    vectors (`MODEL.golden.json`) belong to the file MODEL.
 
     Args:
-        files: the files to register; any order.
-        format, precision: names for the artifacts, instead of the names that the weights give.
-        members: the stage of each model in a pipeline; empty for models that are alternatives.
+        format, precision: names for the artifacts, in place of the names that the weights give.
+        members: the stage of each model in a pipeline; empty if the models are alternatives.
         parent: the model from which all other models were made.
         root: the directory to which paths in the version are relative; without it, a file's path is its name.
 
-    Raises:
-        NotFoundError: a file is missing.
-        InputError: no model among the files, a file that contradicts its suffix or cannot be run, models of one
-            stage whose inputs or outputs differ, a model without a stage beside others, a parent without others, a stated
-            precision that contradicts the graph.
+    Raises NotFoundError for a missing file. Raises InputError if no file is a model, if a file cannot be run, or if an
+    argument contradicts the files: alternatives have different inputs or outputs, a model has no stage, and so on.
     """
 
     def found(file: Path, role: str) -> Found:
@@ -262,7 +249,7 @@ def survey_files(
 
 
 def _refuse_unfit(models: list[Path], companions: list[Path], members: Mapping[Path, str]) -> None:
-    """Raise NotFoundError for a missing file, InputError for a directory or for a file that has no place in the version."""
+    """Raise NotFoundError for a missing file, InputError for a directory or another file that a version cannot have."""
     for file in (*models, *companions):
         if not file.exists():
             raise NotFoundError(f"there is no file {file}", "check the path")
@@ -301,7 +288,7 @@ def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
 
 
 def _check_contracts(models: Sequence[Model], stages: Mapping[str, str]) -> None:
-    """Raise InputError if alternative models (all models, or all of one stage) have different inputs or outputs."""
+    """Raise InputError if models of one stage (without stages: all models) have different inputs or outputs."""
     groups: dict[str | None, dict[str, Graph]] = {}
     for model in models:
         assert model.facts is not None
@@ -314,12 +301,12 @@ def _check_contracts(models: Sequence[Model], stages: Mapping[str, str]) -> None
 
 
 def survey_repository(directory: Path, intake: Intake) -> Survey:
-    """Survey the model files of a repository as one version, with the companions that a runtime needs.
+    """Survey the graphs of a repository as one version, with the companions that a runtime needs.
 
-    Of files with equal bytes, only the first is taken. Weights of other frameworks, and other files, are left out; the
-    recipe lists them. Graphs with different stems (`encoder_model`, `decoder_model_merged`) become stages of a pipeline.
+    Of graphs with equal bytes, only the first is taken. The recipe lists the files that are left out. Graphs of
+    different stems (`encoder_model`, `decoder_model_merged`) become stages of a pipeline.
 
-    Raises InputError as `survey_files` does, for a link that leads out of the repository, and if there are no models.
+    Raises InputError as `survey_files` does, and for a link that leads out of the repository.
     """
     paths = _paths(directory)
     names = list(_distinct(directory, [path for path in paths if path.endswith(GRAPHS)]))
@@ -344,10 +331,7 @@ def survey_repository(directory: Path, intake: Intake) -> Survey:
 
 
 def _paths(directory: Path) -> list[str]:
-    """Return the files below a directory, without hidden files; files at the root come first.
-
-    Raises InputError for a link that leads out of the directory.
-    """
+    """List the files below a directory that are not hidden, the root's first. InputError for a link that leads out."""
     paths = [path for path in files_below(directory) if not _is_hidden(path)]
     root = directory.resolve()
     for path in paths:
@@ -360,12 +344,12 @@ def _paths(directory: Path) -> list[str]:
 
 
 def _is_hidden(path: str | PurePath) -> bool:
-    """True for a path of which any part begins with a dot, such as `.git/config`."""
+    """True if a part of a path begins with a dot, as in `.git/config`."""
     return any(part.startswith(".") for part in PurePath(path).parts)
 
 
 def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
-    """Yield the paths of the models; of files with equal bytes, yield only the first."""
+    """Yield the paths of the models; of models with equal bytes, only the first."""
     by_size: dict[int, list[str]] = {}
     for path in models:
         same_size = by_size.setdefault((directory / path).stat().st_size, [])
@@ -375,7 +359,7 @@ def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
 
 
 def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
-    """Yield the models, each with its parent: the float32 graph of the same stage from which its weights were converted."""
+    """Yield the models with parents: the float32 graph of a model's stage from which its weights were converted."""
 
     def is_derived(model: Model, parent: Model) -> bool:
         try:
@@ -395,7 +379,6 @@ def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
 
 
 def _stated(card: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the licence, origin and task that a model card states."""
     base = card.get("base_model")
     statements = {
         "license": card.get("license"),
@@ -408,11 +391,11 @@ def _stated(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: str, parent_path: str) -> int:
-    """Count the weights of `child`, with two or more axes, that were converted from a counterpart in `parent`.
+    """Count the weights with two or more axes in `child` that are conversions of weights in `parent`.
 
-    Counterparts have the same name (a quantized weight is `<name>_quantized` with a scale and a zero point) and the
-    same shape. Both arguments map names to arrays or tensors, which are read one after the other. Raises InputError, with
-    the tensor's name, if a pair differs by more than a conversion may change (see the constants of this module).
+    Both map names to arrays or tensors. Two weights are compared if they have the same shape and name; a quantized
+    weight is called `NAME_quantized`, beside its `NAME_scale`. Raises InputError if they differ by more than a
+    conversion may change (see the constants of this module).
     """
     import numpy as np
 
@@ -441,7 +424,7 @@ def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: s
 
 
 def _floats_agree(reference: Any, value: Any) -> bool:
-    """True if two flat arrays differ by at most the tolerance of the narrower type. They are compared block by block."""
+    """True if two flat arrays differ by at most the tolerance of the narrower type."""
     import numpy as np
 
     half = "float16" in (reference.dtype.name, value.dtype.name)
@@ -457,7 +440,7 @@ def _floats_agree(reference: Any, value: Any) -> bool:
 
 
 def _quantized_agree(reference: Any, value: Any, scale: Any, zero_point: Any) -> bool:
-    """True if each dequantized element is near its `reference`. `scale` has one value, or one for each index of an axis."""
+    """True if each dequantized `value` is near its `reference`. `scale` has one value, or one for each index of an axis."""
     import numpy as np
 
     if zero_point.size not in (1, scale.size):

@@ -1,6 +1,5 @@
 """Find the source files of an export, and the facts about them that may be published.
 
-`source_files` lists, hashes and scrubs files, and reads model cards. `hub` downloads files of a repository on the Hub.
-`toolchain` names the tools and versions that shape exported bytes, and finds plug-ins. Must not import: any other package of
-`converters`.
+`source_files` lists and hashes files, and removes paths of a machine from them. `hub` downloads a repository's files.
+`toolchain` has the versions of tools, and finds plug-ins. No module here imports another package of `converters`.
 """

@@ -1,12 +1,12 @@
-"""Download a repository's files from the Hugging Face Hub, and keep them by digest in onnxreg's folder under HF_HOME.
+"""Download files of a repository on the Hugging Face Hub, and keep them by digest in onnxreg's folder below HF_HOME.
 
 | path below `onnxreg/ENDPOINT/models--ORG--NAME` | content |
 |---|---|
 | `blobs/DIGEST` | a file; DIGEST is its SHA-256 if the file is in LFS, else its git object id |
 | `snapshots/COMMIT/PATH` | the same file, as a hard link if possible |
 
-Each commit, digest and path from an endpoint is checked before it becomes part of a local path. A file gets its name only
-if its bytes have the digest. The cache of huggingface_hub is not used, since it names files by the header `ETag`.
+Commits, digests and paths from an endpoint are checked before they become part of a local path. A file gets its name
+only if its bytes have the digest. The cache of huggingface_hub is not used, since it names files by the header `ETag`.
 """
 
 import hashlib
@@ -38,17 +38,16 @@ from onnxreg.schema.core.ref import check_distinct, check_path
 
 MAX_FILES = 100_000
 """The most files and folders of a repository."""
-SHA256_DIGITS = 64
 WORKERS = 8
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Iterable[str]]) -> Location:
-    """Download files of a repository; return the location of the commit. `choose` selects among all paths of the commit.
+    """Download the files of a repository that `choose` selects among all its paths. Return where they are.
 
-    Raises NotFoundError if the repository or revision does not exist, RemoteError if the Hub cannot be reached or its answer is
-    malformed, IntegrityError if bytes differ from the listing, InputError for a path that this machine cannot use.
+    Raises NotFoundError if the repository or revision does not exist, RemoteError if the Hub's answer is missing or
+    malformed, IntegrityError if bytes differ from its listing, InputError for a path that no file here can have.
     """
     with hub_library("loading a model from the Hub"):
         from huggingface_hub import constants
@@ -84,7 +83,7 @@ def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Ite
 
 @contextmanager
 def _translated(name: str, revision: str | None) -> Iterator[None]:
-    """A context that translates errors of huggingface_hub to errors of onnxreg."""
+    """A context that raises errors of huggingface_hub, and of the network below it, as a RegError."""
     import httpx2
     from huggingface_hub import errors
 
@@ -123,7 +122,7 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
 
 
 def _list(name: str, revision: str | None) -> tuple[str, dict[str, tuple[str, int]]]:
-    """Return a revision's commit, and the digest and size of each file. RemoteError if the listing is malformed or too long."""
+    """Return a revision's commit, and each file's digest and size by path. RemoteError if the answer is malformed."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.hf_api import RepoFile
 
@@ -148,10 +147,10 @@ def _list(name: str, revision: str | None) -> tuple[str, dict[str, tuple[str, in
 
 
 def _has_digest(file: Path, digest: str) -> bool:
-    """True if a file exists and has this SHA-256 or git object id."""
+    """True if a file exists and has this SHA-256 (64 digits) or git object id."""
     if not file.is_file():
         return False
-    if len(digest) == SHA256_DIGITS:
+    if len(digest) == 64:
         return digest_file(file).hex == digest
     head = b"blob %d\0" % file.stat().st_size
     with file.open("rb") as data:
@@ -159,7 +158,7 @@ def _has_digest(file: Path, digest: str) -> bool:
 
 
 class _Bounded(io.BufferedWriter):
-    """A file for writing that raises an error beyond `limit` bytes."""
+    """A file for writing that refuses more than `limit` bytes."""
 
     limit = 0
 
@@ -170,7 +169,7 @@ class _Bounded(io.BufferedWriter):
 
 
 def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
-    """Begin or continue the download of a file, and move it to `blob`. Raises IntegrityError if its digest differs."""
+    """Download a file, or continue its download, and move it to `blob`. IntegrityError if it has another digest."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]

@@ -1,7 +1,4 @@
-"""The files of a checkpoint on this machine: listing, digests, the model card, and removal of traces of a machine.
-
-Absolute paths are removed from published JSON files and templates, comments from operator configs.
-"""
+"""The files of a checkpoint on this machine: list, hash and read them, and remove paths of the machine (`scrub`)."""
 
 import hashlib
 import json
@@ -25,9 +22,9 @@ from onnxreg.schema.core.files import HEAD_BYTES, VALUE_ERRORS, FileState, check
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 GENAI_CONFIG = "genai_config.json"
-"""The file with the settings of onnxruntime-genai, in the folder of a graph."""
+"""The settings of onnxruntime-genai, beside a graph."""
 WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
-"""The files of weights, each with the pattern of its shards. The first that exists, itself or as an index, is used."""
+"""The files of weights, each with the pattern of its shards. The first of which the file or an index exists is used."""
 # fmt: off
 TOKENIZER = (
     "added_tokens.json", "chat_template.jinja", "merges.txt", "sentencepiece.bpe.model", "special_tokens_map.json",
@@ -35,7 +32,7 @@ TOKENIZER = (
 )
 # fmt: on
 PROCESSOR = ("preprocessor_config.json", "processor_config.json")
-"""The files with the settings of a processor of images or sounds, and of a processor of several kinds of inputs."""
+"""The files with the settings of a checkpoint's image processor, feature extractor or joint processor."""
 _ROLES = {
     **dict.fromkeys((name for name in TOKENIZER if name != "chat_template.jinja"), "tokenizer"),
     CONFIG: "config",
@@ -59,7 +56,10 @@ class Location:
 
 
 def hub_id(source: str) -> str | None:
-    """Return a source's hub id without revision; None for a directory. InputError for a file, NotFoundError for other text."""
+    """Return `ORG/NAME` of a source `ORG/NAME[@REVISION]` on the Hub; None for a directory here.
+
+    Raises InputError for a file, NotFoundError for anything else.
+    """
     if Path(source).is_dir():
         return None
     if Path(source).suffix in (".onnx", ".ort") and Path(source).is_file():
@@ -72,7 +72,7 @@ def hub_id(source: str) -> str | None:
 
 
 def matching(patterns: Sequence[str]) -> Callable[[Iterable[str]], list[str]]:
-    """Return a function that selects the paths that match any of the patterns. `*` also matches slashes."""
+    """Return a function that selects the paths that match a pattern. `*` matches slashes too."""
     return lambda paths: [path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
 
 
@@ -87,7 +87,7 @@ def check_inside(directory: Path, file: Path) -> None:
 
 
 def weight_files(directory: Path) -> list[str]:
-    """List the files of weights to load: safetensors, else pickles. Raises InputError for a missing shard or a bad index."""
+    """List the files of weights to load: safetensors, else pickles. InputError for a missing shard or a bad index."""
     for single in WEIGHTS:
         if (directory / single).is_file():
             return [single]
@@ -105,7 +105,7 @@ def weight_files(directory: Path) -> list[str]:
 
 
 def taking_part(directory: Path, code: bool) -> list[str]:
-    """List the files that affect an export, sorted: config, weights, tokenizer, processor and, if `code`, Python files."""
+    """List the files that affect an export, sorted; with `code`, Python files are among them."""
     names = {CONFIG, GENERATION_CONFIG, *weight_files(directory), *TOKENIZER, *PROCESSOR}
     if code:
         names |= {path.name for path in directory.iterdir() if path.suffix == ".py"}
@@ -113,7 +113,7 @@ def taking_part(directory: Path, code: bool) -> list[str]:
 
 
 def below(directory: Path) -> Iterator[Path]:
-    """Yield every file below a directory. Raises OSError if a folder cannot be listed (`rglob` would skip that folder)."""
+    """Yield every file below a directory. Raises OSError if a folder cannot be listed; `rglob` would skip it."""
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
         if path.is_file():
             yield path
@@ -122,7 +122,7 @@ def below(directory: Path) -> Iterator[Path]:
 
 
 def row_files(path: Path) -> list[Path]:
-    """List the file at a path, or the `.npz` files in a folder, sorted. Raises OSError if the folder cannot be listed."""
+    """Return a file itself, or the `.npz` files in a folder, sorted. Raises OSError if the folder cannot be listed."""
     return sorted(file for file in path.iterdir() if file.suffix == ".npz") if path.is_dir() else [path]
 
 
@@ -140,9 +140,9 @@ def role_of(path: str) -> str:
 
 
 def digest_file(path: Path) -> Digest:
-    """Return the SHA-256 of a file. It is computed once, and again only after the file's state (size, times) has changed.
+    """Return the SHA-256 of a file, which is computed again only if the file's size or times have changed.
 
-    A change by another process through a memory map goes unnoticed. Raises InputError as `check_content` does.
+    A change through another process's memory map goes unnoticed. Raises InputError as `check_content` does.
     """
     with path.open("rb") as file:
         before = FileState.of(os.fstat(file.fileno()))
@@ -158,7 +158,7 @@ def digest_file(path: Path) -> Digest:
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
-    """Read the metadata of a model card; {} if the card is absent or cannot be read."""
+    """Read the YAML at the top of a model card; {} if it is absent or malformed."""
     import yaml
 
     card = directory / CARD
@@ -178,7 +178,7 @@ _ABSOLUTE = re.compile(
     r"|[A-Za-z]:[\\/][^\n]+|\\\\[^\\\n]+\\[^\n]+"
 )
 _PART = r"[^\s/\\\"'`<>|:;,()\[\]{}]+"
-"""The pattern of one part of a path in running text."""
+"""The pattern of one part of a path within a text."""
 _BELOW = rf"(?:[\\/]{_PART})"
 _USUAL = (
     rf"/(?:home|Users|root|tmp|private|var|mnt|media|Volumes|opt|srv|scratch|workspace){_BELOW}+"
@@ -187,29 +187,23 @@ _USUAL = (
 _HOME = re.compile(r"(?:file://)?/(?:home|Users)/[^/]+/?|[A-Za-z]:[\\/]Users[\\/][^\\/]+[\\/]?")
 _IDENTITY = frozenset({"_name_or_path", "name_or_path", "source_model_id", "base_model"})
 _TOKENS = frozenset({"added_tokens_decoder", "id2label", "label2id"})
-"""The keys whose values are tokens or labels, which are never scrubbed."""
 _VOCABULARY = frozenset(
     {"added_tokens.json", "id2label.json", "special_tokens_map.json", "tokenizer.json", "vocab.json"}
 )
-
-
-def is_absolute_path(text: str) -> bool:
-    """True if the whole text is an absolute path: of POSIX, of Windows, UNC, from `~`, or a file URL."""
-    return _ABSOLUTE.fullmatch(text) is not None
+"""The keys, and the files, that have tokens or labels, which are never changed."""
 
 
 def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
-    """Remove absolute paths from a JSON value; return the new value, and the dotted paths of the replaced strings and keys.
+    """Remove absolute paths from a JSON value. Return the new value, and where it changed (`text_config.vocab_file`).
 
-    A path that identifies the model becomes `name`; of any other path the last part remains. All texts are searched for
-    paths below a usual root (`/home`, `/tmp`, `C:\\Users`, ...), one of `directories`, or this process's home, working or
-    temporary directory. Tokens and labels stay unchanged.
+    A path that identifies the model becomes `name`; of another path the last part remains. Within texts, paths below
+    `directories`, this process's directories and usual roots (`/home`, `C:\\Users`, ...) are replaced.
     """
     embedded, changed = _embedded(directories), list[str]()
 
     def visit(value: Any, at: str) -> Any:
         if isinstance(value, str):
-            is_identity = at.rpartition(".")[2] in _IDENTITY and is_absolute_path(value)
+            is_identity = at.rpartition(".")[2] in _IDENTITY and _ABSOLUTE.fullmatch(value)
             text = name if is_identity else _scrub_text(value, embedded)
             if text != value:
                 changed.append(at)
@@ -231,7 +225,7 @@ def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
 
 
 def _scrub_text(text: str, embedded: re.Pattern[str]) -> str:
-    return _last(text) if is_absolute_path(text) else embedded.sub(lambda match: _last(match[0]), text)
+    return _last(text) if _ABSOLUTE.fullmatch(text) else embedded.sub(lambda match: _last(match[0]), text)
 
 
 def _last(path: str) -> str:
@@ -240,7 +234,7 @@ def _last(path: str) -> str:
 
 
 def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
-    """Return the pattern of paths within a text. If a directory has one part (`/work`), only paths below it match."""
+    """Return the pattern of absolute paths within a text. A directory of one part (`/work`) does not match itself."""
     folders = [Path(os.path.expanduser("~")), Path.cwd(), Path(tempfile.gettempdir()), *directories]  # noqa: PTH111
     paths = {
         folder for given in folders for folder in (given.absolute(), given.resolve()) if len(folder.parts) > 1
@@ -255,11 +249,10 @@ def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
 def scrub_file(
     path: Path, name: str, drop: tuple[str, ...] = (), directories: tuple[Path, ...] = ()
 ) -> tuple[bytes, list[str]] | None:
-    """Return the scrubbed bytes of a JSON file, template or operator config, and the list of changes; None without changes.
+    """Remove paths of the machine from a JSON file or template (see `scrub`), and the comments from an operator config.
 
-    Vocabularies and label maps stay unchanged, because their strings are tokens. The comments of an operator config are
-    removed, because they name the directory where it was made. `drop` lists top-level keys of JSON to leave out; the
-    file's own directory is added to `directories`.
+    Returns the new bytes and the places that changed; None without changes. Vocabularies stay unchanged. `drop` lists
+    top-level keys of JSON to leave out.
     """
     changed: list[str] = []
     if path.suffix == ".json" and path.name not in _VOCABULARY:
@@ -278,7 +271,7 @@ def scrub_file(
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Link a file under another name, or copy the file. Raises FileExistsError if `target` exists."""
+    """Link a file under another name, or copy it if that is impossible. Raises FileExistsError if `target` exists."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         target.hardlink_to(source)
@@ -289,14 +282,14 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def copy_scrubbed(source: Path, target: Path, name: str, *directories: Path) -> None:
-    """Copy a companion file without the traces of a machine; see `scrub_file`."""
+    """Copy a file, changed as by `scrub_file`."""
     scrubbed = scrub_file(source, name, directories=directories)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(scrubbed[0] if scrubbed else source.read_bytes())
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object in a file beside a model; {} if there is no file. InputError for other JSON, or as in `read_json`."""
+    """Read a file as `read_json` does; {} if it is missing. Raises InputError, too, if it is not a JSON object."""
     value = read_json(path) if path.is_file() else {}
     if not isinstance(value, dict):
         raise InputError(f"{path.parent.name}/{path.name} is not a JSON object", "save the model again")
@@ -304,7 +297,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file beside a model, with integers of any size. Raises InputError if the file is too large or not JSON."""
+    """Read a JSON file, with integers of any size. Raises InputError if it is too large or not JSON."""
     if path.stat().st_size > MAX_DOCUMENT_BYTES:
         raise InputError(f"{path.name} is too large for JSON: more than {MAX_DOCUMENT_BYTES >> 20} MiB")
     data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The tools that shape exported bytes: their versions, the instruction set, free memory, and plug-ins of other packages."""
+"""The tools and the machine that make exports: versions of packages, the processor, free memory, and plug-ins."""
 
 import platform
 import sys
@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, missing_extra, suggest, why
 
 OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
-"""The tools that only some passes use. Only recipes with these passes record them, but every cache key has them."""
+"""The tools that only some passes use. A recipe records them if it has such a pass; a cache key always has them."""
 TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
 EXTRA = ("PIL", "onnx_ir", "onnxscript", "safetensors", *TOOLS)
 """The modules that the extra `export` installs."""
@@ -22,21 +22,20 @@ _CLASSES = {
     "x86_64": ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx"),
     "arm64": ("i8mm", "sve", "asimddp", "asimdhp", "asimd"),
 }
-"""The extensions of each processor family by which ONNX Runtime chooses kernels: Linux's names, the widest first."""
-
+"""The vector extensions of each processor family that select ONNX Runtime's kernels, by Linux's names, widest first."""
 _NAMES = {"amd64": "x86_64", "aarch64": "arm64"}
 _CPUINFO = Path("/proc/cpuinfo")
 
 
 def require(*modules: str) -> None:
-    """Raise HostError for the first of these modules that is not installed. No module is imported."""
+    """Raise HostError if one of these modules is not installed. No module is imported."""
     for module in modules:
         if find_spec(module) is None:
             raise missing_extra(module, "export", "exporting a checkpoint")
 
 
 def refuse_missing(error: BaseException, purpose: str) -> BaseException:
-    """Raise HostError, naming the package, if a missing package caused a library's error; else return the first cause."""
+    """Return the first cause of a library's error. Raises HostError, with the package, if it is a missing package."""
     cause = error
     while True:
         module = (getattr(cause, "name", None) or "").partition(".")[0]
@@ -52,16 +51,14 @@ def refuse_missing(error: BaseException, purpose: str) -> BaseException:
 
 @cache
 def tool_versions(more: tuple[str, ...] = ()) -> Mapping[str, str]:
-    """Return the versions of the installed tools and of `more`, without local parts such as `+cpu`. The key `isa` has the
-    instruction set. Versions are read once, since a process keeps the modules that it has imported.
-    """
+    """Return the versions of `TOOLS` and `more` without local parts such as `+cpu`; `isa` is the instruction set."""
     versions = package_versions((*TOOLS, *more))
     public = {name: release.partition("+")[0] for name, release in versions.items() if release}
     return {**public, "isa": instruction_set()}
 
 
 def tools() -> Mapping[str, str]:
-    """Return the versions for a cache key: those of all tools, `OTHERS` and onnxreg. Recipes do not record the last one."""
+    """Return the versions for a cache key: those of `TOOLS`, `OTHERS` and onnxreg itself."""
     return tool_versions((*OTHERS, "onnxreg"))
 
 
@@ -76,12 +73,12 @@ def package_versions(names: Iterable[str]) -> dict[str, str | None]:
 
 @cache
 def distributions() -> Mapping[str, list[str]]:
-    """Return the distributions of each installed top-level module; they are read once."""
+    """Return the distributions that install each top-level module, such as `{"PIL": ["pillow"]}`."""
     return packages_distributions()
 
 
 def distribution_of(module: str) -> tuple[str, str] | None:
-    """Return the distribution of a module, and its version without a local part; `python` for the standard library."""
+    """Return a module's distribution (`python` for the standard library) and its version; None if not installed."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return "python", platform.python_version()
@@ -92,7 +89,7 @@ def distribution_of(module: str) -> tuple[str, str] | None:
 
 
 def cpu_model() -> str:
-    """Return the name that the processor reports, else its family."""
+    """Return the processor's name, else its family."""
     return _cpu_value(_CPUINFO, "model name", "Model") or platform.processor() or platform.machine()
 
 
@@ -105,7 +102,7 @@ def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
 
 
 def _cpu_value(cpuinfo: Path, *keys: str) -> str:
-    """Return the first value in `/proc/cpuinfo` whose key begins with one of `keys`; "" without such a key."""
+    """Return the first value in `/proc/cpuinfo` whose key begins with one of `keys`, else ""."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -115,7 +112,7 @@ def _cpu_value(cpuinfo: Path, *keys: str) -> str:
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes of memory that are free without swapping, within the control group's limit; None if unknown."""
+    """Return the bytes of memory that are free, within the limit of the control group; None if unknown."""
     sizes: list[int] = []
     with suppress(OSError, ValueError):
         lines = (root / "proc/meminfo").read_text("ascii").splitlines()
@@ -128,7 +125,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def require_memory(size: int | None, work: str) -> None:
-    """Raise HostError if `work` needs more memory (`size` in bytes) than is free. An unknown size is accepted."""
+    """Raise HostError if `work` needs more memory, `size` in bytes, than is free. None is accepted."""
     free = free_memory()
     if size is not None and free is not None and size > free:
         raise HostError(
@@ -142,9 +139,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PlugIns(Generic[T]):
-    """The plug-ins of one kind: `built_in` are onnxreg's; other packages declare plug-ins as entry points of `group`.
+    """The plug-ins of one kind. `built_in` are onnxreg's; other packages declare plug-ins as entry points of `group`.
 
-    `noun` is the kind with an article: `a pass`. `accept` returns a plug-in, or None if the loaded object is not a plug-in.
+    `noun` is the kind with an article, such as `a pass`. `accept` returns the plug-in of a loaded object, or None.
     """
 
     group: str
@@ -153,7 +150,7 @@ class PlugIns(Generic[T]):
     accept: Callable[[EntryPoint, Any], T | None]
 
     def names(self) -> list[str]:
-        """Return the names of the built-in plug-ins, then of other packages' plug-ins, sorted. No plug-in is imported."""
+        """Return the names of the built-in plug-ins, then the others, sorted. No plug-in is imported."""
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:

@@ -48,14 +48,7 @@ from onnxreg.converters.source.toolchain import refuse_missing, require, require
 from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks.task import SAVE_TOKENIZER, Adapter, ExportSubject, LocatedSource, Part, Task
 from onnxreg.schema.core.canonical import directory_digest
-from onnxreg.schema.core.errors import (
-    InputError,
-    NotFoundError,
-    RemoteError,
-    listing,
-    missing_extra,
-    why,
-)
+from onnxreg.schema.core.errors import InputError, NotFoundError, RemoteError, listing, missing_extra, why
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.manifest import Source
 

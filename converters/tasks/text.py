@@ -414,10 +414,7 @@ class Towers(Saved):
         ]
         rows, columns = {0: "text_batch"}, {0: f"{sense}_batch"}
         both = {**{key: {**rows, **row} for key in inputs}, processor.input: columns}
-        results = {
-            f"logits_per_{sense}": {**columns, 1: rows[0]},
-            "logits_per_text": {**rows, 1: columns[0]},
-        }
+        results = {f"logits_per_{sense}": {**columns, 1: rows[0]}, "logits_per_text": {**rows, 1: columns[0]}}
         results |= {text: rows, other: columns}
         parts = {
             TEXT: part_of(vectors(model.get_text_features), texts, axes, own[:1], True),
