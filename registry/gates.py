@@ -158,7 +158,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
             self._check_promoted(step, moved, f"{rollout.to}, which is rolled out to {name},", None)
 
     def check_past(self) -> None:
-        """Check earlier promotions. Raise GateError for wrong evidence, a replaced policy, or changes over a limit.
+        """Check earlier promotions. Raise GateError for wrong evidence, an outdated policy, or changes over a limit.
 
         Without this check, an attacker could make a forbidden change in two steps, through a third version.
         """
@@ -330,7 +330,7 @@ def set_policy(
 ) -> LogLine | None:
     """Set the policy of a registry, and return its line in the log; None if the newest policy already equals it.
 
-    Raise ConflictError in a mirror, or if another change came first; GateError if no key of the old policy signs.
+    Raise ConflictError in a mirror, or if another change came first; GateError if another key must sign.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)
@@ -478,7 +478,7 @@ class Promotions(Struct, frozen=True, dict=True):
     def _change(
         self, name: str, channel: str, reason: str | None, make: MakeEvent, new: Rollout | None = None
     ) -> Log:
-        """Append an event to the model's log. `make` makes it for the `new` rollout or, if None, the present one."""
+        """Append the event that `make` returns for the rollout `new` or, if it is None, for the present rollout."""
 
         def change(log: Log) -> Collection[Digest]:
             if check_channel(channel) not in log.channels:

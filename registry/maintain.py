@@ -337,7 +337,7 @@ _FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
 )
-"""The pattern of the path of a leftover: a note (groups: kind, name), or an object that a test of the store left."""
+"""Matches the path of a leftover file: the note of a command (groups: kind, name), or the file of a store's test."""
 
 
 def is_registry_file(file: TreeFile) -> bool:

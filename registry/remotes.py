@@ -3,8 +3,7 @@
 All files are in the user's state directory, where other writers of a shared registry cannot change them.
 `remotes.json` has the names and URLs of the remotes, and the id of the registry that was first seen at each URL.
 Another id at the URL is an integrity error. `tracking/<registry id>/` is a copy of a remote for offline use: its last
-index files and the sealed parts of their logs, without artifacts. The remote sends an index file only if it differs
-from the copy.
+index files and the sealed parts of their logs, without artifacts. Only index files that changed are requested again.
 """
 
 import errno
@@ -65,8 +64,7 @@ def open_url(
     """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path.
 
     With `create`, a missing registry is made; with `mirror_of`, as a mirror of the registry with this id. `known_id` is
-    the id from an earlier use. A store may rely on it instead of a request; the first index file that it reads proves
-    it.
+    the id from an earlier use: a store may rely on it and save a request, until the first index file proves it.
     """
     scheme = _scheme(url)
     if scheme in BUCKETS:

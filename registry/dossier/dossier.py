@@ -88,7 +88,7 @@ class Source(NamedTuple):
         )
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """Make a row for each value that matches `pattern`. `columns` are pointers from there; a final `#`: the key."""
+        """Make a row for each value that matches `pattern`. `columns` are pointers from there (`POINTER#`: its key)."""
 
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))

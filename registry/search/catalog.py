@@ -69,8 +69,8 @@ class Header(msgspec.Struct, omit_defaults=True):
 
 
 class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A model. `head` is the digest of its last log line. `token` identifies its index file; `damage` says why that is
-    unreadable. The fields from `manifest` on are about the newest release. `find_models` fills in the last three.
+    """A model. `head` is the digest of its last log line, `token` identifies its index file, `damage` says why the file
+    is unreadable. The fields from `manifest` on are about the newest release. `find_models` fills in the last three.
     """
 
     name: str
@@ -223,7 +223,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Read changed index files (`names`: only these) and, with `artifacts`, artifacts of models like `pattern`."""
+        """Update all models, or only `names`; with `artifacts`, also the artifacts of models that match `pattern`."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -248,7 +248,7 @@ class Catalog:
         return all(piece.head == model.head and not piece.gaps for piece in pieces)
 
     def _contents(self, name: str) -> "Contents":
-        """Return the artifacts of a model that earlier updates read, by the digest of the manifest."""
+        """Return the artifacts that the catalog has for a model, by the digest of the manifest."""
         contents, first = Contents(), dict[str, str]()
         for artifact in self._artifacts(name):
             if first.setdefault(artifact.manifest, artifact.version) == artifact.version:
@@ -339,7 +339,7 @@ class _State(msgspec.Struct, gc=False):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Read a model's line and, if `contents` has the model, its artifacts, except those that `contents` has already."""
+    """Read a model's line and, if `contents` has the model, its artifacts. Take known artifacts from `contents`."""
 
     def read(index: StoredObject | None) -> tuple[ModelLine, list[Piece] | None]:
         line = _read_line(reader, name, tokens[name], index)

@@ -62,7 +62,7 @@ def error_answer(
 
 
 def as_served(error: RegError) -> RegError:
-    """Return an error for clients: a lost blob is the server's fault; hints with commands or paths are replaced."""
+    """Change an error for clients: a lost blob becomes an IntegrityError, and a hint with a command is replaced."""
     if isinstance(error, MissingBlobError):
         error = IntegrityError(error.message, error.hint)
     elif isinstance(error, MismatchError):

@@ -1,5 +1,6 @@
-"""Routes for programs: the registry's files, for clients that use this server as a remote; and an API, which answers as
-`reg ls --json` and `reg resolve --json` do.
+"""Routes for programs: the registry's files, and an API.
+
+With the files, clients can use this server as a remote. The API answers as `reg ls --json` and `reg resolve --json` do.
 """
 
 import re

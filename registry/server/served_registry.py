@@ -165,10 +165,7 @@ class ServedRegistry(DirectoryRegistry):
         )
 
     def locate(self, name: str, ref_in: Callable[[Log], Ref]) -> tuple[Log, LocatedVersion]:
-        """Find the version that a ref means, with the checks of `resolve`.
-
-        `ref_in` gets the model's log and returns the ref.
-        """
+        """Find the version of a ref, with the checks of `resolve`. `ref_in` makes the ref from the model's log."""
         known_heads = KnownHeads()
         reader = CheckedReader(self, known_heads)
 
@@ -218,7 +215,7 @@ class Search:
     async def ask(
         self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False
     ) -> bytes:
-        """Answer a question; with a `key`, cache the answer until the catalog changes. `artifacts`: read artifacts too."""
+        """Answer a question (about `artifacts` too); with a `key`, cache the answer until the catalog changes."""
 
         def answer() -> bytes:
             self._registry.store.check_readable()

@@ -1,6 +1,6 @@
-"""Known heads, which show that a log was rolled back or rewritten since the user last read it; and the trust file.
+"""Notice that a log was rolled back or rewritten since the user last read it. Read and extend the user's trust file.
 
-A log only grows. So a log must begin with the lines that the user has accepted before; a copy that is behind must have
+A log only grows. So a log must begin with the lines that the user accepted before; a copy that lags behind must have
 the first of these lines. `KnownHeads` keeps the head (last line) of the last accepted copy of each log in
 `heads/<registry id>/<name>.json` of the user's state directory. The head of a rejected copy is never saved.
 """
@@ -54,7 +54,7 @@ class KnownHead(Record, frozen=True):
     """The last accepted index file of a log: the number of log lines (`seq`), and the digest of the file (`index`).
 
     `lines`: the digests of the newest log lines, the head last. `state`: the file's first line; None for policies.
-    `places`: the most lines ever seen at each location. `trust`: the digest (hex) of the trust file applied, or "".
+    `places`: the most lines seen at each location. `trust`: the digest (hex) of the trust file, "" if there was none.
     """
 
     seq: Count
@@ -209,7 +209,7 @@ class StaleNotice(NamedTuple):
 class KnownHeads:
     """The known heads of one user, stored in `heads/` below a directory, by default the user's state directory.
 
-    `stale` is called if a log lacks lines that were seen elsewhere; it may raise. `warn` gets a failure to save, once.
+    `stale` is called if a log lacks lines seen elsewhere, and may raise. `warn` is called once if saving fails.
     """
 
     def __init__(

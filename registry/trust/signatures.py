@@ -149,7 +149,7 @@ def judge_lines(
 
 
 class RecordedStatement(NamedTuple):
-    """A statement of a log: its kind from `KINDS` (else ""), its document and, if it is signed, its envelope."""
+    """A statement of a log: its kind (a value of `KINDS`, or ""), its document and, if it is signed, its envelope."""
 
     kind: str
     data: bytes

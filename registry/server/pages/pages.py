@@ -86,7 +86,7 @@ class VersionRow(Struct, frozen=True):
         return self.entry.gone is None and (paths is None or artifact.path in paths)
 
     def can_be_tried(self, manifest: Manifest) -> bool:
-        """True if a browser can run and check the model: it has golden vectors, and a tokenizer or an image sample."""
+        """True if a browser can run and check the model: a known task with golden vectors, and a tokenizer or image."""
         has_vectors = any(file.role == "golden" for item in manifest.artifacts for file in item.files)
         has_tokenizer = any(file.path == "tokenizer.json" for file in manifest.files)
         image = manifest.preprocessing and manifest.preprocessing.sample
@@ -404,7 +404,7 @@ def _side(model: ModelPage, ref: Ref) -> Side:
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:
-    """Return a history's chart: `points` (x, y, interval or None, row), oldest first, and the range `low` to `high`."""
+    """Return a chart: `points` (x, y, interval or None, row), oldest first, `low` and `high`; None for a single row."""
     rows = [row for row in reversed(history.versions) if history.is_charted(row)]
     if len(rows) < 2:
         return None
