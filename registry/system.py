@@ -111,7 +111,7 @@ def _own(kind: str, below_home: str) -> Path:
 
 
 def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dict[str, Any]:
-    """Return the common fields of a new event about a model (see `actor_of_event`). No order depends on the `time` in them."""
+    """Return the common fields of a new event about a model. The `time` is for people: nothing is ordered by it."""
     return {
         "name": name,
         "time": datetime.now(UTC).strftime(TIME_FORMAT),
@@ -122,7 +122,7 @@ def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dic
 
 
 def actor_of_event(actor: str | None) -> str | None:
-    """Return the author to record: `actor`, else `REG_ACTOR`, else what is known of `user@host`. Return None for "": nobody."""
+    """Return the author to record: `actor`, else `REG_ACTOR`, else `user@host` if known. "" means nobody: None."""
     actor = variable("REG_ACTOR") if actor is None else actor
     if actor is not None:
         return actor or None
@@ -323,8 +323,9 @@ class Disk:
 
 
 def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
-    """Return a function to call with each number of bytes written to `file`, from the offset `start` on. It makes the kernel
-    write them to disk early and free their memory (Linux: posix_fadvise(2), DONTNEED), so that the final sync is short.
+    """Return a function that a writer calls after each write from the offset `start` on, with the number of bytes.
+
+    It makes the kernel write early and free memory (posix_fadvise(2), DONTNEED), so that the final sync is short.
     """
     end = advised = start
 
@@ -341,7 +342,7 @@ def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
 
 
 def _sync_file_system(path: Path) -> bool:
-    """Sync the file system of a file by syncfs(2). False if that fails or is not supported (before 5.8, it reports nothing)."""
+    """Sync the file system of a file. False if syncfs(2) fails (Linux before 5.8 does not say so) or does not exist."""
     import ctypes
 
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None

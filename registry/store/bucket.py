@@ -4,7 +4,7 @@ The server must support conditional writes; a trial checks this before the first
 created only if its key is unused. A larger blob is uploaded in parts without a condition, and may replace equal bytes.
 
 This module repeats failed requests itself, since the meaning of a failed condition depends on earlier tries; obstore
-repeats only parts of an upload. If obstore raises an error, users see its summary and the server's answer, not its causes.
+repeats only parts of an upload. Users see the summary of an obstore error and the server's answer, not the causes.
 """
 
 import re
@@ -43,7 +43,7 @@ from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, wh
 SMALL_BYTES, PART_BYTES = 2**20, 5 * 2**20
 """Objects above `SMALL_BYTES` count as large. Objects above `PART_BYTES` are uploaded in parts."""
 MAX_PARTS = 9_000
-"""The most parts of an object (S3 allows 10,000). If an object needed more parts, its parts are made larger."""
+"""The most parts of an object (S3 allows 10,000). A larger object has larger parts."""
 PARTS_AT_A_TIME = 2
 MAX_BUFFERED = 1
 """The most large objects that are uploaded at a time. Each needs the memory of `PARTS_AT_A_TIME` + 2 parts."""
@@ -224,7 +224,7 @@ class BucketStore(ObjectStore):
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def _exists(self, key: str) -> bool:
-        """True if the object exists. If a HEAD request is refused, a GET request decides, because its refusal has a message."""
+        """True if the object exists. If a HEAD request is refused, a GET request decides: its refusal says why."""
         try:
             self._token(self._ask(f"looking for {key}", lambda: obstore.head(self._reads, key)))
         except RefusedError as error:
@@ -236,7 +236,6 @@ class BucketStore(ObjectStore):
 
     @cached_property
     def _hides_absence(self) -> bool:
-        """True if the server answers 403 for absent objects, because these credentials may not list the bucket."""
         return requests.hides_absence(
             lambda key: self._ask(f"reading {key}", partial(obstore.get, self._reads, key))
         )
@@ -263,8 +262,10 @@ class BucketStore(ObjectStore):
             self._memory.release()
 
     def _upload(self, key: str, blocks: Iterator[Buffer], length: int) -> None:
-        """Create a large object in parts. IntegrityError if a part was changed in transit. After an error the client removes
-        the uploaded parts, except if only the last `PARTS_AT_A_TIME` parts were still in transit.
+        """Create a large object in parts. IntegrityError if a part was changed in transit.
+
+        After an error, obstore removes the uploaded parts, unless only the last `PARTS_AT_A_TIME` were still in
+        transit.
         """
         part = max(PART_BYTES, -(-length // MAX_PARTS))
         limits: Any = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_A_TIME}
@@ -310,7 +311,7 @@ class BucketStore(ObjectStore):
         list(self._pool.map(self._delete, keys))
 
     def _delete(self, key: str) -> None:
-        """Delete an object. For a blob, a request without answer is not repeated, since it may still take effect later."""
+        """Delete an object. Never repeat a blob's unanswered request: it may come late, and delete a new upload."""
         passing = is_busy if BlobKey.of_path(key) else is_passing
         try:
             self._ask(f"deleting {key}", partial(obstore.delete, self._writes, key), True, passing)

@@ -113,15 +113,10 @@ class FileStore(ObjectStore):
         with self._asking(f"listing {prefix or 'the registry'}"), suppress(FileNotFoundError):
             self._files.invalidate_cache()
             files = self._files.find(directory, detail=True)
-        start = len(self._root) + 1
-        sizes = {
-            path[start:]: info["size"] if info["type"] == "file" else None for path, info in files.items()
-        }
-        return (
-            TreeFile(path, sizes[path])
-            for path in sorted(sizes)
-            if path.startswith(prefix) and not path.startswith("local/")
-        )
+        for path in sorted(files):
+            key, info = path[len(self._root) + 1 :], files[path]
+            if key.startswith(prefix) and not key.startswith("local/"):
+                yield TreeFile(key, info["size"] if info["type"] == "file" else None)
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[None]:

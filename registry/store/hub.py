@@ -112,7 +112,7 @@ class RepositoryLayout(Record, frozen=True):
 
     @classmethod
     def of_model(cls, at: CommitSnapshot, name: str, is_asked: bool) -> "RepositoryLayout | None":
-        """Return this model's layout, if any. `is_asked`: make a missing one; InputError if another model has the layout."""
+        """Return this model's layout, or None. `is_asked`: make a missing one; InputError if another model has it."""
         current = cls.of_commit(at)
         if current is None:
             return cls(name=name) if is_asked else None
@@ -303,7 +303,7 @@ class HubPush(StagedBlobs, Push):
         metadata: Mapping[str, Any] | None = None,
         written: Mapping[str, Any] | None = None,
     ) -> list[Operation]:
-        """Return the change of the card, in the model's section and the metadata; [] without a change or if it is not text."""
+        """Return the change of the card's metadata and of its section about the model; [] if it is not text."""
         data = at.read(CARD) or b""
         try:
             text = data.decode() or EMPTY_CARD

@@ -164,8 +164,10 @@ class HubClient:
     def read(
         self, path: str, revision: str | None = None, cached: bytes | None = None
     ) -> tuple[bytes | None, str]:
-        """Return the bytes of a small file (None if absent), and the id of the commit from which it was read: `revision`, by
-        default the newest. If the file still has the bytes in `cached`, the Hub does not send it again.
+        """Return the bytes of a small file (None if absent), and the id of the commit that was read.
+
+        Without `revision`, the newest commit is read. If the file still has the bytes in `cached`, they are not sent
+        again.
         """
         conditions = {"If-None-Match": f'"{git_hash(cached)}"'} if cached is not None else {}
         data: bytes | None
@@ -219,8 +221,9 @@ class HubClient:
         self._ask("making the repository", create)
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
-        """Upload new files (equal bytes once) and apply all operations in one commit on `parent`; return the commit's id. A
-        .gitignore has no effect. StaleParentError if the commit was not applied, UnansweredError if the outcome is unclear.
+        """Upload new files, then apply all operations in one commit on `parent`, and return the commit's id.
+
+        StaleParentError if the commit was not applied, UnansweredError if this is unclear. A .gitignore has no effect.
         """
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
         first = {addition.upload_info.sha256: addition for addition in additions}
@@ -352,6 +355,11 @@ def is_file(entry: TreeFile | None, token: str | None) -> bool:
     return entry is None if token is None else entry is not None and entry.token in token.split("-")
 
 
+def _is_blob(entry: TreeFile) -> bool:
+    key, is_regular = BlobKey.of_path(entry.path), len(entry.token) < 64
+    return key is not None and entry.size is not None and (is_regular or entry.token == key.digest.hex)
+
+
 class CommitSnapshot:
     """The repository at one commit. Since a commit never changes, each entry and file is requested only once."""
 
@@ -371,15 +379,8 @@ class CommitSnapshot:
         return {path: entry for path in requested if (entry := self._entries[path]) is not None}
 
     def blobs(self, paths: Iterable[str]) -> set[str]:
-        """Return the paths that have a blob. A blob in Git LFS counts only if the Hub states the digest that is in the path."""
-        keys = {path: (entry, BlobKey.of_path(path)) for path, entry in self.entries(paths).items()}
-        return {
-            path
-            for path, (entry, key) in keys.items()
-            if key is not None
-            and entry.size is not None
-            and (len(entry.token) < 64 or entry.token == key.digest.hex)
-        }
+        """Return those of the paths that have a blob. In Git LFS, the Hub must state the digest that is in the path."""
+        return {path for path, entry in self.entries(paths).items() if _is_blob(entry)}
 
     def is_absent(self, path: str) -> bool:
         """True if the file is absent according to an earlier answer; False if it exists, or was never requested."""
@@ -407,7 +408,7 @@ class CommitSnapshot:
         return {path for data in notes for path in data.decode(errors="replace").split()}
 
 
-Decide = Callable[[CommitSnapshot, bool], list[Operation] | None]
+Decide = Callable[[CommitSnapshot, bool], list[Operation]]
 """A function that returns the operations to commit on a snapshot. The flag is True if an earlier try may have worked."""
 
 

@@ -61,7 +61,7 @@ Carried = Mapping[str, frozenset[Version]]
 
 
 class BlobKey(NamedTuple):
-    """One key of a blob in the tree. The plain key has generation 0."""
+    """A place in the tree where a blob may be stored. The plain key has generation 0."""
 
     digest: Digest
     generation: int = 0
@@ -301,7 +301,7 @@ def innermost(reader: RegistryReader) -> RegistryReader:
 class Push(Protocol):
     """A writer's unit of work. A blob becomes visible only as a whole, at the latest when `publish` returns.
 
-    If the context ends without `publish`, whole blobs may remain, but neither partial blobs nor temporary files.
+    If a push ends without `publish`, whole blobs may remain, but no partial blobs and no temporary files.
     """
 
     id: str
@@ -571,7 +571,7 @@ class RegistryStore(RegistryReader):
         self.store.swap(note_path(kind, note), data, None)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
-        """Return notes of a kind by name: at least every note that exists from the start to the end of this call."""
+        """Return the notes of a kind by name, at least those that exist during the whole call."""
         prefix = note_path(kind, "")
         names = [file.path.removeprefix(prefix) for file in self.store.list(prefix)]
         contents = ((name, self.store.get(prefix + name)) for name in names if NOTE.fullmatch(name))

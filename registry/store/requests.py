@@ -94,7 +94,7 @@ def is_final(error: BaseException) -> bool:
 
 
 def hides_absence(read: Callable[[str], object]) -> bool:
-    """True if a server answers 403 instead of 404 for an absent file, although this user may read registry.json."""
+    """True if a server answers 403 instead of 404 for an absent file, to a user who may read registry.json."""
 
     def status(key: str) -> int:
         try:
@@ -116,8 +116,9 @@ def retrying(
     passing: Callable[[Exception], bool] = is_passing,
     pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
-    """Return the result of `attempt`. While `passing` is true for its errors, call it again, up to `MAX_TRIES` times in all.
-    `pause` gives the least seconds to wait after an error; above `MAX_PAUSE_SECONDS`, the error is raised at once.
+    """Call `attempt`, up to `MAX_TRIES` times as long as `passing` is true for its errors, and return its result.
+
+    `pause` returns the least seconds to wait after an error. Above `MAX_PAUSE_SECONDS`, the error is raised at once.
     """
     silent = 0
     for number in range(1, MAX_TRIES):
@@ -184,8 +185,10 @@ class ObjectAnswer(NamedTuple):
 
 
 class ObjectStream(Readable):
-    """A stream over an object from the offset `start` on. After a lost connection, it requests the rest. `begin` requests
-    bytes from an offset on, if the object has this tag ("": any). `ask` calls a function, again after errors that may pass.
+    """A stream over an object from the offset `start` on. If the connection breaks, it requests the rest.
+
+    `begin(offset, tag)` sends a request for the object with this ETag ("": any). `ask` calls a function, and repeats it
+    after errors that may pass.
     """
 
     def __init__(
