@@ -115,7 +115,7 @@ class _Execution:
         progress: Progress,
     ) -> None:
         self._plan, self._directory, self._cache, self._progress = plan, scratch / "steps", cache, progress
-        keeps_source = subject is not None or plan.evaluation is not None
+        self._keeps_source = subject is not None or plan.evaluation is not None
         if subject is None:
             progress.step("loading the source")
         self.subject = subject or load_subject(plan, scratch / "subject")
@@ -127,20 +127,22 @@ class _Execution:
             self._names[node.name] = node.file_name(output)
             if not measure.is_bounded(measure.limits_of(plan.recipe.checks, str(output.path))):
                 self._unbounded |= {ancestor.name for ancestor in node.lineage()}
-        starts = [node.name for node in plan.nodes.values() if node.parent is None]
-        self._last_start = None if keeps_source else starts[-1]
+        self._last_start = [node.name for node in plan.nodes.values() if node.parent is None][-1]
         self._results: dict[str, StepResult] = {}
 
     def run(self) -> dict[str, StepResult]:
         measured: list[Future[None]] = []
-        with ThreadPoolExecutor(1) as executor:
-            for name, node in self._plan.nodes.items():
-                result, key = self._make(node)
-                self._results[name] = result
-                measured.append(executor.submit(self._measure, result, key))
-            self._progress.step("measuring what was made")
-            for future in measured:
-                future.result()
+        try:
+            with ThreadPoolExecutor(1) as executor:
+                for name, node in self._plan.nodes.items():
+                    result, key = self._make(node)
+                    self._results[name] = result
+                    measured.append(executor.submit(self._measure, result, key))
+                self._progress.step("measuring what was made")
+                for future in measured:
+                    future.result()
+        finally:
+            gc.unfreeze()
         return self._results
 
     def _source_of(self, node: StepNode) -> Part:
@@ -216,11 +218,13 @@ class _Execution:
             self._cache.keep("steps", key, result.directory, result.digests)
         if name in self._published and result.files:
             _ = result.facts, result.runs.feeds and result.expected  # computed here, while the next step runs
-        if name == self._last_start:  # no step needs the source any more: free its memory
+        if name == self._last_start and not self._keeps_source:  # free the memory of the source
             self.subject = replace(self.subject, loaded=None)
             for part in self.subject.parts.values():
                 part.start = None
-            gc.collect()  # traced modules are cycles, which would last through the next steps
+        gc.collect()  # traced modules and graphs are cycles with weights, which would last through the next steps
+        if name == self._last_start:
+            gc.freeze()  # the collections after the other steps look at their objects only
 
 
 def _apply(node: StepNode, subject: Any, target: Path, second: Path | None) -> tuple[Step, tuple[str, ...]]:
