@@ -22,7 +22,7 @@ Interval = tuple[float, float]
 Z = 1.959964
 """The 97.5 % quantile of the normal distribution."""
 PROPORTIONS = frozenset({"character_recall", "accuracy", "top_1", "top_5", "exact_match"})
-"""The metrics whose values are shares of spans, texts or rows."""
+"""The metrics whose values are shares from 0 to 1. Their samples are spans, texts or rows."""
 FigureVerdict = Literal["worse", "removed", "uncompared", "unclear", "added", "better", "equal"]
 VERDICTS: tuple[FigureVerdict, ...] = get_args(FigureVerdict)
 """The verdicts from worst to best."""

@@ -42,7 +42,7 @@ from onnxreg.schema.manifest.vocabulary import ASIDE, UNJUDGED
 MAX_NAMED = 3
 """The most figures, files or changes of one kind that a sentence or a fact names."""
 MAX_SUBJECT_LETTERS = 40
-"""The most characters of a change in a fact. If a change is longer, the fact names the fields without their values."""
+"""The most characters of a change in a line of changes. If one is longer, the line names fields without values."""
 _OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")
 """The roles of companion files that an evaluation writes."""
 
@@ -176,7 +176,7 @@ def overview(
 def _places(
     changes: Sequence[LocatedChange], pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow]
 ) -> Iterator[Place]:
-    """Yield the place of each change. A severe change is a fact or in a row; it is never folded."""
+    """Yield the place of each change on the screen. A severe change is always shown, never only counted."""
     causes = {
         name: CAUSES.get(_shares(old, new), "new bytes")
         for name, (old, new) in pairs.items()

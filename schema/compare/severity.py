@@ -120,7 +120,7 @@ def _cause(delta: JsonChange) -> str:
 
 
 def _moved(sign: int, worse: Severity) -> Judge:
-    """Make the judge of a number: `worse` if it grew (`sign` 1) or fell (`sign` -1), else notable."""
+    """Make a function that rates a changed number: `worse` if it grew (`sign` 1) or fell (`sign` -1), else notable."""
     return lambda delta: (
         worse if None not in (delta.old, delta.new) and (delta.new - delta.old) * sign > 0 else "notable"
     )
@@ -137,9 +137,9 @@ def better_direction(name: str, stated: Direction | None) -> Direction | None:
 
 
 def _measure(delta: JsonChange) -> Severity:
-    """Judge a figure: degrading if a quality fell, a loss grew or the new value is missing; else notable.
+    """Rate a changed figure: degrading if a quality fell, a loss grew or the new value is missing; else notable.
 
-    A distance (parity of logits) is notable, because every training changes it. The check's verdict is judged separately.
+    A distance (parity of logits) is notable, because every training changes it. The check's verdict is rated separately.
     """
     if _other_suite(delta):
         return "notable"
@@ -160,7 +160,7 @@ def _other_suite(delta: JsonChange) -> str:
 
 
 def _slowed(delta: JsonChange) -> Severity:
-    """Judge a latency: degrading if it grew by more than the factor `NOISE`, notable if it fell by more, else cosmetic."""
+    """Rate a latency: degrading if it grew by more than the factor `NOISE`, notable if it fell by more, else cosmetic."""
     if delta.new > NOISE * delta.old:
         return "degrading"
     return "notable" if NOISE * delta.new < delta.old else "cosmetic"
@@ -171,7 +171,7 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
 
 
 def _reshaped(harmless: tuple[str, ...]) -> Judge:
-    """Make the judge of an axis: cosmetic for a new name, notable for the kinds in `harmless` (old, new), else breaking."""
+    """Make a function that rates an axis: cosmetic for a new name, notable for `harmless` kinds (old, new), else breaking."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))
@@ -183,7 +183,7 @@ def _reshaped(harmless: tuple[str, ...]) -> Judge:
 
 
 def _rerouted(delta: JsonChange) -> Severity:
-    """Judge the new route of a class: notable if it had no head before, degrading if it has none now, else breaking."""
+    """Rate the new head of a class: notable if it had no head before, degrading if it has none now, else breaking."""
     return "notable" if delta.old is None else "degrading" if delta.new is None else "breaking"
 
 
@@ -193,13 +193,13 @@ def _is_refused(delta: JsonChange) -> bool:
 
 
 def _license(delta: JsonChange) -> Severity:
-    """Judge a licence: cosmetic if only the spelling differs, such as the case of an SPDX identifier; else notable."""
+    """Rate a licence: cosmetic if only the spelling differs, such as the case of an SPDX identifier; else notable."""
     names = {comparable_license(str(side)) for side in (delta.old, delta.new)}
     return "cosmetic" if len(names) == 1 else "notable"
 
 
 def _of_roles(worse: Severity, *roles: str) -> Judge:
-    """Make the judge of a companion file: `worse` if the file has one of these roles, else notable."""
+    """Make a function that rates a changed companion file: `worse` if it has one of these roles, else notable."""
     return lambda delta: worse if delta.at.names[0].partition(":")[0] in roles else "notable"
 
 
@@ -241,10 +241,10 @@ _LOADER = Rule("loader", changed=_moved(1, "breaking"), why="an older runtime ma
 _PIECES = _cosmetic("pieces")
 """The rule for digests of a file's pieces: cosmetic, because the file's digest changes too and is reported."""
 _KERNEL = _breaking_unless(lambda delta: not delta.at.names[0].startswith("ort"))
-"""The judge of an operator that a model needs: breaking in ORT formats, else notable."""
+"""Rates a change of the operators that a model needs: breaking in ORT formats, else notable."""
 _OPERATOR = Rule("operator", added=_KERNEL, changed=_KERNEL, why="a minimal build must have its kernel")
 _DOMAIN = _breaking_unless(lambda delta: delta.at.pattern.endswith(('["ai.onnx"]', '[""]')))
-"""The judge of an added opset: breaking, but notable for `ai.onnx`, which every graph needs."""
+"""Rates an added opset: breaking, but notable for `ai.onnx`, which every graph needs."""
 _STEP = Rule("step", reordered="notable")
 _BASIS = Rule("certification-basis")
 

@@ -15,7 +15,7 @@ from onnxreg.schema.manifest.vocabulary import LOSS
 
 
 class HistoryArtifact(ArtifactSide, frozen=True, kw_only=True):
-    """An artifact of a version. `figures` has its qualities and losses by the names of their checks."""
+    """An artifact of a version. `figures` maps the name of a check to its value, for each quality and loss."""
 
     figures: dict[str, float]
 

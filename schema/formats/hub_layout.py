@@ -6,8 +6,8 @@ A version's files keep their own paths. Some also get aliases, which are the pat
   `onnx/model_int8.onnx`, `onnx/model_uint8.onnx`, `onnx/model_q4.onnx`, `onnx/model_quantized.onnx`
   (`DEFAULT_DTYPE_SUFFIX_MAPPING` of transformers.js 3);
 * Optimum and OpenMed: the same names at the root, and for OpenMed also `openmed-onnx.json`;
-* each stage of a pipeline: these names with the stage's name instead of `model`, and with the common stem of the stage's
-  files: `onnx/encoder_model_fp16.onnx` for the stage `encoder` with the file `encoder_model.onnx`;
+* each stage of a pipeline: these names with the stage's name instead of `model` (`onnx/encoder_fp16.onnx`), and with the
+  common stem of the stage's files (`onnx/encoder_model_fp16.onnx` if the stage has the file `encoder_model.onnx`);
 * all these clients: `config.json`, `id2label.json` and the tokenizer at the root.
 
 The metadata of the repository's card has keys of the Hub's specification of model cards, and the key `model-index` of
@@ -27,7 +27,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Manifest, StoredFile
 from onnxreg.schema.manifest.vocabulary import FILENAME, hub_license
 
 MODEL = "model"
-"""The stem of the aliases of graphs in a version that is neither a family nor a pipeline."""
+"""The stem of a graph's aliases (`onnx/model.onnx`), unless the version is a family or a pipeline."""
 STEMS = {
     "float32": ("model",),
     "float16": ("model_fp16",),

@@ -41,9 +41,10 @@ class Preprocessing(Document):
     """The conversion of an image to a tensor.
 
     The image is scaled to `size` (height, width) in pixels. If `resize` is set, the shorter edge is scaled to that many
-    pixels instead, and a rectangle of `size` is cropped from the centre. Pixel values are scaled to 0 to 1; then `mean` is
-    subtracted, and the result is divided by `std` (numbers for each channel in the order of `color`). `layout` is the order
-    of the axes, `resample` Pillow's name of the filter. `sample` is the result for a drawn image, to test other programs.
+    pixels instead, and a rectangle of `size` is cropped from the centre. Pixel values are scaled to the range 0 to 1. Then
+    `mean` is subtracted, and the result is divided by `std`: one number for each channel, in the order of `color`. `layout`
+    is the order of the axes, `resample` Pillow's name of the filter. `sample` is the result for a drawn image, to test other
+    programs.
     """
 
     size: tuple[Pixels, Pixels]
@@ -358,12 +359,12 @@ class ArtifactMetadata(Document):
 
 
 class Artifact(StoredFile):
-    """One runnable export: its main file, its sidecars, and their properties.
+    """One runnable export: its main file, the `files` beside it, and their properties.
 
     `parent` is the digest of the artifact from which this artifact was made; `reproducible` is False if the bytes are known
     to differ between conversions; `ort_format` is the version number in an ORT-format file; `semantic` is absent if the
-    file's graph cannot be read. `contrib` lists the contrib operators of ONNX Runtime that the graph needs, and needed
-    features that came in a later release. `kv_cache` is set for a decoder whose graph has past keys and values as inputs.
+    file's graph cannot be read. `contrib` lists the contrib operators of ONNX Runtime that the graph needs, and features that
+    came later than their operator. `kv_cache` is set for a decoder whose graph has past keys and values as inputs.
     """
 
     format: FormatName
@@ -411,7 +412,7 @@ class Artifact(StoredFile):
 
     @property
     def own_size(self) -> int:
-        """The number of bytes that a runtime loads: all files except sidecars with a role in `ASIDE`; at most `MAX_INTEGER`."""
+        """The number of bytes that a runtime loads: all files but those with a role in `ASIDE`; at most `MAX_INTEGER`."""
         size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
         return min(size, canonical.MAX_INTEGER)
 

@@ -10,7 +10,7 @@ from onnxreg.schema.core.errors import InputError, nearest
 FILENAME = "openmed-onnx.json"
 FORMAT = "openmed-onnx"
 ASIDE = ("golden", "operator-config")
-"""The roles of sidecars that no runtime loads: `golden` files test a runtime, `operator-config` files build one."""
+"""The roles of an artifact's files that no runtime loads: `golden` tests a runtime, `operator-config` is for building one."""
 UNJUDGED = ("not evaluated",)
 """The `reasons` in the certification of an artifact that was not evaluated."""
 CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}

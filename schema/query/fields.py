@@ -45,7 +45,7 @@ FIELDS: Final[dict[str, FieldKind]] = {
     **dict.fromkeys(("recall", "min_recall"), FieldKind.SHARE),
     "metric": FieldKind.NUMBER,
 }
-"""The kind of every field."""
+"""The fields that an expression may test, each with the kind of its value."""
 ARTIFACT_FIELDS: Final = tuple(FIELDS)[tuple(FIELDS).index("task") :]
 """The fields that follow from the manifest, and so never change. The other fields follow from the log."""
 LABELLED: Final = {

@@ -295,7 +295,7 @@ def resolve_among(
     """Find the best artifact of the first version that has a matching artifact.
 
     Candidates are read only up to that version. `of_device` has a device's requirements; `is_slow` is true for an artifact
-    that is too slow on the device. `any_version` is true if the ref had no tag.
+    that is slower there than full precision. `any_version` is true if the ref had no tag.
     """
     looked_at = []
     answer: tuple[VersionCandidate | None, ArtifactSummary | None, int] = None, None, 0

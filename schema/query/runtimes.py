@@ -6,12 +6,11 @@ between count as equal. In an .ort file, ONNX Runtime checks the opset, not the 
 (https://onnxruntime.ai/docs/performance/model-optimizations/ort-format-models.html, microsoft/onnxruntime#20670). Files of
 formats before 5 load with limits, and count as too old.
 
-Contrib operators are the operators that ONNX Runtime adds in the domain `com.microsoft`. A need is an operator's name
-(with the domain if it is not `com.microsoft`), alone or with one feature: `MatMulNBits`, `MatMulNBits bits=8`, `MatMulNBits
-inputs=5`, `GroupQueryAttention softcap` (an attribute), `ai.onnx:DequantizeLinear Int4x2` (an element type),
-`ai.onnx:MatMul kernel=MLFloat16` (an element type in ORT format, where no cast is added). `contrib_releases.json` has the
-first release that meets each need (measured by tests/support/contrib/measure.py). `docs/resolve.md` is the
-specification.
+Contrib operators are the operators that ONNX Runtime adds in the domain `com.microsoft`. A need is an operator, alone or with
+one feature: `MatMulNBits`, `MatMulNBits bits=8`, `MatMulNBits inputs=5`, `GroupQueryAttention softcap` (an attribute). An
+operator of another domain has its domain: `ai.onnx:DequantizeLinear Int4x2` (an element type), `ai.onnx:MatMul
+kernel=MLFloat16` (an element type in ORT format, where no cast is added). `contrib_releases.json` has the first release that
+meets each need (measured by tests/support/contrib/measure.py). `docs/resolve.md` is the specification.
 """
 
 import re
