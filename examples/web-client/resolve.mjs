@@ -116,11 +116,7 @@ function withheld(version, entry) {
   return entry.gone?.how ?? (entry.yanks ? 'yanked' : isPrerelease(version) ? 'prerelease' : null)
 }
 
-/**
- * The rejected versions above the last one that was considered.
- * @param {Json} state
- * @param {string | null} lowest
- */
+/** The rejected versions above the last one that was considered. @param {Json} state @param {string | null} lowest */
 function passedOver(state, lowest) {
   const found = []
   for (const [version, entry] of Object.entries(state.versions)) {
@@ -131,11 +127,15 @@ function passedOver(state, lowest) {
   return found
 }
 
+/** Why an artifact is not certified, for people; false if it is. @param {Json} artifact */
+function notCertified({ state, precision }) {
+  return state !== 'certified' && `is ${state === 'unknown' && precision === 'float32' ? 'the reference, in full precision' : state}`
+}
+
 /** @typedef {{artifact: Json, download: number, miss?: [code: string, detail: string]}} Judged */
 
 /**
- * Each artifact of a version with the first requirement that it does not meet, if there is one. If one of them failed on this
- * device, only certified ones may take its place.
+ * Each artifact of a version with the first requirement that it does not meet. If one failed here, the others must be certified.
  * @param {Json} state
  * @param {string} version
  * @param {Conditions & {failed: string[]}} query
@@ -153,7 +153,7 @@ async function judge(state, version, query, device, operatorSet) {
   /** @type {Requirement[]} */
   const requirements = [
     ['failed', (artifact) => (hasFailed(artifact) || query.failed.includes(manifest)) && 'failed on this device, or was rolled back'],
-    ['not-certified', (artifact) => onlyCertified && artifact.state !== 'certified' && `is ${artifact.state}`],
+    ['not-certified', (artifact) => onlyCertified && notCertified(artifact)],
     ...query.requirements,
     ['where', (artifact, download) => where && !where.holds(candidate(state, version, artifact, download)) && `does not meet ${where.expression}`],
     ['not-held', (artifact) => held && !held.includes(artifact.path) && 'is not held here'],
@@ -252,7 +252,7 @@ function readQuery(value) {
       }],
       ['format', ({ format }) => formats.length > 0 && !formats.includes(format) && `is ${format}, wanted ${formats.join(' or ')}`],
       ['precision', (artifact) => precision !== null && artifact.precision !== precision && `is ${artifact.precision}, wanted ${precision}`],
-      ['not-certified', ({ state }) => certified && state !== 'certified' && `is ${state}`],
+      ['not-certified', (artifact) => certified && notCertified(artifact)],
       ['too-large', (_, download) => download > most && `takes ${download} bytes to download, at most ${most} are wanted`],
       ['recall', ({ recall = {} }) => {
         const miss = least.find(([label, bound]) => !(own(recall, label) >= bound))

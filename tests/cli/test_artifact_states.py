@@ -203,8 +203,8 @@ def test_publishing_verbs_report_states(reg, tmp_path):
 
 
 def test_a_certificate_after_the_fact_lifts_nothing(reg, registry):
-    told = f"unknown as its manifest says: {INT8} (a later evaluation says certified)"
-    assert reg("show", "acme/lifted", "--full").ended(0, told)
+    message = f"unknown as its manifest says: {INT8} (a later evaluation says certified)"
+    assert reg("show", "acme/lifted", "--full").ended(0, message)
     digest = registry.get("acme/refused").manifest.artifacts[1].digest
     Path("field.json").write_bytes(evaluation(digest, "certified"))
     assert reg("attest", "acme/refused", "--report", "field.json").ended(0, "it stays refused")

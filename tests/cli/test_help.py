@@ -136,7 +136,7 @@ ASKED = {BASH: ("bash", "acme/pii"), "complete -C 'reg show ac'": ("fish", "acme
 
 @pytest.mark.parametrize("asked", sampled(ASKED, len(ASKED)))
 def test_the_shell_itself_completes(asked, home, tmp_path):
-    shell, told = ASKED[asked]
+    shell, completion = ASKED[asked]
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     (tmp_path / "bin").mkdir()
@@ -148,7 +148,7 @@ def test_the_shell_itself_completes(asked, home, tmp_path):
     environment = {**os.environ, "REG_HOME": str(home), "PATH": path, "HOME": str(tmp_path)}
     command = [shell, "-c", f". ./completion; {asked}"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == told.split(), done
+    assert done.stdout.split() == completion.split(), done
 
 
 # Start-up: a verb imports its own module and no other verb, and the reading verbs import no heavy package

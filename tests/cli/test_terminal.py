@@ -96,10 +96,10 @@ def test_a_stranger_cannot_move_the_cursor(reg, tmp_path):
     registry, at = Registry(tmp_path / "r"), ("--registry", tmp_path / "r")
     registry.add(make_draft(tmp_path / "w", labels=("O", evil)), reason=evil)
     registry.tag("acme/pii", "stable", reason=evil)
-    told = [reg(*at, verb, "acme/pii") for verb in ("show", "log")]
+    outcomes = [reg(*at, verb, "acme/pii") for verb in ("show", "log")]
     registry.yank("acme/pii:0.1.0", evil)
-    told.append(reg(*at, "push", "acme/pii:0.1.0", tmp_path / "share"))
-    for done in told:
+    outcomes.append(reg(*at, "push", "acme/pii:0.1.0", tmp_path / "share"))
+    for done in outcomes:
         assert shown in done.out + done.err and "\x1b" not in done.out + done.err
     (registry.store.root / "index/acme/pii (\x1b[2J).jsonl").touch()
     warned = reg(*at, "verify").out

@@ -102,9 +102,9 @@ def test_trained_weights_name_a_photograph(mobilenet, call, tmp_path):
     call("python", "-c", SAVE, "mobilenetv2_100", tmp_path / "model", 3, mobilenet)
     call("reg", "export", tmp_path / "model", "--quantize", "--name", "acme/timm")
     for precision in ("float32", "int8"):
-        told = call(
+        answer = call(
             "reg", "run", "acme/timm", "--image", tmp_path / "photo.png", "--precision", precision, "--json"
         )
-        classes = json.loads(told)["classes"]
+        classes = json.loads(answer)["classes"]
         assert classes[0]["label"] == "palace" and classes[0]["score"] > 0.5
         assert {"crane (134)", "crane (517)"} < {one["label"] for one in classes}

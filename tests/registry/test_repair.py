@@ -26,7 +26,7 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 INDEX = Path("index/acme/pii.jsonl")
 
 
-def mend(registry: Home, source: Home | None = None) -> VerifyReport:
+def run_repair(registry: Home, source: Home | None = None) -> VerifyReport:
     return repair(registry.store, source.store if source else None, KnownHeads())
 
 
@@ -66,7 +66,7 @@ def test_a_bad_blob_is_replaced_from_any_registry_that_has_it(filled, other, kin
     good = path.read_bytes()
     DAMAGES[kind](path)
     assert owner.verify(filled).damages
-    done = mend(filled, other)
+    done = run_repair(filled, other)
     assert not done.damages
     assert [damage.digest for damage in done.repaired] == [digests[what]]
     assert path.read_bytes() == good and not path.is_symlink()
@@ -78,7 +78,7 @@ def test_blobs_of_a_lost_manifest_are_repaired_too(filled, other):
     lost = [published.digest, published.manifest.artifacts[0].digest]
     for digest in lost:
         filled.store.blob_path(digest).unlink()
-    done = mend(filled, other)
+    done = run_repair(filled, other)
     assert [damage.digest for damage in done.repaired] == lost
     assert not done.damages
 
@@ -89,7 +89,7 @@ def test_a_bad_copy_there_is_named_and_the_others_are_repaired(filled, other):
     for digest in (bad, good):
         overwrite(filled.store.blob_path(digest), b"rotten")
     overwrite(other.store.blob_path(bad), b"rotten, too")
-    done = mend(filled, other)
+    done = run_repair(filled, other)
     assert [damage.digest for damage in done.repaired] == [good]
     (left,) = done.damages
     assert left.digest == bad and "has no good copy" in left.detail
@@ -102,7 +102,7 @@ def test_a_blob_under_a_generation_key_is_repaired_in_its_place(filled, other):
     plain, second = (filled.store.root / BlobKey(digest, generation).path for generation in (0, 1))
     plain.rename(second)
     overwrite(second, b"rotten")
-    done = mend(filled, other)
+    done = run_repair(filled, other)
     assert not done.damages
     assert Digest.of(second.read_bytes()) == digest and not plain.exists()
 
@@ -111,10 +111,10 @@ def test_a_bad_blob_that_nothing_readable_refers_to_is_left_to_a_collection(fill
     path = filled.store.blob_path(Digest.of(b"forgotten"))
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"for")
-    done = mend(filled)
+    done = run_repair(filled)
     assert not done.repaired and "`reg gc` deletes it" in done.damages[0].detail
     overwrite(filled.store.root / INDEX, b"rotten")
-    assert "only a copy of this very registry" in mend(filled).damages[0].detail
+    assert "only a copy of this very registry" in run_repair(filled).damages[0].detail
     assert path.exists()
 
 
@@ -124,7 +124,7 @@ def test_a_checkpoint_is_made_again_from_the_log(sealed, kind):
     assert checkpoint is not None
     DAMAGES[kind](sealed.store.blob_path(checkpoint))
     assert owner.verify(sealed).damages
-    assert not mend(sealed).damages
+    assert not run_repair(sealed).damages
 
 
 def test_a_sealed_segment_comes_from_a_mirror_alone(sealed, other):
@@ -133,8 +133,8 @@ def test_a_sealed_segment_comes_from_a_mirror_alone(sealed, other):
     (segment,) = sealed.state("acme/pii").segments
     overwrite(sealed.store.blob_path(segment), b"rotten")
     before = (sealed.store.root / INDEX).read_bytes()
-    assert not mend(sealed, other).repaired
-    assert not mend(sealed, copied).damages
+    assert not run_repair(sealed, other).repaired
+    assert not run_repair(sealed, copied).damages
     assert (sealed.store.root / INDEX).read_bytes() == before
 
 
@@ -150,7 +150,7 @@ def test_a_log_is_rebuilt_with_a_copy_of_what_the_disk_does_not_read(filled, mon
 
     overwrite(path, good.replace(b"publish", b"publosh", 1))
     monkeypatch.setattr(filled.store, "open_blob", read)
-    assert [damage.kind for damage in mend(filled, copied).repaired] == ["log"]
+    assert [damage.kind for damage in run_repair(filled, copied).repaired] == ["log"]
     assert path.read_bytes() == good
 
 
@@ -168,7 +168,7 @@ def test_a_rotten_line_comes_from_the_mirror(filled, line, right, rotten):
     lines[line] = lines[line].replace(right, rotten, 1)
     overwrite(path, b"\n".join(lines))
     assert path.read_bytes() != good
-    done = mend(filled, copied)
+    done = run_repair(filled, copied)
     assert not done.damages
     assert path.read_bytes() == good
     assert "4 lines were taken" in done.repaired[0].detail and "1 were saved" in done.repaired[0].detail
@@ -203,7 +203,7 @@ def test_a_fork_is_not_repaired(filled):
     path = filled.store.root / INDEX
     overwrite(path, b"#" + path.read_bytes()[1:])
     before = path.read_bytes()
-    done = mend(filled, copied)
+    done = run_repair(filled, copied)
     assert not done.repaired and "different histories" in done.damages[0].detail
     assert path.read_bytes() == before
 
@@ -213,8 +213,8 @@ def test_a_broken_mirror_and_another_registry_give_no_log(filled, other):
     copied = filled.copied("mirror")
     for place in (filled, copied):
         overwrite(place.store.root / INDEX, b"rotten")
-    assert not mend(filled, copied).repaired
-    done = mend(filled, other)
+    assert not run_repair(filled, copied).repaired
+    done = run_repair(filled, other)
     assert not done.repaired
     assert "only a copy of this very registry" in done.damages[0].detail
 
@@ -225,13 +225,13 @@ def test_a_model_that_is_gone_comes_back_from_a_mirror(filled):
     (filled.store.root / INDEX).unlink()
     filled.heads.reset(filled.id)
     assert not owner.verify(filled).damages, "nothing here says that there was such a model"
-    assert not mend(filled, copied).damages
+    assert not run_repair(filled, copied).damages
     assert (filled.store.root / INDEX).read_bytes() == good
 
 
 def test_stray_files_are_left_alone(filled):
     (filled.store.root / "index" / "notes.txt").write_bytes(b"mine")
-    done = mend(filled)
+    done = run_repair(filled)
     assert [damage.kind for damage in done.damages] == ["stray"] and not done.repaired
 
 

@@ -76,7 +76,7 @@ def test_a_batch_prints_a_row_for_each_job(reg, given, exported):
 
 
 def test_json_has_a_row_for_each_job_in_order(reg, given, exported):
-    exported["acme/m2"] = ConversionError("it broke", "mend it")
+    exported["acme/m2"] = ConversionError("it broke", "fix it")
     done = reg(*RUN, given(*ROWS), "--json")
     counts = {key: value for key, value in done.json.items() if key != "jobs"}
     assert counts == {"succeeded": 2, "failed": 1, "stopped": 0}
@@ -85,7 +85,7 @@ def test_json_has_a_row_for_each_job_in_order(reg, given, exported):
     assert set(first) == {"row", "job", "status", "ref", "digest", "pushed", "seconds", "error", "note"}
     assert (first["status"], first["ref"], first["error"]) == ("published", "acme/m1:0.1.0", None)
     assert second["status"] == "failed"
-    assert second["error"] == {"family": "conversion", "message": "it broke", "hint": "mend it"}
+    assert second["error"] == {"family": "conversion", "message": "it broke", "hint": "fix it"}
     assert (done.status, done.error["family"]) == (7, "conversion")
 
 

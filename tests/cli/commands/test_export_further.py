@@ -105,11 +105,11 @@ def test_a_decoder_is_one_graph_with_keys_and_values_that_continues_a_text(reg: 
     assert names[:4] == ["input_ids", "attention_mask", "position_ids", "past_key_values.0.key"]
     agreement = {check["metric"]: check for check in graph["checks"]}["token_agreement"]
     assert (agreement["value"], agreement["verdict"]) == (1.0, "pass")
-    told = reg("run", "acme/model", "--text", "word1 another", "--max-tokens", "12", "--json").json
+    answer = reg("run", "acme/model", "--text", "word1 another", "--max-tokens", "12", "--json").json
     model, tokenizer = AutoModelForCausalLM.from_pretrained("model"), AutoTokenizer.from_pretrained("model")
     ids = tokenizer("word1 another", return_tensors="pt")
     written = model.generate(**ids, max_new_tokens=12, do_sample=False)[0, ids["input_ids"].shape[1] :]
-    assert told["completion"]["tokens"] == len(written)
+    assert answer["completion"]["tokens"] == len(written)
     beyond = reg("run", "acme/model", "--text", "word1 another", "--max-tokens", "999", "--json").json
     assert beyond["completion"]["tokens"] <= 64 + 1 - ids["input_ids"].shape[1]
     assert reg("run", "acme/model", "--text", "word1 " * 70).ended(2, "takes 64 at most")
@@ -133,13 +133,13 @@ def test_an_image_is_answered_by_the_outputs_of_the_graph(
 ) -> None:
     manifest = publish(reg, name, tmp_path)
     photograph(tmp_path / "photo.png")
-    told = reg("run", "acme/model", "--image", "photo.png", "--json")
+    answer = reg("run", "acme/model", "--image", "photo.png", "--json")
     if key:
-        assert not told.err and key in told.json and "preprocessing" in manifest
+        assert not answer.err and key in answer.json and "preprocessing" in manifest
     else:  # the images keep their ratio
-        assert told.ended(2, "--input")
+        assert answer.ended(2, "--input")
     if key == "generated":  # random weights write on until the last position
-        assert (told.json[key]["tokens"], told.json[key]["finish"]) == (64, "length")
+        assert (answer.json[key]["tokens"], answer.json[key]["finish"]) == (64, "length")
 
 
 BAD = {

@@ -34,14 +34,14 @@ def test_a_saved_vit_is_exported_published_and_run(reg, tmp_path):
     assert parity["verdict"] == "pass" and parity["value"] < 1e-5
     assert reg("run", "acme/vit", "--self-test").ended(0, "pass")
 
-    told = reg("run", "acme/vit", "--image", "photo.png", "--json").json
+    answer = reg("run", "acme/vit", "--image", "photo.png", "--json").json
     pixels = AutoImageProcessor.from_pretrained("vit")(Image.open("photo.png"), return_tensors="pt")
     model = AutoModelForImageClassification.from_pretrained("vit").eval()
     with torch.no_grad():
         scores, order = model(**pixels).logits[0].softmax(0).sort(descending=True)
-    assert [item["label"] for item in told["classes"]] == [model.config.id2label[int(n)] for n in order]
-    np.testing.assert_allclose([item["score"] for item in told["classes"]], scores, atol=1e-5)
-    assert (told["activation"], told["path"]) == ("softmax", "model.onnx")
+    assert [item["label"] for item in answer["classes"]] == [model.config.id2label[int(n)] for n in order]
+    np.testing.assert_allclose([item["score"] for item in answer["classes"]], scores, atol=1e-5)
+    assert (answer["activation"], answer["path"]) == ("softmax", "model.onnx")
     shown = reg("run", "acme/vit", "--image", "photo.png", "--precision", "int8").out
     assert "SCORE" in shown and all(label in shown for label in LABELS)
 

@@ -148,8 +148,8 @@ def moved(by: float) -> Callable[[Draft], Draft]:
     def shifted(check: Mapping[str, Any]) -> dict[str, Any]:
         if check["value"] is None:
             return dict(check)
-        told = {**check, "value": check["value"] + by * 0.002}
-        return Check.from_json({key: item for key, item in told.items() if key != "interval"}).to_json()
+        changed = {**check, "value": check["value"] + by * 0.002}
+        return Check.from_json({key: item for key, item in changed.items() if key != "interval"}).to_json()
 
     def change(draft: Draft) -> Draft:
         for path in draft.root.glob("*.golden.json"):

@@ -302,8 +302,8 @@ def test_an_installed_function_is_bound_by_its_distribution(reg, monkeypatch):
     assert reg(*again).ended(2, "read it, then pass --allow-code torch.nn:Linear")
     assert reg(*again, *leave).status == 0
     monkeypatch.setattr("onnxreg.converters.tasks.code.distribution_of", lambda module: ("torch", "9.9"))
-    told = f"was made by torch.nn:Linear of torch {version}, here it is torch.nn:Linear of torch 9.9"
-    assert reg(*again, *leave).ended(2, told)
+    message = f"was made by torch.nn:Linear of torch {version}, here it is torch.nn:Linear of torch 9.9"
+    assert reg(*again, *leave).ended(2, message)
 
 
 def write(path: Path, text: str) -> None:

@@ -269,8 +269,8 @@ def test_without_a_semantic_digest_no_change_is_claimed(without, full):
     changes = diff(Manifest.from_json(full), Manifest.from_json(new)).changes
     assert [change.severity for change in changes if change.kind == "artifact-bytes-changed"] == ["notable"]
     assert all("(" not in change.message for change in changes)
-    told = {change.severity for change in changes if "semantic" in change.path}
-    assert told == (set() if without == "both" else {"cosmetic"})
+    severities = {change.severity for change in changes if "semantic" in change.path}
+    assert severities == (set() if without == "both" else {"cosmetic"})
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "diff.md"

@@ -45,7 +45,7 @@ def test_tools_are_named_and_count_as_no_difference(replaced, full):
 
 
 @pytest.mark.parametrize(
-    ("pointer", "to", "told"),
+    ("pointer", "to", "difference"),
     [
         ("/artifacts/0/digest", SHA, "model.onnx differs"),
         ("/artifacts/2/files", [], "model.required_operators_and_types.config missing"),
@@ -64,7 +64,7 @@ def test_tools_are_named_and_count_as_no_difference(replaced, full):
         ("/source/digest", SHA, "source.digest"),
     ],
 )
-def test_differences_are_listed(replaced, full, pointer, to, told):
+def test_differences_are_listed(replaced, full, pointer, to, difference):
     changed = replaced(pointer, to)
     if pointer == "/artifacts/0/digest":
         for item in changed["artifacts"][1:]:
@@ -74,7 +74,7 @@ def test_differences_are_listed(replaced, full, pointer, to, told):
         assert not done.matches
         found = [f"{file.path} {file.state}" for file in done.bad_files]
         found += ["check" for _ in done.checks] + [fact.name for fact in done.fields]
-        expected = told.replace("missing", "extra") if new is full else told
+        expected = difference.replace("missing", "extra") if new is full else difference
         assert any(name.endswith(expected) for name in found), found
 
 

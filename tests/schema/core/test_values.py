@@ -264,7 +264,7 @@ def test_an_unknown_key_is_named():
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         ({"profile_version": "1"}, "profile_version: it must be a valid integer"),
         ({"options": []}, "options: it must be an object"),
@@ -278,9 +278,9 @@ def test_an_unknown_key_is_named():
         ),
     ],
 )
-def test_it_is_told_in_plain_words(value, told):
+def test_a_fault_is_named_in_plain_words(value, message):
     """Of several faults the unknown key is first."""
-    assert refused(value).message.startswith(f"r.yaml is not valid at {told}")
+    assert refused(value).message.startswith(f"r.yaml is not valid at {message}")
 
 
 def test_a_number_that_was_meant_as_a_text():

@@ -44,14 +44,14 @@ def entry(role: str, path: str, content: str = "") -> dict[str, Any]:
 
 
 def artifact(path: str, *files: dict[str, Any], **more: Any) -> dict[str, Any]:
-    told = {"format": "onnx", "precision": "float32", "path": path, "digest": digest_of(path), "size": 5}
-    return told | {"files": list(files)} | more
+    fields = {"format": "onnx", "precision": "float32", "path": path, "digest": digest_of(path), "size": 5}
+    return fields | {"files": list(files)} | more
 
 
 def laid_out(*artifacts: dict[str, Any], files: tuple[dict[str, Any], ...] = ()) -> PackageLayout:
     formats = list(dict.fromkeys(item["format"] for item in artifacts))
-    told = {"format": "openmed-onnx", "format_version": 2, "name": "acme/pii", "formats": formats}
-    manifest = Manifest.from_json({**told, "artifacts": list(artifacts), "files": list(files)})
+    fields = {"format": "openmed-onnx", "format_version": 2, "name": "acme/pii", "formats": formats}
+    manifest = Manifest.from_json({**fields, "artifacts": list(artifacts), "files": list(files)})
     made = package(manifest, Digest.of(b"manifest"), "1.2.0", manifest.artifacts)
     check_whole(made)
     return made

@@ -31,7 +31,7 @@ def make(value: dict[str, Any], version: str = "1.2.0") -> dict[str, Any]:
     return made
 
 
-def told(holder: dict[str, Any]) -> dict[str, str]:
+def values(holder: dict[str, Any]) -> dict[str, str]:
     return {each["name"].removeprefix("onnxreg:"): each["value"] for each in holder["properties"]}
 
 
@@ -52,7 +52,7 @@ def test_the_validator_refuses_a_wrong_sbom(full):
 
 def test_every_file_is_there_and_depended_on(full):
     made, manifest = make(full), Manifest.from_json(full)
-    said = {(each["name"], each["hashes"][0]["content"], told(each)["size"]) for each in made["components"]}
+    said = {(each["name"], each["hashes"][0]["content"], values(each)["size"]) for each in made["components"]}
     assert said == {(each.path, each.digest.hex, str(each.size)) for each in manifest.all_files()}
     refs = [each["bom-ref"] for each in made["components"]]
     assert len(set(refs)) == len(refs)
@@ -69,16 +69,16 @@ def test_what_only_a_full_manifest_has(full):
     metrics = found["modelCard"]["quantitativeAnalysis"]["performanceMetrics"]
     interval = {"lowerBound": "0", "upperBound": "0.002"}
     assert {"type": "recall/quant_recall_delta", "value": "0.001", "confidenceInterval": interval} in metrics
-    said = told(found["modelCard"])
+    said = values(found["modelCard"])
     assert said["check:sts/spearman:direction"] == "higher"
     assert "check:recall/quant_recall_delta:direction" not in said
     assert said["certification:suite"] == full["artifacts"][1]["certification"]["evidence"]["suite"]
     assert {"format": "input_ids: int64[batch, sequence]"} in found["modelCard"]["modelParameters"]["inputs"]
-    assert told(found)["quantization:weights_quantized"] == "4"
-    assert json.loads(told(found)["quantization:requested"])["scheme"] == "dynamic"
+    assert values(found)["quantization:weights_quantized"] == "4"
+    assert json.loads(values(found)["quantization:requested"])["scheme"] == "dynamic"
     (formula,) = made["formulation"]
     assert [each["name"] for each in formula["components"]] == ["onnx", "torch"]
-    assert told(formula["workflows"][0])["recipe:isa"] == "x86_64+avx2"
+    assert values(formula["workflows"][0])["recipe:isa"] == "x86_64+avx2"
 
 
 def test_reasons_of_a_refused_artifact(full):
@@ -123,7 +123,7 @@ def test_the_bill_of_any_manifest_is_valid(full_once, without, bare, text):
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("text", "license"),
     [
         ("mit", {"license": {"id": "MIT"}}),
         ("EUPL-1.2", {"license": {"id": "EUPL-1.2"}}),
@@ -133,8 +133,8 @@ def test_the_bill_of_any_manifest_is_valid(full_once, without, bare, text):
         ("our own", {"license": {"name": "our own"}}),
     ],
 )
-def test_licences_by_identifier_or_by_name(full, said, told):
-    assert make({**full, "license": said})["metadata"]["component"]["licenses"] == [told]
+def test_licences_by_identifier_or_by_name(full, text, license):
+    assert make({**full, "license": text})["metadata"]["component"]["licenses"] == [license]
 
 
 def test_local_files_are_not_the_model_itself(full):

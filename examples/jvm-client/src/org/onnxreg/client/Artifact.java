@@ -29,10 +29,7 @@ final class Artifact {
         download = downloadSize(shared);
     }
 
-    /**
-     * Return true if a companion is downloaded: certificates and item scores prove a verdict, nothing runs
-     * them.
-     */
+    /** Return true if a companion is downloaded. Certificates and item scores are not: only verdicts need them. */
     static boolean isDownloaded(Map<String, Object> file) {
         Object role = file.get("role");
         return !"certificate".equals(role) && !"item-scores".equals(role);
@@ -40,6 +37,12 @@ final class Artifact {
 
     boolean isCertified() {
         return state.equals("certified");
+    }
+
+    /** Return the reason why the artifact is not certified, for people. */
+    String whyNotCertified() {
+        boolean isReference = state.equals("unknown") && precision.equals("float32");
+        return "is " + (isReference ? "the reference, in full precision" : state);
     }
 
     boolean isOrt() {

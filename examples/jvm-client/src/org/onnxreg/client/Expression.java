@@ -9,9 +9,7 @@ import java.util.Map;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/**
- * A condition of docs/query.md over a candidate. A test of an unknown value is false, whichever test it is.
- */
+/** A condition of docs/query.md over a candidate. A test of an unknown value is false, whichever test it is. */
 interface Expression {
     boolean matches(Map<String, Object> candidate);
 

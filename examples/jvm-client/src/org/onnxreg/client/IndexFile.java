@@ -43,9 +43,7 @@ final class IndexFile {
                 () -> Values.mapping(JsonReader.read(bytes)));
     }
 
-    /**
-     * Return the lines from the segment of a line on; if that line is not sealed, those of the index file.
-     */
+    /** Return the lines from the segment of a line on; if that line is not sealed, those of the index file. */
     List<LogLine> linesFrom(long seq, Documents documents) {
         List<LogLine> all = new ArrayList<>();
         List<String> segments = state.segments();

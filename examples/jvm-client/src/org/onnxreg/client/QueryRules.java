@@ -66,7 +66,7 @@ final class QueryRules {
                 "is " + artifact.format + ", wanted " + String.join(" or ", formats));
         miss.unless(precision == null || precision.equals(artifact.precision), "precision", () ->
                 "is " + artifact.precision + ", wanted " + precision);
-        miss.unless(!isCertified || artifact.isCertified(), "not-certified", () -> "is " + artifact.state);
+        miss.unless(!isCertified || artifact.isCertified(), "not-certified", artifact::whyNotCertified);
         miss.unless(artifact.download <= maxSize, "too-large", () ->
                 "takes " + artifact.download + " bytes to download, at most " + maxSize + " are wanted");
         minRecall.forEach((label, least) -> {

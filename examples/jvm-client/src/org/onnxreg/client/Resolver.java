@@ -154,8 +154,8 @@ final class Resolver {
             Miss miss = new Miss();
             miss.unless(!isManifestFailed && !failed.contains(artifact.digest), "failed", () ->
                     "failed on this device, or was rolled back");
-            miss.unless(!isOnlyCertified || artifact.isCertified(), "not-certified", () ->
-                    "is " + artifact.state);
+            miss.unless(!isOnlyCertified || artifact.isCertified(), "not-certified",
+                    artifact::whyNotCertified);
             query.test(artifact, miss);
             miss.unless(query.where == null || query.where.matches(candidate(version, summary, artifact)),
                     "where", () -> "does not meet " + query.source);
