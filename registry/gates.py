@@ -233,7 +233,7 @@ def check_holder(
         return
 
     def judge(log: Log) -> None:
-        """Judge by `log`. It is newer than `index` if documents of the older log were deleted meanwhile."""
+        """Judge by `log`: the log in `index`, or a newer log if documents of that log were deleted meanwhile."""
         manifest = located.entry.manifest
         gate, current = ChannelGate(log, policies, channel), log.channels.get(channel)
         answered = log if index in (None, log.index) else log_of(reader, located.name, index)

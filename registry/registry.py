@@ -147,7 +147,7 @@ class Registry:
         return Decisions(remote or self.store, self.actor, self.heads.remember)
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
-        """Check that the logs of these models (None: all) continue their known heads; in a remote, signatures too.
+        """Check that the logs of these models (None: all) continue their known heads. In a remote, check signatures.
         Raise IntegrityError or ForkError if the check fails, NotFoundError if there is no registry.
         """
         store = remote or self.store

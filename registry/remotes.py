@@ -64,7 +64,7 @@ def open_url(
     """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path.
 
     With `create`, a missing registry is made; with `mirror_of`, as a mirror of the registry with this id. `known_id` is
-    the id from an earlier use: a store may rely on it and save a request, until the first index file proves it.
+    the registry's id at the last use: it saves a request, and is checked when the first index file is read.
     """
     scheme = _scheme(url)
     if scheme in BUCKETS:

@@ -33,7 +33,7 @@ ARTIFACT_KEYS = "format precision path digest size state stated member contract 
 
 MAX_NAMED_MEMBERS = 3
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
-"""The names of precisions in manifests, by other names that people type."""
+"""The precision that people mean, by a name that they type and that manifests do not use."""
 
 
 class Resolution(Struct, frozen=True):

@@ -155,7 +155,7 @@ def signing_key(name: str | None = None) -> PrivateKey:
 
 @lru_cache(maxsize=8)
 def _unlocked(key: str, is_configured: bool, secret: str | None, directory: Path) -> PrivateKey:
-    """Unlock a key, and cache it because unlocking is slow. `key` is a name or, if `is_configured`, perhaps a PEM."""
+    """Unlock a key, by its name or from the configured PEM. Cached by all arguments, because unlocking is slow."""
     is_pem = is_configured and key.startswith(_PEM)
     return PrivateKey.load(key.encode(), secret) if is_pem else Keystore().private(key)
 

@@ -246,7 +246,7 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 
 
 class _VersionTables:
-    """The tables of a version, made from its verified log. The method `_NAME` makes those for `generate: NAME`.
+    """The tables of a version, made from its verified log. `_NAME` makes the tables of a field with `generate: NAME`.
 
     `channels`: the channel that the ref names, else every channel that ever had the version. `keyids`: the ids of the
     keys whose signatures are cited.

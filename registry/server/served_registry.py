@@ -106,7 +106,7 @@ class ServedRegistry(DirectoryRegistry):
         return f"/{blob_path(digest)}"
 
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
-        """Open a file; return it and a text that changes with the file. FileNotFoundError if the file is absent."""
+        """Open a file. Return it with a token, which changes with the file. FileNotFoundError if the file is absent."""
         file = open_beneath(self.root, path)
         return file, Digest.of(str(FileState.of(os.fstat(file.fileno()))).encode()).hex
 
@@ -123,12 +123,12 @@ class ServedRegistry(DirectoryRegistry):
         return index
 
     def token(self, name: str) -> str:
-        """Return a text that changes with a model's index file; "" without an index file."""
+        """Return a token, which changes with a model's index file; "" without an index file."""
         index = self.read_index(name)
         return "" if index is None else index.token
 
     def rules(self) -> tuple[str, str]:
-        """Return two texts that change with the log of policies and with the trust file. HostError for a bad trust file."""
+        """Return the token of the log of policies, and the digest of the trust file. HostError for a bad trust file."""
         try:
             load_trust()
         except RegError as error:
@@ -215,7 +215,7 @@ class Search:
     async def ask(
         self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False
     ) -> bytes:
-        """Answer a question (about `artifacts` too); with a `key`, cache the answer until the catalog changes."""
+        """Answer a question. With a `key`, cache the answer until the catalog changes. `artifacts`: update them too."""
 
         def answer() -> bytes:
             self._registry.store.check_readable()

@@ -136,7 +136,7 @@ class SignatureJudge(NamedTuple):
 
 
 def judge_for(log: Log, trust: Trust) -> SignatureJudge:
-    """Make a judge for a log. The judge reads the whole log only if a revocation names one of its lines."""
+    """Make a judge for a log. The judge reads the log only to judge the signature of a revoked key."""
     digest_at = cache(lambda seq: log.digest_at(seq) if seq <= log.seq else None)
     return SignatureJudge(trust, log.registry, log.name, digest_at)
 
@@ -164,7 +164,7 @@ class RecordedStatement(NamedTuple):
         return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
 
     def report(self, kind: str) -> Any:
-        """Return the report in a statement whose kind is `kind` (`evaluation`, `proof`), else None. InputError if malformed."""
+        """Return the statement's report; None if the kind of the statement is not `kind`. InputError if malformed."""
         if self.kind != kind:
             return None
         from onnxreg.schema.gates.statements import FaithfulnessReport, read_evaluation

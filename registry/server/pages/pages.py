@@ -86,7 +86,7 @@ class VersionRow(Struct, frozen=True):
         return self.entry.gone is None and (paths is None or artifact.path in paths)
 
     def can_be_tried(self, manifest: Manifest) -> bool:
-        """True if a browser can run and check the model: a known task with golden vectors, and a tokenizer or image."""
+        """True if a browser can run and check the model. It needs golden vectors, and a tokenizer or a sample image."""
         has_vectors = any(file.role == "golden" for item in manifest.artifacts for file in item.files)
         has_tokenizer = any(file.path == "tokenizer.json" for file in manifest.files)
         image = manifest.preprocessing and manifest.preprocessing.sample
@@ -106,7 +106,7 @@ class VersionRow(Struct, frozen=True):
 
 
 class LogRow(NamedTuple):
-    """A log line on a page: a word for its event, its version, the version that the channel had before, details, the signer."""
+    """A log line on a page. `word` names the event, `before` is the channel's previous version, `words` are details."""
 
     line: LogLine
     word: str
@@ -138,7 +138,7 @@ class ModelPage:
 
     @cached_property
     def production(self) -> Sequence[ChannelStatus] | RegError:
-        """The status of each channel, with the checks of `resolve`; if these checks cannot run, the error."""
+        """The status of each channel, checked as `resolve` does; or the error if the checks cannot run."""
         try:
             return list(in_production(CheckedReader(self._registry, KnownHeads()), self.log, load_trust()))
         except RegError as error:
@@ -288,7 +288,7 @@ class Pages:
         return self._page("search.html", query=query, error=None, matches=shown, more=more, damages=damages)
 
     async def _of_model(self, name: str, make: Callable[[ModelPage], bytes], *key: object) -> bytes:
-        """Return the page `key` of a model. It is cached until index file, policies or trust file changes."""
+        """Return a page of a model, named by `key`. It is cached until index file, policies or trust file changes."""
 
         def read(index: StoredObject | None) -> bytes:
             return make(ModelPage(self._registry, name, index))

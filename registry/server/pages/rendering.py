@@ -80,7 +80,7 @@ class StaticLinks(Links):
 
 
 def environment(**values: Any) -> Environment:
-    """Return the environment of all templates, with the filters; every template can use the `values`."""
+    """Return the jinja2 environment of the templates. Every template can use the filters and the `values`."""
     templates = Environment(
         loader=FileSystemLoader(HERE / "templates"),
         autoescape=True,
