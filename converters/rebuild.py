@@ -105,7 +105,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
 
 
 def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Map the name of each file to the object and the key that hold its digest in a recipe (JSON form)."""
+    """Return, for each file that a recipe (JSON) names, the object in the recipe and its key with the file's digest."""
     options, evaluation = recipe.get("options", {}), recipe.get("evaluation")
     keys = [key for key in task_catalog.find(recipe["task"]).paths if options.get(key) is not None]
     steps = {step["name"]: (step, "data") for step in recipe["steps"] if "data" in step}
@@ -145,7 +145,7 @@ def _recorded_source(recorded: Source, label: str) -> str:
 
 
 def _check_code(recorded: Code | None, current: Code | None, label: str) -> None:
-    """Raise InputError if the function that makes the module has changed: the source's digest does not cover the function."""
+    """Raise InputError if the function that makes the module has changed; the digest of the source does not cover it."""
     if current in (None, recorded) or (recorded is None and current.distribution is None):
         return
     made_by, here = (

@@ -34,7 +34,7 @@ NAME_SUITE = "name a suite: --eval-suite FILE"
 STATEMENTS = ("license", "description")
 COMMON = (*EVALUATION, "certify", *SEARCH, *STATEMENTS)
 OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_recall", *COMMON)
-"""The names of all options, whether of one built-in kind of export or of every export."""
+"""The names of all options of exports."""
 
 
 def flag(option: str) -> str:
@@ -101,7 +101,7 @@ class ExportRequest:
         return plan
 
     def check(self) -> str | None:
-        """Raise those errors of `plan` that are found without hashing or downloads; return the model's name, or None."""
+        """Check what needs no hashing and no downloads; return the model's name, or None. Raises errors as `plan` does."""
         from onnxreg.converters.engine.plan import read_parts
 
         recipe, directory, _ = self._read(self._document())

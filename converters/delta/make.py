@@ -1,4 +1,4 @@
-"""Make a delta: find and pair the tensors of two files, cut the new file into sections, encode the sections in blocks."""
+"""Make a delta: find and pair the tensors of two files, cut the new file into spans, and encode the spans in blocks."""
 
 import hashlib
 import json
@@ -13,11 +13,11 @@ from functools import cached_property
 from itertools import islice
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS, dims_of, type_of
+from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS, dims_of, tensor_bytes, type_of
 from onnxreg.schema.core.canonical import Count, Descriptor, convert
 from onnxreg.schema.core.units import count_cores
 from onnxreg.schema.delta.delta_format import (
@@ -28,6 +28,7 @@ from onnxreg.schema.delta.delta_format import (
     LITERAL,
     MAX_SHARE,
     SPARSE,
+    WIDTHS,
     DeltaHeader,
     Span,
 )
@@ -37,23 +38,17 @@ MIN_TENSOR_BYTES = 256
 """The size in bytes of the smallest tensor that is matched. A smaller one is treated like the bytes around it."""
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 """The numbers of fields in onnx.proto: `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data`."""
-# fmt: off
-_SAFETENSORS = {
-    "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
-    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8",
-}
-# fmt: on
-_WIDTHS = {item.name: item.bits // 8 for item in ELEMENTS.values() if item.bits in (8, 16, 32, 64)}
+SAFETENSORS_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 LEVEL, DIFFERENCES = 5, zlib.Z_RLE
-"""zlib's level (6 saves 0.6 % more, in 1.7 times the time), and its strategy for differences: only runs are searched for."""
+"""The zlib level (6 saves only 0.6 % more, in 1.7 times the time), and the zlib strategy for differences (runs only)."""
 NOISE_BITS = 7.9
 """The entropy, in bits per byte, above which a part of the data is stored uncompressed."""
 MAX_COPY_BYTES = 2**31
 SAMPLES = 4
 SAMPLE_BYTES = 32 * 1024
-"""The size in bytes of a slice. A tensor's mode is chosen by a sample of the tensor: `SAMPLES` slices."""
+"""The mode of a tensor's difference is chosen on `SAMPLES` slices of the tensor, each of `SAMPLE_BYTES` bytes."""
 MAX_CANDIDATES = 32
-"""The most old tensors to compare with a new tensor that has no match by name or bytes; they have its type and shape."""
+"""A new tensor without a match by name or bytes is compared with at most this many old tensors of its type and shape."""
 MIN_COPY_BYTES = 48
 """The length in bytes of the shortest run that is copied; for a shorter one, a span costs too much."""
 
@@ -71,8 +66,8 @@ class TensorExtent:
     @property
     def width(self) -> int:
         """The number of bytes of an element; 1 if elements share bytes."""
-        width = _WIDTHS.get(self.dtype, 1)
-        return width if self.length % width == 0 else 1
+        width, excess = divmod(self.length, prod(self.dims) or 1)
+        return width if width in WIDTHS and not excess else 1
 
     @property
     def kind(self) -> tuple[str, tuple[int, ...], int]:
@@ -103,24 +98,11 @@ class ModelFile:
         return list(zip(starts, ends, strict=True))
 
 
-class Section(NamedTuple):
-    """A part of the new file: the bytes `start` to `start + length`.
-
-    `old` is the offset of similar old bytes (None: literal bytes). `width` (0 for equal bytes) and `mode` are as in `Span`.
-    """
-
-    start: int
-    length: int
-    old: int | None = None
-    width: int = 0
-    mode: int = 0
-
-
 def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
-    """Write the delta from one file to another; return its size in bytes, or None if the files are not alike.
+    """Write the delta from one file to another; return its size in bytes, or None if it is too large (`MAX_SHARE`).
 
-    The same two files give the same spans and modes and, if the build of zlib is the same, the same bytes. If the result is
-    None, `sink` holds a part of a delta. Only a few blocks are in memory at a time.
+    If it returns None, `sink` has a part of a delta. The same files and the same build of zlib give the same bytes. Only a
+    few blocks are in memory at a time.
     """
     limit = new.descriptor.size * MAX_SHARE
     size = sink.write(DeltaHeader.of(new.descriptor, old.descriptor).to_bytes())
@@ -133,32 +115,34 @@ def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
 
 def _encode_all(old: ModelFile, new: ModelFile) -> Iterator[Span]:
     """Yield the spans of the new file. Threads encode the blocks, because zlib and numpy release the interpreter lock."""
-    workers, blocks = count_cores(), _blocks(sections(old, new))
+    workers, blocks = count_cores(), _blocks(plan_spans(old, new))
     with ThreadPoolExecutor(workers) as pool:
         while batch := list(islice(blocks, 4 * workers)):
-            yield from pool.map(lambda section: _encode(old, new, section), batch)
+            yield from pool.map(lambda block: _encode(old, new, *block), batch)
 
 
-def _blocks(items: Iterable[Section]) -> Iterator[Section]:
-    """Cut sections into blocks of at most `BLOCK_BYTES` bytes."""
-    for section in items:
-        for at in range(0, section.length, BLOCK_BYTES):
-            old = None if section.old is None else section.old + at
-            length = min(BLOCK_BYTES, section.length - at)
-            yield section._replace(start=section.start + at, length=length, old=old)
+def _blocks(spans: Iterable[Span]) -> Iterator[tuple[int, Span]]:
+    """Cut spans into spans of at most `BLOCK_BYTES` bytes; yield where each begins in the new file, and the span."""
+    start = 0
+    for span in spans:
+        for at in range(0, span.length, BLOCK_BYTES):
+            length = min(BLOCK_BYTES, span.length - at)
+            offset = 0 if span.op == LITERAL else span.offset + at
+            yield start + at, span._replace(length=length, offset=offset)
+        start += span.length
 
 
-def _encode(old: ModelFile, new: ModelFile, section: Section) -> Span:
-    """Encode a section as one span. If the old and the new bytes are equal, the span is a copy, whatever the mode."""
-    start, length, source, width, mode = section
-    data = new.array(start, length)
-    if source is None:
-        return Span(LITERAL, length, payload=_deflate([data]))
-    if width == 0 or np.array_equal(data, old.array(source, length)):
-        return Span(COPY, length, 0, source)
-    payload = encode(new.array(start, length, width), old.array(source, length, width), mode)
-    parts = planes(payload, length, width, mode)
-    return Span(DIFFERENCE, length, 0, source, width, mode, _deflate(parts, DIFFERENCES))
+def _encode(old: ModelFile, new: ModelFile, start: int, span: Span) -> Span:
+    """Add the payload to a span that begins at `start`. A difference between equal bytes becomes a copy."""
+    if span.op == COPY:
+        return span
+    if span.op == LITERAL:
+        return span._replace(payload=_deflate([new.array(start, span.length)]))
+    after, before = new.array(start, span.length, span.width), old.array(span.offset, span.length, span.width)
+    if np.array_equal(after, before):
+        return Span(COPY, span.length, offset=span.offset)
+    parts = planes(encode(after, before, span.mode), span.length, span.width, span.mode)
+    return span._replace(payload=_deflate(parts, DIFFERENCES))
 
 
 def _deflate(parts: Sequence[Any], strategy: int = zlib.Z_DEFAULT_STRATEGY) -> bytes:
@@ -187,8 +171,8 @@ def _merge(spans: Iterable[Span]) -> Iterator[Span]:
         yield last
 
 
-def sections(old: ModelFile, new: ModelFile) -> Iterator[Section]:
-    """Cut the new file into sections, in order."""
+def plan_spans(old: ModelFile, new: ModelFile) -> Iterator[Span]:
+    """Yield spans without payloads that make the new file: some for each gap, and one for each tensor."""
     partners = match_tensors(old, new)
     old_gaps = dict(zip(["", *(tensor.name for tensor in old.tensors)], old.gaps(), strict=True))
     last = ""
@@ -226,22 +210,19 @@ def match_tensors(old: ModelFile, new: ModelFile) -> dict[int, TensorExtent]:
     return partners
 
 
-def _tensor(old: ModelFile, new: ModelFile, tensor: TensorExtent, partner: TensorExtent | None) -> Section:
-    """Make the section of a tensor: the difference to the old tensor `partner`, or literal bytes if they are smaller."""
+def _tensor(old: ModelFile, new: ModelFile, tensor: TensorExtent, partner: TensorExtent | None) -> Span:
+    """Make the span of a tensor: the difference to the old tensor `partner`, or literal bytes if they are smaller."""
     if partner is not None:
         bits, mode = _choose_mode(old, new, tensor, partner)
         if bits < sum(_bits(new.array(tensor.start + at, size)) for at, size in _slices(tensor)):
-            return Section(tensor.start, tensor.length, partner.start, tensor.width, mode)
-    return Section(tensor.start, tensor.length)
+            return Span(DIFFERENCE, tensor.length, 0, partner.start, tensor.width, mode)
+    return Span(LITERAL, tensor.length)
 
 
 def _choose_mode(
     old: ModelFile, new: ModelFile, tensor: TensorExtent, partner: TensorExtent
 ) -> tuple[int, int]:
-    """Choose the mode in which a sample of a tensor's difference is smallest; return the estimated bits, and the mode.
-
-    Both depend on the bytes alone, not on the build of zlib.
-    """
+    """Return (bits, mode): the mode that needs the fewest bits for a sample of the difference, as `_bits` estimates."""
     width, costs = tensor.width, dict.fromkeys((0, SPARSE), 0)
     if tensor.dtype in FLOATS and width > 1:
         costs |= dict.fromkeys((FLOAT, FLOAT | SPARSE), 0)
@@ -261,9 +242,11 @@ def _slices(tensor: TensorExtent) -> list[tuple[int, int]]:
 
 
 def _bits(data: Any) -> int:
-    """Estimate from the entropy how many bits compressed data takes. A prefix code takes at least one bit for each byte."""
+    """Estimate how many bits data takes after compression. The estimate does not depend on the build of zlib."""
     bits, most = _entropy(data) if data.size else (0.0, 0.0)
-    return int(data.size * (bits * 1.25 if most > 0.5 else bits))
+    return int(
+        data.size * (bits * 1.25 if most > 0.5 else bits)
+    )  # a prefix code needs a bit or more for each byte
 
 
 def _entropy(data: Any) -> tuple[float, float]:
@@ -275,19 +258,19 @@ def _entropy(data: Any) -> tuple[float, float]:
 
 def _gap(
     old: ModelFile, new: ModelFile, start: int, end: int, old_gap: tuple[int, int] | None
-) -> Iterator[Section]:
-    """Cut the bytes between two tensors into sections. A beginning or an end that equals the old gap's is copied."""
+) -> Iterator[Span]:
+    """Yield the spans of the bytes between two tensors. If they begin or end like the old gap, that part is copied."""
     first, stop = old_gap or (0, 0)
     before, after = old.array(first, stop - first), new.array(start, end - start)
     head = _common(before, after)
     tail = _common(before[head:][::-1], after[head:][::-1])
     head, tail = (count if count >= MIN_COPY_BYTES else 0 for count in (head, tail))
     if head:
-        yield Section(start, head, first)
+        yield Span(COPY, head, offset=first)
     if start + head < end - tail:
-        yield Section(start + head, end - tail - start - head)
+        yield Span(LITERAL, end - tail - start - head)
     if tail:
-        yield Section(end - tail, tail, stop - tail)
+        yield Span(COPY, tail, offset=stop - tail)
 
 
 def _common(left: Any, right: Any) -> int:
@@ -298,17 +281,18 @@ def _common(left: Any, right: Any) -> int:
 
 
 def map_file(path: Path) -> memoryview:
-    """Map the bytes of a file into memory, until nothing refers to them. An empty file cannot be mapped."""
+    """Map a file into memory. The mapping ends when nothing refers to it."""
+    if not path.stat().st_size:
+        return memoryview(b"")  # an empty file cannot be mapped
     with path.open("rb") as file:
-        is_empty = not path.stat().st_size
-        return memoryview(b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
     """Find the tensors in files of one version; return them by the file's path, in the order of their offsets.
 
     `files` maps paths in the version to files on disk. A file of an unknown kind, or one that cannot be read, gets no
-    tensors: its delta then has copies and literals only. Small, overlapping and impossible tensors are left out.
+    tensors: its delta then has copies and literals only. Tensors are left out that are small, overlap, or end after the file.
     """
     readers = {".onnx": _onnx, ".ort": _ort, ".safetensors": _safetensors}
     extents_of: dict[str, list[TensorExtent]] = {path: [] for path in files}
@@ -329,10 +313,10 @@ def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
 
 
 def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """Yield each initializer of the main graph that has raw or external data, after the path of the file that has its bytes.
+    """Yield the initializers of the main graph with raw or external data, each after the path of the file with its bytes.
 
     The package onnx gives no offsets, and keeps all that it parses in memory. So this function walks the fields of the file,
-    and onnx parses each tensor without its bytes. An external tensor need not state its length.
+    and onnx parses each tensor without its bytes.
     """
     import onnx
 
@@ -347,13 +331,13 @@ def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
             entries = {entry.key: entry.value for entry in tensor.external_data}
             first, size = (int(entries.get(key) or 0) for key in ("offset", "length"))
             location = str(PurePosixPath(path).parent / entries.get("location", ""))
-            size = size or (prod(dims) * (element.bits if element else 0) + 7) // 8
+            size = size or tensor_bytes(tensor)  # a tensor need not state its length
         dtype = element.name if element else "unknown"
         yield location, TensorExtent(tensor.name, dtype, dims, first, size)
 
 
 def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, int, int]]:
-    """Yield each field of a protobuf message with this `number`: the offset of the field, start and end of its value.
+    """Yield the fields of a protobuf message that have this `number`, each as (its offset, start and end of its value).
 
     Raises ValueError for a field that ends after the message, KeyError for a wire type that onnx does not use.
     """
@@ -401,5 +385,6 @@ def _safetensors(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
     header.pop("__metadata__", None)
     for name, item in header.items():
         start, stop = convert(item["data_offsets"], tuple[Count, Count])
-        dtype, dims = _SAFETENSORS.get(item["dtype"], "unknown"), convert(item["shape"], tuple[Count, ...])
+        dtype, dims = str(item["dtype"]), convert(item["shape"], tuple[Count, ...])
+        dtype = SAFETENSORS_FLOATS.get(dtype, dtype)
         yield path, TensorExtent(name, dtype, dims, 8 + size + start, stop - start)

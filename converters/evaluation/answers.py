@@ -34,7 +34,7 @@ from onnxreg.converters.tasks.task_catalog import ALIASES
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
-"""The names of outputs with a value for each token; values for padding, which graphs of fixed shape give, are removed."""
+"""The names of outputs with a value for each token. Graphs of fixed shape give values for padding too; they are removed."""
 LEAST_SCORE = 0.5
 """The least score of an object in an answer, as in pipelines of transformers."""
 Answer = dict[str, Any]
@@ -205,7 +205,7 @@ def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
 
 
 def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
-    """Return each text's vector, after the default prompt; if a graph gives only token vectors, return these and their mean."""
+    """Return the vector of each text, with the default prompt before the text. It may be the mean of token vectors."""
     prompts, name = model.config.get("prompts"), model.config.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     prompt = prompt if isinstance(prompt, str) else ""

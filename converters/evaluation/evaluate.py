@@ -125,8 +125,8 @@ def plan_evaluation(
 ) -> EvaluationPlan:
     """Read the suite, and choose the metrics.
 
-    Raises NotFoundError for a missing suite. Raises InputError for a suite of another task, for an unknown metric, for one of
-    another task or without data in the suite, and for an artifact that is not an output.
+    Raises NotFoundError for a missing suite. Raises InputError for a suite of another task, for a metric that is unknown or
+    fits neither the task nor the suite, and for an artifact that is not an output.
 
     Args:
         task: the id of the export task.
@@ -158,7 +158,7 @@ def plan_evaluation(
 def _plan(
     request: EvaluationRequest, task: str, full_suite: Suite, evaluator: type[TaskEvaluator]
 ) -> EvaluationPlan:
-    """Choose the half of the suite that the request names, and the metrics: the request's, else all that the items fit."""
+    """Choose the half of the suite that the request names, and the metrics. By default, these are all that fit the items."""
     suite = full_suite if request.half is None else full_suite.half(request.half, request.seed)
     of_task = [kind() for kind in metrics.METRICS if task in kind.tasks]
     names = ", ".join(metric.id for metric in of_task)
@@ -191,7 +191,7 @@ def _plan(
 class SourceEvaluation:
     """The evaluation of a source's artifacts. The predictions of the source are computed once, for all artifacts.
 
-    With a cache, the scores of each artifact are stored. If all scores are in the cache, the source does not run.
+    A cache stores the scores of each artifact. If it has all scores, the source does not run.
     """
 
     def __init__(
@@ -240,12 +240,10 @@ class SourceEvaluation:
         return parent_runner(part.start, self._trust, part.per_token)
 
     def join(self, draft: Draft) -> None:
-        """Choose the graphs that generate with each graph of an encoder-decoder; those in full precision are the parent.
+        """Choose, for each graph of an encoder-decoder, the other graphs that generate text with it.
 
-        For each further member, the graph of the same precision and format is chosen. If there is none, it is the graph of
-        the same precision, else the graph in full precision.
-
-        Raises InputError if the draft has no graphs in full precision that generate together.
+        Graphs of the same precision and format come first, then graphs of the same precision, then graphs in full precision.
+        The parent is in full precision. Raises InputError if the draft has no such graphs that generate together.
         """
         members = draft.fields["model_family"]["members"] if self.subject.is_joint else ()
         names = {path: member["name"] for member in members for path in member["artifacts"]}
@@ -278,12 +276,10 @@ class SourceEvaluation:
         return reference, scores
 
     def judge(self, path: Path | None) -> list[Judgement]:
-        """Judge an artifact's file by every metric. If `path` is None, judge the source against itself, so without a loss.
+        """Judge an artifact's file by every metric. If `path` is None, judge the source itself.
 
-        If the source is not certified against itself, no artifact can be certified.
-
-        Raises InputError if the suite does not fit the model, ConversionError if the artifact does not load or run, or if
-        a metric fails.
+        If the source is not certified, no artifact can be. Raises InputError if the suite does not fit the model,
+        ConversionError if the artifact does not load or run, or if a metric fails.
         """
         graphs = {} if path is None else self._graphs.get(path, {"": path})
         files = tuple(graphs.values())
@@ -335,7 +331,7 @@ class SourceEvaluation:
         return tables
 
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
-        """Time a file beside its parent on a short and a long input of the suite; results name them `path` and `parent_path`.
+        """Time a file beside its parent on a short and a long input of the suite. Results call them `path` and `parent_path`.
 
         Raises ConversionError if one of the two files does not load or run.
         """
@@ -361,10 +357,7 @@ class SourceEvaluation:
         return float(np.mean(distances))
 
     def _runner(self, file: Path, is_parent: bool = False) -> Runner:
-        """Return the runner of a file. The runners of the last parent and of the last other file are kept.
-
-        A parent is used again because many files are compared with it, a file because it is timed and then judged.
-        """
+        """Return the runner of a file. The last parent and the last other file stay loaded, because both are used again."""
         if self._loaded.get(is_parent, (None,))[0] != file:
             self._loaded.pop(is_parent, None)  # frees its memory
             subject, graphs = self.subject, self._graphs.get(file)
@@ -389,10 +382,8 @@ def nothing_to_judge() -> InputError:
 def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SILENT) -> Draft:
     """Judge artifacts of a draft; return the draft with verdicts, checks, certificates and, if requested, item scores.
 
-    The same suite, source and artifact give the same bytes on any number of cores.
-
-    Raises InputError if the suite does not fit the model or there is nothing to judge, ConversionError if an artifact
-    does not run.
+    The same suite, source and artifact give the same bytes on any number of cores. Raises InputError if the suite does not
+    fit the model or there is nothing to judge, ConversionError if an artifact does not run.
     """
     plan, request, subject, root = evaluation.plan, evaluation.plan.request, evaluation.subject, draft.root
     evaluation.join(draft)

@@ -59,9 +59,9 @@ class TaskEvaluator(ABC):
     """For a task of texts, the fields of an item that the model reads."""
     shares_runs: ClassVar[bool] = True
     distinct: ClassVar[tuple[str | None, str | None]] = ("the same item", None)
-    """The names, in messages, of an item that occurs twice and of a model input that occurs twice; None if that is allowed."""
+    """The words in messages for an item that occurs twice, and for a model input that occurs twice; None if that is allowed."""
     has_files: ClassVar[bool] = False
-    """True if items name files; then the identity of an item is the digest of its file."""
+    """True if items name files. Then the digest of a suite covers the files, and an item's identity is its file's digest."""
 
     def __init__(self, subject: ExportSubject) -> None:
         self.subject = subject
@@ -120,7 +120,7 @@ def numbers(values: Any) -> Any:
 def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
     """Return an output for one row, without the first axis.
 
-    Raises ConversionError for a missing output. If `shape` is given, it also refuses any other shape; if not, it refuses NaN.
+    Raises ConversionError for a missing output; with `shape` also for another shape, without `shape` also for NaN.
     """
     if name not in outputs or outputs[name].shape[:1] != (1,):
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
@@ -137,10 +137,7 @@ def plain(text: str) -> str:
 
 
 class TokenSpans(TaskEvaluator):
-    """The evaluator of texts with spans. A prediction is int64 `[characters]`: the index of each label in `labels`, or -1.
-
-    A text that is longer than the version's `max_seq_length` is cut into overlapping windows.
-    """
+    """The evaluator of texts with spans. A prediction is int64 `[characters]`: the index of each label in `labels`, or -1."""
 
     tasks = ("token-classification",)
     Item = Fixture
@@ -236,10 +233,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Answers(TaskEvaluator):
-    """The evaluator of questions. A prediction is a part of the context; "" means no answer.
-
-    A context longer than the model's input is cut into overlapping windows.
-    """
+    """The evaluator of questions. A prediction is a part of the context; "" means no answer."""
 
     tasks = ("question-answering",)
     Item = Question
@@ -261,8 +255,8 @@ def best_answer(
 ) -> tuple[int, int, int] | None:
     """Return the part of the second text with the largest sum of start and end logits: start, end, number of the window.
 
-    It has at most `MAX_ANSWER_TOKENS`. Return None if "no answer", which is the first token as start and end, has a higher
-    sum in every window.
+    It has at most `MAX_ANSWER_TOKENS`. Return None if the sum of the first token, which means "no answer", is higher in
+    every window.
     """
     most, best, nothing = -math.inf, (0, 0, 0), math.inf
     for number, (own, row) in enumerate(zip(outputs, windows, strict=True)):
@@ -308,10 +302,7 @@ class Texts(msgspec.Struct, frozen=True):
 
 
 class Embeddings(TaskEvaluator):
-    """The evaluator of texts to compare, or of single texts.
-
-    A prediction is float64 `[texts, size]`: the vector of each text (`text_vector`).
-    """
+    """The evaluator of texts to compare, or of single texts. A prediction is float64 `[texts, size]`: the texts' vectors."""
 
     tasks = ("pooling", "feature-extraction")
     Item = Texts
@@ -357,10 +348,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 class Completions(TaskEvaluator):
-    """The evaluator of completions.
-
-    A prediction is three numbers: the completion's negative log-likelihood in nats, its token count, the vocabulary's size.
-    """
+    """The evaluator of completions. A prediction is (negative log-likelihood in nats, count of tokens, vocabulary size)."""
 
     tasks = ("text-generation",)
     Item = Completion
@@ -414,7 +402,7 @@ class LabelledRow(msgspec.Struct, frozen=True, eq=False):
 
 
 class LabelledRows(TaskEvaluator):
-    """The evaluator of the rows of a `.npz` file: an array for each input, and maybe `labels` (classes of the first output).
+    """The evaluator of the rows of a `.npz` file with an array for each input, and perhaps the right classes in `labels`.
 
     With labels, a prediction is two numbers: the rank of the right class, from 0, and the number of classes. Of classes
     with equal values, the last ranks first, as in scikit-learn. Without labels, a prediction is float64
@@ -442,7 +430,7 @@ class LabelledRows(TaskEvaluator):
 
     @classmethod
     def read_label(cls, value: Any, path: Path) -> Any:
-        """Return the right answer of a row; None if it has no answer. InputError, about the file, for a malformed answer."""
+        """Return the right answer of a row, or None if `value` is None. InputError, about the file, for a malformed answer."""
         label = _integer(value, LABELS, path)
         if label is not None and label < 0:
             raise InputError(f"evaluation suite {path}: {LABELS} must be one class, 0 or more, for each row")
@@ -532,7 +520,7 @@ def _vectors(outputs: Mapping[str, Any]) -> Any:
 
 
 def content(feed: Feed) -> Digest:
-    """Return the digest of a row's values, independent of the number of bits of each value."""
+    """Return the digest of a row's values. Equal values of another float or integer type give the same digest."""
     wide = {"f": "float64", "i": "int64", "u": "int64", "b": "int64"}
     return samples.digest(
         [{name: array.astype(wide.get(array.dtype.kind, array.dtype)) for name, array in feed.items()}]
@@ -602,7 +590,7 @@ class GeneratedTexts(TaskEvaluator):
 
 
 class Sounds(TaskEvaluator):
-    """The evaluator of items with a sound file. The digest of the suite covers the bytes of the sound files."""
+    """The evaluator of items with a sound file."""
 
     best: Callable[[Mapping[str, Any]], Any]
     """A function that takes the outputs of the only run and returns the prediction."""

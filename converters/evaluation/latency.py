@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import version
 from itertools import chain, groupby
 from math import inf, sqrt
 from pathlib import Path
@@ -22,6 +21,7 @@ from onnxreg.converters.evaluation.predict import MASK
 from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.samples import Feed
+from onnxreg.converters.runtime.golden import runtime_version
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.toolchain import cpu_model, instruction_set
 from onnxreg.schema.core.errors import ConversionError, why
@@ -38,9 +38,9 @@ DYNAMIC_AXIS_LENGTH = 32
 TOKENS = (32, 128)
 """The numbers of tokens of a short and of a long random input."""
 PAIRS = Benchmark(runs=30, batches=(1,))
-"""The settings to time a file beside its parent, on inputs of one row; each of the `runs` is a pair, one run of each file."""
+"""The settings for timing a file beside its parent: `runs` pairs of runs, one of each file, on inputs of one row."""
 WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
-"""The number of first pairs that do not count; the least number that count; the seconds after which no more pairs begin."""
+"""The number of first pairs that do not count; the fewest pairs that count; the seconds after which no more pairs begin."""
 EDGE = 10
 """One input in `EDGE` of a suite is smaller than the short input, and one in `EDGE` is larger than the long input."""
 FAST_ENOUGH = 1.1
@@ -66,7 +66,7 @@ class Ratio(NamedTuple):
 
 @dataclass(frozen=True)
 class Latency:
-    """The time, in milliseconds to four significant digits, that a batch takes through the graphs at `paths` in turn.
+    """The time that a batch takes through the graphs at `paths`, one after the other: milliseconds, four significant digits.
 
     `input` names the input of a suite that was run, such as `short (23 tokens)`; `ratio` compares with the file `parent`.
     """
@@ -121,7 +121,7 @@ class LatencyTable:
                 "cpu": cpu_model(),
                 "isa": instruction_set(),
                 "threads": self.benchmark.threads,
-                "runtime": f"onnxruntime {version('onnxruntime')}",
+                "runtime": f"onnxruntime {runtime_version()}",
                 "warm_up": WARM_UP_PAIRS if self.benchmark is PAIRS else WARM_UP_RUNS,
                 "runs": self.benchmark.runs,
                 "artifacts": artifacts,
@@ -129,7 +129,7 @@ class LatencyTable:
         )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the latencies in JSON form. `ratio` is a multiple of the parent's latency, `interval` the ratio's interval."""
+        """Return the latencies in JSON form. `interval` is the interval of `ratio`."""
         machine, rows = {"threads": self.benchmark.threads, "cpu": cpu_model()}, []
         for item in self.latencies:
             row = {"graphs": list(item.paths), "p50_ms": item.median, "p95_ms": item.p95, "runs": item.runs}
@@ -176,7 +176,7 @@ def _load(files: Mapping[str, Path], benchmark: Benchmark) -> dict[str, Any]:
 def _draw(
     files: Mapping[str, Path], sessions: Mapping[str, Any], shapes: Sequence[tuple[int, int]]
 ) -> dict[str, tuple[Feed, ...]]:
-    """Return random inputs for each file; `shapes` has the rows of each input, and the length of other dynamic axes."""
+    """Return random inputs for each file, one for each (number of rows, length of other dynamic axes) in `shapes`."""
     sizes, lengths = [{BATCH_AXIS: rows} for rows, _ in shapes], [length for _, length in shapes]
     bounds: dict[str, int] = {}
     for file in (file for file in files.values() if file.suffix == ".onnx"):
@@ -191,7 +191,7 @@ def _draw(
 def _time(
     runs: Sequence[tuple[tuple[str, ...], int, Feed]], sessions: Mapping[str, Any], benchmark: Benchmark
 ) -> LatencyTable:
-    """Warm up, then time the batches in turn. Each of `runs` is a batch: its graphs' paths, its number of rows, its inputs."""
+    """Warm up, then time batches in turn. Each of `runs` is (paths of the graphs, number of rows, inputs)."""
 
     def through(paths: tuple[str, ...], feed: Feed) -> None:
         first, *others = (sessions[path] for path in paths)
@@ -218,8 +218,8 @@ def _milliseconds(
 ) -> Floats:
     """Time calls in turn, so that a busy moment slows all of them; return milliseconds, float64 `[turns, calls]`.
 
-    Every second turn calls in reverse order. The first `warm_up` turns are left out. After these, `least` to `most` turns are
-    timed; once `least` are, no turn begins later than `seconds` after the start.
+    Every second turn goes in reverse order. After `warm_up` turns, which do not count, there are `least` to `most` turns.
+    Beyond `least`, no turn begins later than `seconds` after the start.
     """
     turns, end = list[list[float]](), time.monotonic() + seconds
     while len(turns) < warm_up + most and (len(turns) < warm_up + least or time.monotonic() <= end):
@@ -272,10 +272,9 @@ def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
 def compare(path: str, run: Run, parent_path: str, parent: Run, inputs: Mapping[str, Feed]) -> list[Latency]:
     """Time a file and its parent on each input. Their runs alternate, so that a busy moment slows both.
 
-    The interval of the median ratio is given by order statistics (H. A. David and H. N. Nagaraja, Order Statistics,
-    2003, section 7.1). Raises ConversionError if a file does not run.
+    Order statistics give the interval of the median ratio (H. A. David and H. N. Nagaraja, Order Statistics, 2003, section
+    7.1). Raises ConversionError if a file does not run.
     """
-
     latencies = []
     for name, feed in inputs.items():
         calls = [partial(parent, feed), partial(run, feed)]

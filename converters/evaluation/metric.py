@@ -90,10 +90,7 @@ class ScoreTable:
 
     @classmethod
     def decode(cls, data: bytes, label: str) -> "ScoreTable":
-        """Read a table that `encode` made.
-
-        Raises InputError, about the file `label`, for any other bytes, such as a table in another order.
-        """
+        """Read a table that `encode` made. Raises InputError, about the file `label`, for any other bytes."""
         try:
             header, *rows = csv.reader(io.StringIO(data.decode()), strict=True)
             numbers = np.array([[float(value) for value in row] for row in rows], dtype=np.float64)
@@ -111,7 +108,7 @@ class ScoreTable:
 
 
 def draws(groups: Integers) -> Iterator[Integers]:
-    """Yield the rows of each resample, which draws as many groups as there are, with replacement. `groups` is sorted."""
+    """Yield the rows of each resample: as many groups as there are, drawn with replacement. `groups` is sorted."""
     generator, count = np.random.RandomState(SEED), int(groups[-1]) + 1
     starts = np.searchsorted(groups, np.arange(count + 1))
     rows = np.arange(len(groups))
@@ -178,7 +175,7 @@ class Judgement:
 
 
 def judge_loss(loss: float, interval: Interval | None, limit: float, settings: Mapping[str, Any]) -> State:
-    """Judge a loss: certify it if it is below the limit, and refuse it if its whole interval is at the limit or above.
+    """Certify a loss below the limit, and refuse a loss whose whole interval is at the limit or above.
 
     With the setting `margin`, certify it only if the whole interval is below the limit. Any other loss is unknown: only a
     larger suite can decide.
@@ -190,12 +187,7 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
 
 
 def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """Return the reason why a verdict is unknown: some gold labels match no label of the model.
-
-    Args:
-        labels: the number of spans of each such gold label.
-        names: the model's labels, read from its tags.
-    """
+    """Return why a verdict is unknown: the gold `labels`, each with its number of spans, match none of the model's `names`."""
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
     return (
@@ -205,10 +197,7 @@ def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
 
 
 def combine(records: Sequence[MetricRecord]) -> tuple[State, tuple[str, ...]]:
-    """Combine the states of several metrics: refused wins over unknown, and unknown over certified.
-
-    The reasons for the winning state come first.
-    """
+    """Return the worst state (refused, unknown, certified), and the reasons for all states, the worst first."""
     order: tuple[State, ...] = ("refused", "unknown", "certified")
     ranked = sorted(records, key=lambda record: order.index(record.state))
     return ranked[0].state, tuple(reason for record in ranked for reason in record.reasons)
@@ -220,7 +209,7 @@ LIBRARIES = ("jiwer", "sacrebleu", "scikit-learn", "scipy")
 
 @contextmanager
 def blamed(metric: Any) -> Iterator[None]:
-    """A context for code of a metric: an error in this code is raised again as an EvaluationError.
+    """A context for code of a metric. An error in it becomes an EvaluationError that blames the metric.
 
     The message has the line of the error but not the error's text, which may quote the suite.
     """
@@ -346,9 +335,9 @@ class Metric:
         return rows
 
     def judge(self, table: ScoreTable, settings: Mapping[str, Any]) -> Judgement:
-        """Judge an artifact by its scores alone. `settings` are the rule's settings, and the facts about the suite.
+        """Judge an artifact by its scores alone. ConversionError if the metric fails, or gives NaN or infinity.
 
-        Raises ConversionError if the metric fails, or gives NaN or infinity.
+        `settings` has the settings of the rule, and facts about the suite such as `other_labels`.
         """
         if not len(table):
             return self.judgement(table, settings, doubts=["the suite has no items"])

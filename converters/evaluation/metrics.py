@@ -45,7 +45,7 @@ HEARD, MADE = frozenset({"automatic-speech-recognition"}), frozenset({"text2text
 
 
 def above_chance(value: float, base: float) -> float:
-    """Scale a value so that `base`, the value of a guess, becomes 0, and a perfect value, 1, remains 1."""
+    """Scale a value so that `base`, the value of a guess, becomes 0, and the perfect value 1 remains 1."""
     return (value - base) / (1.0 - base) if base < 1.0 else 0.0
 
 
@@ -68,7 +68,7 @@ class Accuracy(Metric):
         return float(np.mean(rows[:, 0] == rows[:, 1]))
 
     def skill(self, rows: Floats) -> float:
-        """Return the skill: 0 if the value is that of always predicting the most frequent class, 1 if it is perfect."""
+        """Return 1 for a perfect value, and 0 for the value of always predicting the most frequent class."""
         classes, counts = np.unique(rows[:, 0], return_counts=True)
         guess = np.column_stack([rows[:, 0], np.full(len(rows), classes[counts.argmax()])])
         return above_chance(self.value(rows), self.value(guess))
@@ -114,7 +114,7 @@ class Top5(Top1):
 
 
 class MeanOverlap(Metric):
-    """The mean over labels of intersection over union, from the pixels of all images; labels in no map do not count."""
+    """The mean, over all labels that occur, of intersection over union; a label's pixels of all images count together."""
 
     id = "mean_iou"
     tasks, gold = PIXELS, "label"
@@ -177,7 +177,7 @@ class MeanCosine(Metric):
 
 
 class OutputCosine(MeanCosine):
-    """The mean over rows of the lowest cosine between an output and the parent's same output; for rows without labels."""
+    """The cosine between an output and the same output of the parent: the lowest of each row, and the mean of all rows."""
 
     id = "output_cosine"
     tasks = frozenset(LabelledRows.tasks) | PIXELS
@@ -225,19 +225,13 @@ class AnswerF1(ExactMatch):
 
 
 def answer_words(text: str) -> list[str]:
-    """Return the words of an answer for comparison: in lower case, without punctuation and articles.
-
-    Rajpurkar et al., SQuAD: 100,000+ Questions for Machine Comprehension of Text, 2016, section 6.1.
-    """
+    """Return an answer's words in lower case, without punctuation and articles (Rajpurkar et al., SQuAD, 2016, section 6.1)."""
     plain = text.lower().translate(str.maketrans("", "", string.punctuation))
     return re.sub(r"\b(a|an|the)\b", " ", plain).split()
 
 
 class WordErrorRate(Metric):
-    """The number of wrong, missing and added words, as a share of the right words, without case and punctuation (`jiwer.wer`).
-
-    The skill is 1 for no errors, and 0 for a model that writes nothing.
-    """
+    """The share of wrong, missing and added words, without case and punctuation (`jiwer.wer`): 1 if nothing is written."""
 
     id = "word_error_rate"
     tasks, uses = HEARD, "jiwer"
@@ -297,34 +291,29 @@ class Perplexity(Metric):
 
 MAX_RECALL_LOSS = 0.005
 MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
-"""The least number of gold spans of a label without a warning: with fewer of equal length, losing one exceeds the limit."""
+"""A label with fewer gold spans gives a warning: if they have equal lengths, the loss of one exceeds the limit."""
 PER_LABEL = ("gold", "hits", "predicted", "spans")
-"""The names of a label's counts in a text: gold characters, gold characters found, predicted characters, gold spans."""
+"""The counts for each label in a text: gold characters, gold characters found, predicted characters, gold spans."""
 
 
 class MinimumEvidence(msgspec.Struct, frozen=True):
-    """The least evidence with which a label is judged; a label with less proves nothing.
-
-    `min_gold_chars` (1 or more) is the least number of gold characters. `min_parent_recall` (above 0, at most 1) is the least
-    informedness, or recall above chance, that the parent must have.
-    """
+    """The least evidence for judging a label: the number of gold characters, and the parent's recall above chance."""
 
     min_gold_chars: Annotated[int, msgspec.Meta(ge=1)] = 200
     min_parent_recall: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> "MinimumEvidence":
-        """Read the evidence from the settings of the rule. InputError if a value is malformed or out of range."""
+        """Read the settings of the rule. InputError if a value is malformed or out of range."""
         return convert(dict(settings), cls, "the minimum evidence of character_recall")
 
 
 class CharacterRecall(Metric):
-    """The share of a label's gold characters that a prediction of the same label covers; each label is a part.
+    """The share of gold characters that a prediction of the same label covers. Each label is judged as a part.
 
-    The value over all labels is the share of all gold characters; the loss is the largest loss of a label, at least 0. A
-    label is not judged if it has too little gold, or if the parent's informedness (Youden's J) for it is too low.
-    Informedness is recall minus the share of all other characters that wrongly get the label; guessing has 0. The samples of
-    a part are gold spans.
+    The loss is the largest loss of a label, at least 0. A label is not judged if it has too little gold, or if the parent's
+    informedness (Youden's J) for it is too low. Informedness is recall minus the share of all other characters that wrongly
+    get the label; guessing has 0. The samples of a part are gold spans.
     """
 
     id = "character_recall"
@@ -423,7 +412,7 @@ class CharacterRecall(Metric):
         return self.judgement(table, settings, parts, largest, interval, doubts, proof, notes)
 
     def resampled(self, table: ScoreTable) -> Floats:
-        """Return each label's loss in each resample, float64 `[resamples, labels]`. Groups are summed and sorted first."""
+        """Return the loss of each label in each resample, float64 `[resamples, labels]`; NaN without gold."""
         names, parents, candidates = _by_label(table)
         labels, result = len(names), np.full((RESAMPLES, len(names)), np.nan)
         if not labels or not table.group_count:
@@ -477,7 +466,7 @@ def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
 class SpanF1(Metric):
     """The strict F1 of spans over all labels: a hit has the right label and both ends (`seqeval`, mode strict, IOB2).
 
-    Of overlapping gold spans, only the first to begin counts; if several begin together, only the longest.
+    Of overlapping gold spans, only the first counts; of several with the same start, only the longest.
     """
 
     id = "span_f1"

@@ -60,7 +60,7 @@ def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[An
 
 
 def _batches(readings: Sequence[Reading], rows: int) -> Iterator[list[int]]:
-    """Yield the indices of readings that run together: at most `rows` of equal shape. Only their contents decide the order."""
+    """Yield the indices of readings that run together: at most `rows` of equal shape, whatever the order of the suite."""
     if rows == 1:
         yield from ([number] for number in range(len(readings)))
         return
@@ -81,8 +81,8 @@ def _batches(readings: Sequence[Reading], rows: int) -> Iterator[list[int]]:
 class Runner:
     """A loaded model that takes up to `rows` rows at once.
 
-    For a graph, `gives` has the number of axes of each output, 0 if unknown; `has_past` is True if the graph takes the keys
-    and values of earlier tokens; `length` is the number of tokens in a row, None if it is not fixed.
+    For a graph, `gives` has the number of axes of each output (0: unknown). `has_past` is True if the graph takes the keys
+    and values of earlier tokens. `length` is the number of tokens in a row, None if it is not fixed.
     """
 
     run: Run
@@ -104,11 +104,9 @@ class Runner:
 def parent_runner(
     start: Any, trust_remote_code: bool = False, per_token: Collection[str] = ()
 ) -> Iterator["Runner"]:
-    """A context with a runner of the source; `start` is a `conversion.TorchModel`, a graph's path, or a decoder's directory.
+    """A context with a runner of the source: a `conversion.TorchModel`, the path of a graph, or a decoder's directory.
 
-    For a graph of fixed shapes, padding is removed from the outputs named in `per_token`.
-
-    A run raises ConversionError if the source does not take the inputs.
+    See `artifact_runner` for `per_token`. A run raises ConversionError if the source does not take the inputs.
     """
     if isinstance(start, Path) and start.is_dir():
         start = model_builder.torch_model(start, trust_remote_code)
@@ -122,12 +120,10 @@ def parent_runner(
 
 
 def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 0) -> "Runner":
-    """Return the runner of an ONNX or ORT-format file on the CPU.
+    """Return the runner of an ONNX or ORT-format file on the CPU. ConversionError if ONNX Runtime cannot load it.
 
-    For a graph of fixed shapes, inputs are padded, and outputs named in `per_token` lose the padding. `padding` is the
+    A graph of fixed shapes gets padded inputs, and outputs named in `per_token` lose the padding. `padding` is the
     checkpoint's `pad_token_id`: a decoder that classifies looks for the last token that is not padding.
-
-    Raises ConversionError if ONNX Runtime cannot load the file.
     """
     session = load_session(path, prepacking=True)
     takes = {item.name: item for item in session.get_inputs()}

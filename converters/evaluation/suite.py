@@ -53,7 +53,7 @@ class Fixture(msgspec.Struct, frozen=True):
 def read_fixture(row: dict[str, Any], position: str) -> Fixture:
     """Read a fixture from `{text, gold_spans: [{start, end, label, text?}]}`; `gold_spans` may be empty.
 
-    Raises InputError for a missing text, offsets outside the text, a span's text that contradicts the offsets, and two
+    Raises InputError for a missing text, offsets outside the text, a span with another text than at its offsets, and
     overlapping spans of one label.
     """
     text, rows = convert(row.get("text"), Word, f"{position}: `text`"), first(row, SPANS_KEYS)
@@ -95,8 +95,8 @@ class Suite:
     def half(self, name: str, seed: int) -> "Suite":
         """Return a random half of the groups, with all their items. `name` says which half: `choose` or `confirm`.
 
-        NumPy's legacy generator draws the groups, because its numbers never change in a new version. The digest of a half
-        covers the digest of the suite, the name and the seed.
+        NumPy's legacy generator draws the groups, because its numbers never change. The digest of a half covers the digest of
+        the suite, the name and the seed.
         """
         order = np.random.RandomState(seed).permutation(max(self.groups, default=-1) + 1).tolist()
         middle = (len(order) + 1) // 2
@@ -156,7 +156,7 @@ def load(evaluator: Any, path: Path) -> Suite:
 
 
 def check_unique(values: Mapping[str, Hashable], name: str) -> None:
-    """Raise InputError for a value that occurs at two positions. `name` says in the message what the values are."""
+    """Raise InputError for a value that occurs at two positions. The message calls the value `name`."""
     earliest: dict[Hashable, str] = {}
     for position, value in values.items():
         if earliest.setdefault(value, position) is not position:
@@ -166,7 +166,7 @@ def check_unique(values: Mapping[str, Hashable], name: str) -> None:
 
 
 def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each item's position and value, from a list, an object's list `items` or `fixtures`, or the lines of a `.jsonl`."""
+    """Yield each item's position and value, from a list, a list `items` or `fixtures`, or the lines of a `.jsonl` file."""
     suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
     if path.suffix.lower() == ".jsonl":
         lines = ((f"{suite}, line {number}", line) for number, line in enumerate(data.split(b"\n"), start=1))
@@ -185,7 +185,7 @@ def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _decode(data: bytes, label: str) -> Any:
-    """Parse JSON. The InputError omits the decoder's text after the colon, which may quote the suite."""
+    """Parse JSON. The InputError omits a part of the decoder's message that may quote the suite."""
     try:
         return canonical.decode(data, label, MAX_BYTES)
     except InputError as error:
@@ -196,7 +196,7 @@ def _decode(data: bytes, label: str) -> Any:
 
 
 def first(value: dict[str, Any], keys: tuple[str, ...]) -> Any:
-    """Return the value of the first of these keys that has a value, or None."""
+    """Return the value of the first key in `keys` that has a value, or None."""
     return next((value[key] for key in keys if value.get(key) is not None), None)
 
 

@@ -1,7 +1,4 @@
-"""Turn texts into tokens with the library `tokenizers`, and turn the tags of tokens into labels of characters.
-
-Evaluations and `reg run` use this module.
-"""
+"""Turn texts into tokens with the library `tokenizers`, and turn the tags of tokens into labels of characters."""
 
 import copy
 import re
@@ -27,8 +24,8 @@ class TokenRow:
 
     `inputs` are int64 `[1, tokens]`; `offsets` are int64 `[tokens, 2]`, each token's range of code points in its text;
     `sequences` has 0 for a token of the first text, 1 for the second, -1 for a special token. `positions` are the indices of
-    tokens whose predictions count. Special tokens do not count. Where two windows overlap, each counts the half that is
-    nearer to its middle, so all windows of a text together count each token once, in order.
+    tokens whose predictions count. Special tokens do not count. Where two windows overlap, a token counts in the window
+    whose middle is nearer, so each token of a text counts once.
     """
 
     inputs: dict[str, Integers]
@@ -161,8 +158,8 @@ def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
     """Return the scheme of a model's tags, which are in the order of the logits.
 
     A model uses marks, such as the B in `B-NAME`, if some label has B and another mark, or if every tag but `O` begins with B
-    or I. Such a model's mark counts in tags whose label has the mark B too. If all but `O` have marks, B and I always count.
-    So `E-MAIL` is a whole label in a model without `B-MAIL`, and `HEPATITIS_B` in a model without `HEPATITIS_I`.
+    or I. In such a model, a tag has a mark if its label also has the mark B, or if all tags but `O` have marks and this one
+    is B or I. So `E-MAIL` is a whole label in a model without `B-MAIL`, and `HEPATITIS_B` in a model without `HEPATITIS_I`.
     """
     inside = [tag for tag in tags if tag not in ("O", "o")]
     split = {tag: ("", tag) for tag in inside}
@@ -191,8 +188,8 @@ def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
 def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) -> Integers:
     """Label every character of a text.
 
-    Neighbouring tokens of the same label form one entity, with the characters between them. They do not if the scheme says
-    that the left token ends an entity, or that the right token begins one.
+    Neighbouring tokens of the same label form one entity, with the characters between them, unless the left token ends an
+    entity or the right token begins one.
 
     Args:
         tags: (tokens,), the index of each token's tag among the model's tags, in reading order.

@@ -86,9 +86,9 @@ class GoldenComparison:
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
-    """Cut the small inputs of golden cases from a sample of `sample_feeds`; return them by the case's name.
+    """Cut short inputs for two golden cases from a sample: one row for `row`, and two rows, one padded, for `padded`.
 
-    The cases are a short row, and two rows of which one is padded. With very many labels, the rows are shorter.
+    With very many labels, the rows are shorter, so that the file stays small.
     """
     width = max(1, min(MAX_ROW_TOKENS, MAX_VALUES // (3 * labels)))
     row = {name: array[:, :width] for name, array in sample[0].items()}
@@ -187,10 +187,7 @@ def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:
 
 
 class Runnable:
-    """An ONNX or ORT-format file in ONNX Runtime on the CPU.
-
-    Raises HostError if this machine's ONNX Runtime cannot load the file.
-    """
+    """An ONNX or ORT-format file in ONNX Runtime on the CPU. Raises HostError if ONNX Runtime cannot load it here."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -276,10 +273,9 @@ def to_json(outputs: Tensors) -> dict[str, Any]:
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
-    """Read the arrays of an `.npz` file by name; arrays may have any shapes.
+    """Read the arrays of an `.npz` file by name; they may have any shapes.
 
-    Raises NotFoundError if there is no file, HostError if the file cannot be read, InputError if the file
-    holds anything but plain arrays.
+    Raises NotFoundError for a missing file, HostError for an unreadable one, InputError for anything but plain arrays.
     """
     import numpy as np
 

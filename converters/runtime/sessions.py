@@ -1,6 +1,7 @@
 """Run ONNX Runtime, torch and other libraries with repeatable results: each on one thread, and without output."""
 
 import atexit
+import json
 import logging
 import math
 import os
@@ -24,7 +25,7 @@ LEVELS = {"torch": logging.CRITICAL, "torch.onnx": logging.ERROR, "onnxscript": 
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
 """The name of the element type bfloat16 in ONNX Runtime, and its number in `onnx.TensorProto.DataType`."""
 SILENT, DEFAULT_SEVERITY = 4, 2
-"""Two log severities of ONNX Runtime: only fatal errors, which exceptions report too, and its default."""
+"""Log severities of ONNX Runtime: fatal errors only (exceptions report these too), and the default."""
 MAX_MESSAGE_CHARS = 500
 """The most characters of a message. A longer message keeps its beginning, and its end, which has the expected shape."""
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
@@ -42,9 +43,9 @@ _one_at_a_time = Lock()
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """A context without warnings, in which only exporters' errors are logged, and `logging.basicConfig` changes nothing.
+    """A context without warnings. In it, torch and onnxscript log only errors, and `logging.basicConfig` does nothing.
 
-    Filters are for the whole process: the first thread that enters sets them, the last thread that leaves restores them.
+    This holds for the whole process, from when the first thread enters the context until the last thread leaves it.
     """
     global _entered
     with _lock:
@@ -241,8 +242,8 @@ def with_reason(failure: str, error: Exception, source: Path | None = None) -> s
 def try_load(path: Path, label: str, hint: str) -> None:
     """Load a file in a helper process, which starts at the first call and ends with this process; threads take turns.
 
-    ONNX Runtime's optimizers are native code, and an error there may end the process. Raises ConversionError for `label`, with
-    `hint`, if the helper dies; any other error is raised when this process itself loads the file.
+    An error in ONNX Runtime's native code may end a process. If the helper dies, this raises ConversionError about `label`,
+    with `hint`. Other errors are ignored here: this process meets them when it loads the file itself.
     """
     global _loader
     with _one_at_a_time:
@@ -254,7 +255,7 @@ def try_load(path: Path, label: str, hint: str) -> None:
         process = _loader[1]
         assert process.stdin is not None and process.stdout is not None
         with suppress(BrokenPipeError):
-            process.stdin.write(os.fsencode(path.absolute()) + b"\0")
+            process.stdin.write(json.dumps(str(path.absolute())).encode() + b"\n")
             process.stdin.flush()
         try:
             answer = process.stdout.read(1)
@@ -269,18 +270,13 @@ def try_load(path: Path, label: str, hint: str) -> None:
 
 
 def main() -> None:
-    """Run the helper process: load the file at each path on standard input (ended by a null byte), and answer with a byte."""
+    """Run the helper process: read a path, as a line of JSON, from standard input; load that file; answer with a byte."""
     answers = os.dup(1)
     os.dup2(2, 1)  # so that a library's output is not an answer
-    path = b""
-    while byte := sys.stdin.buffer.read(1):
-        if byte != b"\0":
-            path += byte
-            continue
+    for line in sys.stdin:
         with suppress(Exception):
-            load_session(Path(os.fsdecode(path)))
+            load_session(Path(json.loads(line)))
         os.write(answers, b".")
-        path = b""
 
 
 if __name__ == "__main__":

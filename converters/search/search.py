@@ -43,16 +43,16 @@ SCALE_BITS = 32
 INT8_ACTIVATIONS = 4
 """The `accuracy_level` with which the operator MatMulNBits may round activations to int8."""
 TABLES = "-embeddings"
-"""The suffix of the names of candidates that also shrink embedding tables; by default, a graph without tables skips them."""
+"""The suffix in names of candidates that also shrink embedding tables. Graphs without tables skip them by default."""
 MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
-"""The name prefixes of two kinds of mixed candidates, and a guess of their bits per weight, which only a search can find.
+"""The name prefixes of two kinds of mixed candidates, and a guess of their bits per weight.
 
 A mixed candidate uses dynamic INT8 for the groups of products that tolerate it. The first kind quantizes the other groups
 as `w8a8-128` does. The second stores them as 8 bits in blocks of 128, which is faster on a processor without instructions
 for dot products of int8.
 """
 MAX_GROUPS = 12
-"""The most groups of products that are tried alone with dynamic INT8, largest first; the others count as least tolerant."""
+"""The number of the largest groups of products that are tried with dynamic INT8; the others count as least tolerant."""
 ALPHA = 0.6
 """The share of the range of activations that smoothing moves into the weights."""
 MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}
@@ -62,7 +62,7 @@ SCRATCH = ".search"
 UNTRIED = "a smaller candidate passed"
 SLOW = "it is slower than the file in full precision, and another passed"
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
-"""The limits of an error message: the most near misses (or doubts about the source), and the most characters of reasons."""
+"""The most near misses (or doubts about the source) in an error message, and the most characters of other reasons."""
 NOTHING_PUBLISHED = "nothing was published; docs/certification.md says what to do after a refusal"
 
 
@@ -81,9 +81,8 @@ class Candidate:
     `mark` is a part of the file name. `bits` are the bits per weight in the result, for products, tables and the
     remainder; None for a candidate that the user wrote. A candidate with `is_default` False runs only if the user names it.
 
-    A search sets `file`, `latencies` and `figures`: `bytes`, `precision` and, if the first suite judged the file, `metrics`.
-    `state` is the state of a verdict, `failed` (a pass or the file does not work), or `untried` (not judged, because another
-    candidate passed).
+    A search sets `file`, `latencies` and `figures`: `bytes`, `precision` and, after a verdict, `metrics`. `state` is the
+    verdict's state, `failed` (a pass or the file does not work), or `untried` (not judged, because another passed).
     """
 
     name: str
@@ -185,9 +184,9 @@ def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candida
 
 
 def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> Iterator[Candidate]:
-    """Yield the requested candidates in the order of the request; if it names none, all default candidates that fit a graph.
+    """Yield the requested candidates, in the order of the request; by default, all default candidates that fit the graph.
 
-    `has_tables`: the graph has embedding tables. `head` is the name of the graph's last matrix product. Raises InputError
+    `has_tables` is True if the graph has embedding tables, `head` is the name of its last matrix product. Raises InputError
     for an unknown name, or for two candidates with the same name.
     """
     own = {candidate.name: candidate for candidate in built_in(request.calibration, head)}
@@ -220,7 +219,7 @@ def measure_weights(model: Any, size: int) -> WeightBytes:
 
 
 def product_groups(model: Any) -> list[list[str]]:
-    """Group matrix products that have the same role in every layer; return the names of each group, the largest group first.
+    """Group the matrix products with the same role in every layer; return the names in each group, the largest group first.
 
     Only products with constant weights count. In a group, weights have the same shape, and names differ only in numbers:
     `/encoder/layer.0/query/MatMul`. The list is empty if a product has no name.
@@ -259,20 +258,19 @@ def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _dynamic_but(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Return a pass, in JSON form, that quantizes all products outside these groups to dynamic INT8."""
+    """Return a pass (JSON) that quantizes all products to dynamic INT8, but not those in `groups`."""
     return _pass(DYNAMIC, nodes_to_exclude=sorted(name for group in groups for name in group))
 
 
 def run_judged(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
 ) -> tuple[Draft, LatencyTable]:
-    """Run a plan that has an evaluation, in `workspace`; if the recipe asks for a search, the winner joins the plan first.
+    """Run a plan with an evaluation in `workspace`. If its recipe asks for a search, search first, and add the winner.
 
-    The winner is judged once on the second suite, and returned whatever the verdict. Then the judged artifacts are timed;
-    the table of latencies is empty if no artifact has a parent in full precision.
+    The winner is judged once on the second suite, and returned whatever the verdict. Then the judged artifacts are timed,
+    except artifacts without a parent in full precision.
 
-    Raises the errors of `run_plan.execute`. Raises ConversionError, with the nearest misses, if no candidate passes on the
-    first suite; in that case no file is made.
+    Raises the errors of `run_plan.execute`, and ConversionError, with the nearest misses, if no candidate passes.
     """
     scratch, base, tried = workspace / SCRATCH, None, dict[str, Sequence[Latency]]()
     if plan.recipe.search is None:
@@ -295,7 +293,7 @@ def run_judged(
 
 
 class Search:
-    """A search. It tries candidates in the order of their estimated sizes; when one passes, it skips those too large to win.
+    """A search. It tries candidates in the order of their estimated sizes. After one passes, it skips those too large to win.
 
     With the objective `fast-enough`, candidates that are slower than the file in full precision are judged only if no other
     candidate passes. `base` is the file in full precision, `subject` is the loaded source, `evaluation` judges on the first
@@ -355,8 +353,7 @@ class Search:
     def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
         """Search; return the plan of the export with the winner's steps and a record of every candidate.
 
-        Raises ConversionError if no candidate passes. The error comes before any candidate is made if the source or the
-        suite allows no verdict.
+        Raises ConversionError if no candidate passes, and before any candidate is made if the source allows no verdict.
         """
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()
@@ -417,7 +414,7 @@ class Search:
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
-        """The full-precision model (`onnx.ModelProto`), smoothed if `SmoothQuant` accepts it, and the passes that did so."""
+        """The full-precision model after `SmoothQuant`, and this pass; if the pass fails, the model itself, and no pass."""
         passes = (_pass("SmoothQuant", alpha=ALPHA),)
         with suppress(ConversionError, InputError):
             return _transformed(models.load(self.base), passes), passes
@@ -425,7 +422,7 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The groups of products; a group comes earlier if dynamic INT8 for it alone changes the outputs less."""
+        """The groups of products, sorted by how little dynamic INT8 for the group alone changes the outputs."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):
@@ -448,8 +445,8 @@ class Search:
     def _mix(self, candidate: Candidate) -> None:
         """Put smoothing, and dynamic INT8 for the groups of products that tolerate it, before a candidate's passes.
 
-        It tries dynamic INT8 for all groups but the least tolerant, then for fewer. If another mixed candidate passed, it
-        tries only the same groups. If nothing passes, the candidate stays as it is.
+        This method tries all groups but the least tolerant, then fewer; after another mixed candidate passed, only the same
+        groups. If nothing passes, the candidate stays as it is.
         """
         groups, (_, smooth) = self._groups, self._smoothed
         counts = self._passed or {len(groups) - 1, len(groups) - 2, len(groups) // 2}
@@ -465,7 +462,7 @@ class Search:
 
     @contextmanager
     def _trying(self, candidate: Candidate) -> Iterator[None]:
-        """A context in which an error of the candidate makes it `failed`; an EvaluationError ends the search."""
+        """A context in which an error makes the candidate `failed`. An EvaluationError goes on, and ends the search."""
         try:
             yield
         except (ConversionError, InputError) as error:
@@ -556,7 +553,7 @@ class Search:
     def _with(
         self, own_steps: Sequence[Mapping[str, Any]], outputs: list[dict[str, Any]], **fields: Any
     ) -> ExportPlan:
-        """Return the plan with these outputs, further steps and recipe fields, and without steps that no output needs."""
+        """Return the plan with other outputs, more steps and recipe fields, but without steps that no output needs."""
         value = {**self._plan.recipe.to_json(), "outputs": outputs}
         value["steps"] = [*value["steps"], *own_steps]
         value = {key: item for key, item in value.items() if key not in ("search", "checks", "evaluation")}
