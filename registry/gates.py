@@ -412,7 +412,7 @@ class Promotions(Struct, frozen=True, dict=True):
         version, expects = Version.parse(judged.version), current.manifest if current else None
 
         def change(log: Log) -> Collection[Digest]:
-            """Judge again by the log to be changed, which may be longer than the log that was read first."""
+            """Judge again by the log at the time of the change: it may have more lines than the log judged before."""
             log.check_unyanked(version)
             about = stamp(ref.name, self.actor, reason)
             about |= ChannelGate(log, policies, channel).promotion(version)

@@ -206,7 +206,7 @@ class RemoteCopy:
 
     @contextmanager
     def doubted(self, name: str) -> Iterator[None]:
-        """A context. After an IntegrityError in it, the next read requests the whole index file: the copy may be damaged."""
+        """A context. After an IntegrityError in it, the copy may be damaged: the next read requests the whole file."""
         try:
             yield
         except IntegrityError:
@@ -339,7 +339,7 @@ class Remotes:
                 raise NotFoundError(f"there is no remote {name}", near)
 
     def unpin(self, registry_id: str) -> list[str]:
-        """Forget which URLs a registry has, so that another registry may take them. Return these URLs."""
+        """Forget the URLs at which a registry was seen, so that another registry may be there. Return these URLs."""
         urls = sorted(url for url, pin in self.pins.items() if pin == registry_id)
         if urls:
             with self._changing():

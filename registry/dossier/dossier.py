@@ -350,7 +350,7 @@ class _VersionTables:
         ]
 
     def _signer(self, line: LogLine, verdict: SignatureVerdict, source: Source, location: str) -> Cell:
-        """Make a cell with the reader's name for the signing key, or why the signature does not count; blank if unsigned."""
+        """Make a cell with the signing key's name, or why the signature does not count; blank if unsigned."""
         _refuse_wrong(line, verdict)
         if verdict.status == "unsigned":
             return BLANK
