@@ -54,10 +54,7 @@ class StepCache:
         self.root = root
 
     def find(self, kind: str, key: Key, target: Path) -> bool:
-        """Link the files of an entry into `target`, an empty directory. Return False if the entry is missing or damaged.
-
-        A damaged entry is removed.
-        """
+        """Link an entry's files into the empty directory `target`. If the entry is missing or damaged, return False."""
         directory, entry = self._read(kind, key)
         try:
             for path, digest in entry["files"].items():
@@ -72,10 +69,9 @@ class StepCache:
         return True
 
     def keep(self, kind: str, key: Key, source: Path, digests: Mapping[str, str] | None = None) -> None:
-        """Store the files below `source` as an entry. If the cache cannot be written, nothing is stored.
+        """Store the files below `source` as an entry. An unwritable cache stores nothing.
 
-        Args:
-            digests: the digests, by path, of files that the caller has hashed already.
+        `digests` has the digests, by path, of files that the caller has hashed already.
         """
         with suppress(OSError), self._staged(kind, key) as (staged, entry):
             files = [path.relative_to(source) for path in sorted(source.rglob("*")) if path.is_file()]

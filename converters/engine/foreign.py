@@ -2,12 +2,10 @@
 
 A field that a recipe cannot express raises an error with its name. The recipe records what each other field became.
 
-Olive (https://microsoft.github.io/Olive/reference/options.html, olive-ai 0.13): `olive.yaml` lists the passes that are known
-here. The passes of `{"input_model": ..., "passes": {...}}` run one after the other, in the order of their keys. The last
-result is published as `model.onnx`. A pass has its parameters under `config` or beside `type`.
-
-Orchard ML: all twelve fields of `export:` are read. Some values that Orchard accepts raise an error: an opset that no
-exporter has, an unbounded deviation, an excessive number of samples.
+Olive (https://microsoft.github.io/Olive/reference/options.html, olive-ai 0.13): `olive.yaml` lists the known passes. The
+passes of a document run one after the other, in the order of their keys. The last result is published as `model.onnx`. A
+pass has its parameters under `config` or beside `type`. Orchard ML: all twelve fields of `export:` are read. Some values
+that Orchard accepts raise an error, such as an opset that no exporter has.
 """
 
 from collections.abc import Mapping

@@ -33,7 +33,7 @@ MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 class Runs:
     """A graph's inputs, and its outputs at unmasked positions. `takes_sample` is True if the inputs are the source's sample.
 
-    `golden` has the outputs for the golden inputs.
+    `golden` has the outputs for the inputs of the golden vectors, by case.
     """
 
     feeds: Sequence[Feed]
@@ -103,20 +103,17 @@ class StepResult:
 
     @property
     def _parent_runs(self) -> Runs:
-        """The parent's `runs`. They are kept, because a search makes many children of one parent.
-
-        The runs of two parents are kept: the graph that the search starts from, and the result of a candidate's first pass.
-        """
+        """The parent's `runs`. The last two are kept, because a search makes many children of one parent."""
         shared, line = self.source.shared, str([dict(item.digests) for item in self.ancestors])
         runs: Runs = shared.pop(line, None) or self.ancestors[0].runs
         shared[line] = runs
-        if len(shared) > 2:
+        if len(shared) > 2:  # a search's first graph, and the result of a candidate's first pass
             del shared[next(iter(shared))]
         return runs
 
     @cached_property
     def expected(self) -> Outputs:
-        """The expected outputs for the inputs of `runs`: the source's for the sample, else those of the first ancestor."""
+        """The source's outputs if the inputs of `runs` are its sample, else the outputs of the first ancestor."""
         if self.runs.takes_sample:
             return counting(self.source.expected, self.source)
         if not self.runs.feeds:  # a decoder: its pass has compared it

@@ -37,7 +37,7 @@ RESERVED_KEYS = (*PROFILE_KEYS, "translation")
 
 @dataclass(frozen=True)
 class RecipeDocument:
-    """A YAML or JSON file, with a recipe or a family; for the errors see `read_document`."""
+    """A YAML or JSON file with a recipe or a family. Reading it raises the errors of `read_document`."""
 
     path: Path
 
@@ -61,8 +61,7 @@ class RecipeDocument:
 def read_document(path: Path, label: str = "recipe") -> Any:
     """Read the value of a YAML or JSON file. The file cannot run code, and a repeated key is an error.
 
-    Raises NotFoundError for a missing file, InputError if the file is neither YAML nor JSON. `label` is the kind of
-    document in messages.
+    Raises NotFoundError for a missing file, InputError if it is not YAML or JSON. Messages call the document a `label`.
     """
     return read_yaml(read_given(path, label, "check the path", MAX_TEXT_BYTES), path.name, "export")
 
@@ -106,7 +105,7 @@ class StepNode:
 
     @property
     def is_exact(self) -> bool:
-        """True if the pass keeps full precision: it exports a module, or must not round."""
+        """True if the pass keeps full precision: it exports a module, or limits how far the outputs may change."""
         return self.kind.takes == "module" or self.kind.tolerance is not None
 
     def lineage(self) -> "list[StepNode]":
@@ -117,7 +116,7 @@ class StepNode:
         return line
 
     def data_digests(self) -> dict[str, str]:
-        """Return the digests of the files that the step names, by the step's keys."""
+        """Return the digest of the calibration data under the key `data`; {} without data."""
         return {} if self.data is None else {"data": str(samples.digest(self.data))}
 
     def key(self) -> dict[str, Any]:
@@ -146,13 +145,10 @@ class StepNode:
 
 
 def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
-    """Return the steps by name, parents before children, otherwise in the recipe's order.
+    """Return the steps by name, parents before children, otherwise in the recipe's order. Paths are relative to `directory`.
 
     Raises InputError, about the step, for a repeated or reserved name, a missing parent, a cycle, an unknown pass or
     invalid parameters, and data that cannot be read.
-
-    Args:
-        directory: the base of the paths of calibration data.
     """
     names = [step.name for step in recipe.steps]
     inputs: dict[str, list[str]] = {}
@@ -403,17 +399,15 @@ def plan_export(
     label: str = "",
     allow_code: Iterable[str] | Consent = (),
 ) -> ExportPlan:
-    """Check a recipe, and find its source.
+    """Check a recipe, and find its source. Paths in the recipe are relative to `directory`.
 
     Raises InputError for a recipe that cannot be run, NotFoundError or RemoteError if the source cannot be read.
 
     Args:
         source: replaces the recipe's own source.
         name: the model's name; by default the recipe's name, or the hub id.
-        directory: base of the recipe's relative paths.
         label: the recipe's name in messages; may be empty.
-        allow_code: the functions that may run to make a model: `module:function` in an installed module,
-            `file.py:function` or `file.py` in a file.
+        allow_code: the code that may run to make a model: `module:function`, `file.py:function` or `file.py`.
     """
     consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
     parts = read_parts(recipe, source, directory, trust_remote_code, consent, label)

@@ -57,10 +57,8 @@ def execute(
     """Run a plan in `workspace`, and return the draft of a version. Steps with a result in `cache` are skipped.
 
     Raises the errors of the task and the passes, and ConversionError if a graph does not load, gives NaN, differs from
-    its parent, or is further from the source than a check allows. After an error the workspace is not valid.
-
-    Args:
-        subject: the loaded source, which stays loaded; if None, the source is loaded here.
+    its parent, or is further from the source than a check allows. After an error the workspace is not valid. `subject` is
+    the loaded source, which stays loaded; if it is None, the source is loaded here.
     """
     scratch = workspace / SCRATCH_DIRECTORY
     (scratch / "steps").mkdir(parents=True)
@@ -146,10 +144,7 @@ class _Execution:
         return self._results
 
     def _source_of(self, node: StepNode) -> Part:
-        """Return the part of the source that a step, or the first of its ancestors, reads.
-
-        Raises InputError if the source lacks the part, or has several parts but no step names a part.
-        """
+        """Return the part of the source that a step or its first ancestor reads. Raises InputError if no part is meant."""
         line = node.lineage()
         part = next(filter(None, (one.step.params.get("part") for one in line)), "")
         if part not in self.subject.parts:
@@ -230,12 +225,8 @@ class _Execution:
 def _apply(node: StepNode, subject: Any, target: Path, second: Path | None) -> tuple[Step, tuple[str, ...]]:
     """Run the pass of a step; return the step's record, and the names of the files, the main graph first.
 
-    Notes that an exporter wrote about the source are removed from the graph.
-
-    Raises InputError, about the step, if its pass does not take this kind of input. Raises the errors of the pass, too.
-
-    Args:
-        target: path of the graph; names of external data and operator configs beside the graph begin with this path.
+    The graph is written to `target`, other files beside it. Notes that an exporter wrote about the source are removed.
+    Raises InputError, about the step, if its pass does not take this kind of input, and the errors of the pass.
     """
     takes = node.kind.takes
     if not _can_take(takes, subject):

@@ -1,8 +1,8 @@
 """Facts read from a model file itself: contract, operators, weights, KV cache, and the semantic digest of the computation.
 
-The semantic digest does not depend on the names of values, nodes and tools. The digest of a node covers its operator, its
-attributes and the digests of its inputs, as in a Merkle tree. So names and the order of nodes do not matter, and two graphs
-with the same digest compute the same from the same weights. The rules are in docs/format.md.
+The digest of a node covers its operator, its attributes and the digests of its inputs, as in a Merkle tree. So the semantic
+digest does not depend on names or on the order of nodes: two graphs with the same digest compute the same from the same
+weights. The rules are in docs/format.md.
 """
 
 import re
@@ -76,7 +76,7 @@ _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
 Values = ChainMap[Any, str]
 """The digest of each value. A value of an inner graph hides a value of the graphs around it."""
 REFERENCE = "0"
-"""The type, in a digest, of an attribute that refers to an attribute of the enclosing function."""
+"""The number in digests for an attribute that refers to an attribute of the enclosing function, instead of its type."""
 
 
 @dataclass(frozen=True)
@@ -109,10 +109,10 @@ class GraphFacts:
     @property
     def format(self) -> str:
         """The name of the format, from the file's content: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
+        if self.ort_format is not None:
+            return "ort"
         kind = weight_type(self.precision)
-        return (
-            "ort" if self.ort_format is not None else f"onnx-{kind}" if kind in ("int8", "int4") else "onnx"
-        )
+        return f"onnx-{kind}" if kind in ("int8", "int4") else "onnx"
 
     def fields(self, requested: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the facts as JSON for `DraftArtifact.fields`. `requested` has the settings of a quantization, if any."""
@@ -200,14 +200,11 @@ def spec_of(value: "ir.Value") -> TensorSpec:
     name, element, kind = value.name or "", element_of(value), _KINDS.get(type(value.type).__name__)
     spec: dict[str, Any] = {"name": name, "dtype": kind or (element.name if element else "unknown")}
     if kind is None and value.shape is not None:
-        dims = [dim if isinstance(dim, int) else dim.value or "" for dim in value.shape]
-        axes = ["" if isinstance(dim, int) else dim for dim in dims]
-        shape = [
-            {"kind": "static", "value": dim}
-            if isinstance(dim, int) and dim >= 0
-            else {"kind": "dynamic", "name": axis}
-            for dim, axis in zip(dims, axes, strict=True)
-        ]
+        axes = ["" if isinstance(dim, int) else dim.value or "" for dim in value.shape]
+        shape: list[dict[str, Any]] = [{"kind": "dynamic", "name": axis} for axis in axes]
+        for at, dim in enumerate(value.shape):
+            if isinstance(dim, int) and dim >= 0:
+                shape[at] = {"kind": "static", "value": dim}
         if name == LABEL_OUTPUT and len(shape) > 1 and shape[-1]["kind"] == "static":
             axes[-1] = "labels"
         spec |= {"axes": axes, "shape": shape}
@@ -252,7 +249,7 @@ def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
 
 
 def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str, ...]:
-    """Return, sorted, what the nodes need and a release may lack: contrib operators, and features of contrib operators."""
+    """Return the contrib operators and features that the nodes use, and that a release of ONNX Runtime may lack, sorted."""
     uses = []
     for node in nodes:
         elements = map(element_of, (*node.inputs, *node.outputs))
@@ -358,34 +355,29 @@ def semantic_digest(
 def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[str]:
     """Return the digests of the nodes, and add the digests of their outputs to `values`.
 
-    If two nodes would have equal digests (such as two random generators), the second digest is changed.
+    If two nodes would have equal digests (such as two random generators), a number is added to the second.
     """
     digests: list[str] = []
     occurrences: Counter[str] = Counter()
     for node in graph:
         operator = [node.domain or DEFAULT_DOMAIN, node.op_type, node.overload or "", str(node.version)]
-        attributes = [
-            [name, *_attribute(item, values, depth)] for name, item in sorted(node.attributes.items())
-        ]
+        stated = sorted(node.attributes.items())
+        attributes = [[name, *_attribute(item, values, depth)] for name, item in stated]
         inputs = ["" if value is None else _value(values, value) for value in node.inputs]
         digest = _hash([operator, attributes, inputs, ["1" if value.name else "" for value in node.outputs]])
         occurrences[digest] += 1
         if occurrences[digest] > 1:
             digest = _hash([digest, str(occurrences[digest])])
         digests.append(digest)
-        values.update(
-            {value: _hash([digest, str(at)]) for at, value in enumerate(node.outputs) if value.name}
-        )
+        values |= {value: _hash([digest, str(at)]) for at, value in enumerate(node.outputs) if value.name}
     return digests
 
 
 def _inner(graph: "ir.Graph | ir.Function", outer: Values, depth: int) -> str:
     """Return the digest of a subgraph or function body, including its own tensors. `outer`: the digests of outer values."""
     inputs = free_inputs(graph)
-    values = outer.new_child(
-        {value: _hash(["input", str(depth), str(at)]) for at, value in enumerate(inputs)}
-    )
-    initializers = getattr(graph, "initializers", {})
+    values, initializers = outer.new_child(), getattr(graph, "initializers", {})
+    values |= {value: _hash(["input", str(depth), str(at)]) for at, value in enumerate(inputs)}
     values |= {value: _hash(_tensor(value.const_value)) for value in initializers.values()}
     nodes = sorted(_trace(graph, values, depth + 1))
     return _hash([str(len(inputs)), nodes, [_value(values, value) for value in graph.outputs]])

@@ -118,10 +118,9 @@ def check_expansion(model: Any, path: Path) -> None:
     if sum(subgraphs for _, subgraphs, _ in measured.values()) > MAX_SUBGRAPHS:
         raise InputError(f"{path.name} has more than {MAX_SUBGRAPHS:,} subgraphs", _HINT)
     extents: dict[Key | None, tuple[int, int, int]] = {}
+    calls_of = {key: calls for key, (_, _, calls) in measured.items()}
     try:
-        order = list(
-            TopologicalSorter({key: calls for key, (_, _, calls) in measured.items()}).static_order()
-        )
+        order = list(TopologicalSorter(calls_of).static_order())
     except CycleError as error:
         raise InputError(f"{path.name} is not a valid graph: a local function calls itself") from error
     for key in order:
@@ -134,16 +133,14 @@ def check_expansion(model: Any, path: Path) -> None:
             depth = max(depth, inner_depth)
         extents[key] = nodes, size, depth + 1
         how = " once its local functions are inlined" if calls else ""
-        for is_beyond, text in (
-            (nodes > MAX_NODES, f"more than {MAX_NODES:,} nodes{how}"),
-            (size > MAX_INLINED_BYTES, f"more than {MAX_INLINED_BYTES // 2**20} MiB of nodes{how}"),
-            (
-                depth >= MAX_CALL_DEPTH,
-                f"local functions that call each other more than {MAX_CALL_DEPTH} deep",
-            ),
-        ):
-            if is_beyond:
-                raise InputError(f"{path.name} has {text}", _HINT)
+        if nodes > MAX_NODES:
+            raise InputError(f"{path.name} has more than {MAX_NODES:,} nodes{how}", _HINT)
+        if size > MAX_INLINED_BYTES:
+            limit = MAX_INLINED_BYTES // 2**20
+            raise InputError(f"{path.name} has more than {limit} MiB of nodes{how}", _HINT)
+        if depth >= MAX_CALL_DEPTH:
+            calling = f"local functions that call each other more than {MAX_CALL_DEPTH} deep"
+            raise InputError(f"{path.name} has {calling}", _HINT)
 
 
 def _measure(body: Any, functions: Collection[Key | None]) -> tuple[int, int, Counter[Key | None]]:
@@ -219,7 +216,7 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
 def check_model(model: Any, path: Path) -> None:
     """Raise InputError if ONNX's checker refuses a loaded file (`load_onnx`), or if its external data is not valid.
 
-    `model` is not changed. The checker gets zeros for external data: it refuses hard links, such as a registry's files.
+    `model` is not changed. The checker gets zeros for external data, because it refuses hard links, as in a registry.
     """
     import onnx
 
@@ -239,7 +236,7 @@ def check_model(model: Any, path: Path) -> None:
 def check_light(light: Any) -> None:
     """Run ONNX's checker on a model without large weights; the model is changed.
 
-    Of operators that ONNX Runtime adds to `ai.onnx`, only inputs and outputs are checked, as for ONNX Runtime's own domain.
+    Of the operators that ONNX Runtime adds to `ai.onnx`, only inputs and outputs are checked: ONNX has no definition of them.
     """
     import onnx
 

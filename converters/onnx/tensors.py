@@ -61,9 +61,9 @@ QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < eleme
 MAX_SMALL_ELEMENTS = 1024
 """The most elements of a small initializer. Inference uses the values of small ones, but only the types of larger ones."""
 BLOCK_BYTES = 2**20
-"""The bytes to read from a file at once for a digest. The pages of a mapped file would stay in memory."""
+"""The number of bytes that a digest reads from a file at once. The pages of a mapped file would stay in memory."""
 _NUMPY = frozenset(range(1, 14)) - {8, 9}
-"""The element types that numpy has as numbers."""
+"""The element types of numpy's numeric arrays, by their number in ONNX."""
 
 
 def tensor_bytes(tensor: Any) -> int:

@@ -62,9 +62,9 @@ class Pass(ABC, Generic[In, Out]):
     """The largest allowed distance of outputs before and after the pass, as a share of the largest value; None: no limit."""
 
     def __init__(self, data: Sequence[Feed] | None = None, beside: Any = None, **params: Any) -> None:
-        """Make a pass with `params`. Passes that measure get `data`: sample inputs of the graph, arrays by name for each run.
+        """Make a pass with `params`. `data` has the sample inputs of each run, for passes that measure.
 
-        `beside` is the second graph (`onnx.ModelProto`); see `second`.
+        `beside` is the graph (`onnx.ModelProto`) of the step that the parameter `second` refers to.
         """
         self.params: Any = self.read(params)
         self.data, self.beside = data, beside
@@ -119,7 +119,7 @@ class GoldenVectors(Pass[Outputs, Path]):
     takes = "outputs"
 
     class Params(PassParams, title="GoldenParams"):
-        """`tolerance` is a share of the largest output, and of the expected value; `least` is the least absolute tolerance.
+        """A value may differ by `max(least, tolerance * largest output) + tolerance * |expected value|`.
 
         `least` is in units of the output: the artifact's own distance from full precision. With dynamic quantization another
         CPU's rounding may change a value by a quantization step, so a stricter test would refuse correct runtimes.
@@ -159,18 +159,14 @@ class GraphPass(Pass[Any, Any]):
     keeps_opset: ClassVar[bool] = True
 
     def requires(self, subject: Any) -> None:
-        """Raise InputError, which names the pass, if `subject` is not a valid graph, if the size of a weight does not fit its
-        shape, or if the data do not fit the graph.
-        """
+        """Raise InputError if `subject` is not a valid graph, or if a weight's size or the data do not fit it."""
         import onnx
 
         if not isinstance(subject, onnx.ModelProto):
             raise InputError(f"{self.id} takes an ONNX graph, not {type(subject).__name__}")
         for tensor in subject.graph.initializer:
             if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
-                raise InputError(
-                    f"{self.id}: the weight {tensor.name} has not as many bytes as its shape takes"
-                )
+                raise InputError(f"{self.id}: the bytes of the weight {tensor.name} do not fit its shape")
         try:
             check_light(without_weights(subject))
         except onnx.checker.ValidationError as error:
@@ -243,7 +239,7 @@ class QuantizationPass(GraphPass):
         return models.factors(view, self.products, self.excluded)
 
     def note_stacks(self, view: Any) -> None:
-        """With `per_channel`, record the names of stacks of matrices: each gets one scale, since no kernel takes more."""
+        """Record the stacks of matrices that get one scale despite `per_channel`, because no kernel takes more."""
         matrices = models.factors(view, self.products & {"MatMul"}, self.excluded)
         names = sorted(value.name for value in matrices if models.rank_of(value) > 2)
         if names and self.params.per_channel:
@@ -253,9 +249,7 @@ class QuantizationPass(GraphPass):
 def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:
     """Run a pass with all checks of its contract. Return the output, and the recipe step that records the run.
 
-    Args:
-        step: name of the step, unique in its recipe.
-        source: name of the earlier step whose output `subject` is; None for the first step.
+    The new step gets the name `step`. `source` is the name of the step that made `subject`; None for the first step.
     """
     pass_.found = {}
     pass_.requires(subject)
@@ -266,7 +260,7 @@ def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None)
 
 
 def record(step: str, pass_: Pass[In, Out], source: str | None, **outcome: Any) -> Step:
-    """Make the step that records a pass. `outcome`: its `result` or, as `skipped`, what an optional step lacks to run."""
+    """Make the step that records a pass. `outcome` is `result=...` or, if an optional step could not run, `skipped=REASON`."""
     params = pass_.params.model_dump(mode="json")
     value = {"name": step, "pass": pass_.id, "version": pass_.version, "params": params, **outcome}
     return Step.from_json(value if source is None else {**value, "input": source})

@@ -1,7 +1,7 @@
-"""Export a torch module: by either exporter of PyTorch (`OnnxConversion`), or by transformers' (`TransformersExport`).
+"""Export a torch module with an exporter of PyTorch (`OnnxConversion`) or of transformers (`TransformersExport`).
 
-Graphs contain no path of this machine. The exporters of transformers are experimental: test_transformers_export.py tests
-the used part of their interface, and pyproject.toml limits the version. Names, sizes and the order of sets are set here.
+Graphs contain no path of this machine. The exporters of transformers are experimental: pyproject.toml limits their
+version, and test_transformers_export.py tests the part of their interface that is used here.
 """
 
 import inspect
@@ -33,14 +33,9 @@ TOLERANCE = 1e-3
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 CHANGE = 1e-5
 """The largest distance of two runs on the same input that counts as rounding, as a share of the largest value."""
-
 EXPORTERS = {False: "torchscript", True: "dynamo"}
 """The name of each exporter, by `is_dynamo`: True for the exporter that uses `torch.export`."""
-
 OTHER_WAYS = "export it with Optimum, then reg import the directory; or another task of the checkpoint"
-FEWEST = 2
-"""The least size of a dynamic axis in the examples: `torch.export` makes an axis of size 1 fixed."""
-
 _lock = threading.RLock()
 
 
@@ -48,9 +43,9 @@ _lock = threading.RLock()
 class TorchModel:
     """A torch module with example tensors for its keyword arguments, in the order of the graph's inputs.
 
-    `outputs` names the graph's outputs: attributes or keys of the module's result. If the result is a tensor or a tuple,
-    the names are new, and go to the tensor or to the first members of the tuple. `axes` maps the name of each input and
-    output to its dynamic axes; None means `AXES` for all.
+    `outputs` has the names of the graph's outputs. They select attributes or keys of the module's result. If the result is
+    a tensor or a tuple, they name the tensor or the first members. `axes` maps the name of each input and output to its
+    dynamic axes; None means `AXES` for all.
     """
 
     module: Any
@@ -63,7 +58,7 @@ class TorchModel:
 
 
 def traceable(subject: TorchModel) -> Any:
-    """Wrap the module so that it takes positional tensors and returns a tuple: exporters keep this form."""
+    """Wrap the module for exporters: it takes positional tensors, and returns a tuple of the requested outputs."""
     import torch
 
     names, module = list(subject.inputs), subject.module
@@ -127,10 +122,8 @@ def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[s
 def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Run the module with `runner` on each feed (numpy arrays by input name), and return its outputs.
 
-    Of several feeds, the largest is run first and last, to find a module that a run changes: after a short input, BigBird
-    uses another attention for all inputs.
-
-    Raises ConversionError if the module does not run on the inputs, or changes.
+    The largest feed is run twice, first and last, to find a module that changes when it runs: after a short input, BigBird
+    uses another attention for all inputs. Raises ConversionError if the module changes, or does not run.
     """
     import numpy as np
 
@@ -156,7 +149,7 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
 
 
 class ModuleExport(Pass[TorchModel, Any]):
-    """A pass from a torch module to a graph with the inputs and outputs that the `TorchModel` names, in the requested opset."""
+    """A pass that exports a torch module. The graph has the requested opset, and the names of the `TorchModel`."""
 
     takes = "module"
 
@@ -186,7 +179,7 @@ class ModuleExport(Pass[TorchModel, Any]):
         return {"opset": opset, "nodes": len(after.graph.node)}
 
     def finish(self, exported: Any, subject: TorchModel) -> None:
-        """Drop the build from the producer's version, and write the sizes of fixed axes, which a run on the examples shows."""
+        """Remove the build (`+cpu`) from the producer's version, and write the sizes of fixed axes, which a run shows."""
         exported.producer_version = exported.producer_version.partition("+")[0]
         unknown = [
             (value.name, index, dim)
@@ -204,12 +197,11 @@ class ModuleExport(Pass[TorchModel, Any]):
 class OnnxConversion(ModuleExport):
     """Export with `torch.onnx.export`.
 
-    The TorchScript exporter is the default: mobile operator sets were made for its graphs of BERT-class
-    encoders with eager attention, and its bytes hold no path of the machine. `use_dynamo_exporter` selects
-    the other exporter. `auto` tries TorchScript, then dynamo, takes the first whose graph agrees with the
-    module on samples of other sizes than the examples, and records the choice and the reason. The module's
-    training mode does not change. Without `dynamic` the batch is 1, and all other axes have the sizes of the
-    examples. `do_constant_folding: false` works with the TorchScript exporter only.
+    The TorchScript exporter is the default: mobile operator sets were made for its graphs of BERT-class encoders with
+    eager attention, and its bytes hold no path of the machine. `use_dynamo_exporter: true` selects the other exporter.
+    `auto` tries TorchScript, then dynamo. It takes the first whose graph agrees with the module on samples of other sizes
+    than the examples, and records the choice and the reason. Without `dynamic` the batch is 1, and all other axes have
+    the sizes of the examples. `do_constant_folding: false` works with the TorchScript exporter only.
     """
 
     id = "OnnxConversion"
@@ -240,24 +232,15 @@ class OnnxConversion(ModuleExport):
         return self._export(subject, exporter)
 
     def _export(self, subject: TorchModel, is_dynamo: bool) -> Any:
-        """Return the graph that `torch.onnx.export` makes (`onnx.ModelProto`), with the sizes of fixed axes in its outputs.
-
-        Tracing is the default: the fusions of ONNX Runtime were made for traced graphs of encoders. With `is_dynamo`, the
-        metadata that `torch.export` writes about the machine and the source code is dropped.
-
-        Raises HostError if onnxscript, which `torch.export` needs, is not installed.
-        """
+        """Export with one exporter (see `EXPORTERS`). Raises HostError if it needs onnxscript, which is not installed."""
         from unittest.mock import patch
 
         import torch
 
         params = self.params
         if not params.dynamic:
-            rows = {
-                name: value[:1]
-                for name, value in subject.inputs.items()
-                if subject.axes_of(name).get(0) == "batch"
-            }
+            batched = [name for name in subject.inputs if subject.axes_of(name).get(0) == "batch"]
+            rows = {name: subject.inputs[name][:1] for name in batched}
             subject = replace(subject, inputs={**subject.inputs, **rows})
         if is_dynamo:
             require("onnxscript")
@@ -330,20 +313,8 @@ class TransformersExport(ModuleExport):
         target_opset: int = Field(OLDEST_OF_TRANSFORMERS, ge=OLDEST_OF_TRANSFORMERS, le=NEWEST)
         part: str | None = None
 
-    def requires(self, subject: TorchModel) -> None:
-        super().requires(subject)
-        for name, tensor in subject.inputs.items():
-            for axis, label in subject.axes_of(name).items():
-                if tensor.shape[axis] < FEWEST:
-                    message = f"{self.id}: the example {name} has the size {tensor.shape[axis]} along {label}"
-                    raise InputError(message, f"a dynamic axis needs {FEWEST} or more")
-
     def apply(self, subject: TorchModel) -> Any:
-        """Return the graph that the exporter of transformers makes (`onnx.ModelProto`), with the names of the subject.
-
-        Raises HostError if onnxscript is not installed. Raises ConversionError, with the exporter's own words, if the exporter
-        refuses the module or makes a dynamic axis fixed.
-        """
+        """Export. Raises HostError without onnxscript, ConversionError if the module is refused or an axis becomes fixed."""
         require("onnxscript", "onnx_ir")
         import onnx
         import onnx_ir
@@ -361,10 +332,8 @@ class TransformersExport(ModuleExport):
         # argument names in Python have no dots
         inputs = {f"input_{number}": name for number, name in enumerate(subject.inputs)}
         outputs = {f"output_{number}": name for number, name in enumerate(subject.outputs)}
-        shapes = {
-            plain: dict.fromkeys(subject.axes_of(name), torch.export.Dim.AUTO)
-            for plain, name in inputs.items()
-        }
+        auto = torch.export.Dim.AUTO
+        shapes = {plain: dict.fromkeys(subject.axes_of(name), auto) for plain, name in inputs.items()}
         config = OnnxConfig(dynamic_shapes=shapes, opset_version=self.params.target_opset)
         label, printed = "the exporter of transformers", StringIO()
         with (
@@ -410,7 +379,7 @@ def _refuse_directories(exported: Any) -> None:
 
 
 class SortedSet(set[Any]):
-    """A set that iterates over texts in sorted order, because Python's order differs from process to process."""
+    """A set that iterates over texts in sorted order. The order of Python's sets differs from process to process."""
 
     def __iter__(self) -> Iterator[Any]:
         items = list(super().__iter__())

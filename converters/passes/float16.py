@@ -6,7 +6,7 @@ Isolating Failure-Inducing Input (IEEE TSE 28(2), 2002), algorithm ddmin.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any, Self
@@ -23,7 +23,7 @@ FLOAT, FLOAT16 = 1, 10
 LARGEST, SMALLEST = 65504.0, 5.96e-08
 """The bounds of float16: the largest finite value, and the smallest value above 0."""
 SENTINEL = 1e30
-"""The magnitude from which on a value means infinity, as in attention masks, so that clipping it loses nothing."""
+"""Values of this magnitude or more mean infinity, as in attention masks: clipping them loses nothing."""
 INTEGERS = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"})
 OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")
 """The operators that Olive keeps in float32 by default: the first candidates of a search."""
@@ -99,14 +99,11 @@ class OnnxFloatToFloat16(HalfPass):
         models.refuse_unknown("node", self.params.node_block_list, models.node_names(subject))
 
     def apply(self, subject: Any) -> Any:
-        params = self.params
+        params, beyond = self.params, set[str]()
         self.found["overflowing"] = None
-        if self.data is not None:
-            self.found["overflowing"] = sorted(overflowing(subject, self.data))
-        else:
-            with suppress(ConversionError, InputError):
-                self.found["overflowing"] = sorted(overflowing(subject, samples.draw(subject)))
-        beyond = set(self.found["overflowing"] or ())
+        with nullcontext() if self.data else suppress(ConversionError, InputError):
+            beyond = overflowing(subject, self.data or samples.draw(subject))
+            self.found["overflowing"] = sorted(beyond)
         operators, nodes = params.op_block_list, {*(params.node_block_list or ()), *beyond}
         if params.op_include_list is not None:
             models.name_nodes(subject)
@@ -126,13 +123,12 @@ class OnnxFloatToFloat16(HalfPass):
 class OrtMixedPrecision(HalfPass):
     """Convert to float16, and keep the nodes in float32 that the accuracy needs.
 
-    Nodes that make or read values beyond float16 on the sample inputs stay float32 (`overflowing` in the
-    result), and so does every operator of `op_block_list`. With `search`, trials decide which other nodes
-    stay float32: first no other node, then Olive's operators if there is no list, then all operators. The
-    first choice that keeps the outputs within `atol` is reduced, first by kinds of operators, then by single
-    nodes, until no further node can be left out, or after 200 trials (then `minimal` in the result is false).
-    Without `search`, only the list stays float32 (by default Olive's), and the result must be within `atol`.
-    `atol` is a share of the largest value of an output.
+    Nodes that make or read values beyond float16 on the sample inputs stay float32 (`overflowing` in the result), and so
+    does every operator of `op_block_list`. With `search`, trials decide which other nodes stay float32. They begin with no
+    other node, then try Olive's operators (if there is no list), then all operators. The first choice that keeps the
+    outputs within `atol` is reduced, first by kinds of operators, then by single nodes, until every node in it is needed.
+    After 200 trials the search ends, and `minimal` in the result is false. Without `search`, only the list stays float32
+    (by default Olive's), and the result must be within `atol`, which is a share of the largest value of an output.
     """
 
     id = "OrtMixedPrecision"
@@ -245,12 +241,10 @@ def to_float16(
             node_block_list=nodes,
         )
     models.clear_value_info(half)
-    for body in within(half.graph):
-        nodes = {
-            node.output[0]: node for node in body.node
-        }  # the converter adds an equal Cast for each reader
+    for body in within(half.graph):  # the converter adds an equal Cast for each reader
+        single = {node.output[0]: node for node in body.node}
         del body.node[:]
-        body.node.extend(nodes.values())
+        body.node.extend(single.values())
     with models.edited(half) as light:
         _join_float32(light.graph)
     return half
@@ -297,10 +291,9 @@ def _join_float32(body: Any) -> None:
 
 def _is_cast(node: Any, element: int) -> bool:
     """Return True if the converter inserted this node as a Cast to `element`; the converter's names show this."""
-    inserted = node.name.endswith(("_cast_to_fp16_node", "_cast_to_fp32_node")) or node.name.startswith(
-        ("graph_input_cast", "graph_output_cast")
-    )
-    return bool(inserted and node.op_type == "Cast" and node.attributes["to"].value == element)
+    starts, ends = ("graph_input_cast", "graph_output_cast"), ("_cast_to_fp16_node", "_cast_to_fp32_node")
+    is_inserted = node.name.startswith(starts) or node.name.endswith(ends)
+    return bool(is_inserted and node.op_type == "Cast" and node.attributes["to"].value == element)
 
 
 def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:

@@ -59,20 +59,13 @@ class MergeDecoders(GraphPass):
             if value.name in second.graph.initializers:
                 value.name = f"first.{value.name}"
             first.graph.initializers.add(value)
-        bodies = [
-            _branch(model.graph, prefix, inputs, results)
-            for model, prefix in ((second, "next."), (first, "first."))
-        ]
-        choice = ir.node(
-            "If",
-            [switch],
-            {"then_branch": bodies[0], "else_branch": bodies[1]},
-            num_outputs=len(results),
-            name="use_cache",
-        )
-        for value, own, (name, shape) in zip(
-            choice.outputs, first.graph.outputs, results.items(), strict=True
-        ):
+        branches = {
+            "then_branch": _branch(second.graph, "next.", inputs, results),
+            "else_branch": _branch(first.graph, "first.", inputs, results),
+        }
+        choice = ir.node("If", [switch], branches, num_outputs=len(results), name="use_cache")
+        outputs = zip(choice.outputs, first.graph.outputs, results.items(), strict=True)
+        for value, own, (name, shape) in outputs:
             value.name, value.type = name, own.type
             pairs = zip(shape, later.get(name, shape), strict=True)  # two names: a new name
             value.shape = ir.Shape([a if a == b or isinstance(b, int) else f"present_{a}" for a, b in pairs])

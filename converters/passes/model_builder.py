@@ -40,7 +40,7 @@ _LOCAL = ("is_local", "local_files_only")
 
 
 class Decoder(NamedTuple):
-    """The input of the pass: the checkpoint directory of a causal language model, and an output directory that is new."""
+    """The input of the pass: the checkpoint directory of a causal language model, and the directory to create."""
 
     checkpoint: Path
     target: Path
@@ -163,9 +163,9 @@ class ModelBuilder(Pass[Decoder, Path]):
 
 
 def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
-    """Restore the checkpoint's tokenizer.json and the name of the tokenizer's class: transformers 5 may have changed both.
+    """Restore the checkpoint's tokenizer.json and the name of the tokenizer's class.
 
-    The builder loads and saves the tokenizer, and transformers then rebuilds tokenizers of many classes from the vocabulary.
+    The builder loads and saves the tokenizer. Then transformers 5 rebuilds many classes of tokenizers from the vocabulary.
     """
     if not (checkpoint / TOKENIZER).is_file():
         return
@@ -243,7 +243,7 @@ def step_inputs(
 
 
 def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """Make random tokens of two lengths, with an empty past, as values of `inputs` (of the graph at `path`)."""
+    """Make two sample inputs of the decoder at `path`: random tokens of different lengths, with an empty past."""
     import numpy as np
 
     generator, (words, head_size) = np.random.default_rng(0), settings_of(path)
@@ -252,7 +252,7 @@ def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...
 
 
 def torch_model(checkpoint: Path, trust_remote_code: bool = False) -> TorchModel:
-    """Load a causal language model in float32, which takes `input_ids` (int64 `[1, tokens]`) and gives `logits`.
+    """Load a causal language model in float32: it takes `input_ids` (int64 `[1, tokens]`) and gives `logits`.
 
     Raises ConversionError if the checkpoint does not load as a causal language model.
     """

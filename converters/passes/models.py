@@ -51,10 +51,8 @@ _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 def load(path: Path) -> Any:
     """Read an ONNX file with its external data (`onnx.ModelProto`).
 
-    Initializers that are also inputs (all of them in IR version 3) become constants, since passes change weights.
-
-    Raises InputError if the file is not ONNX or is cut short, or if its external data is missing, too short or outside
-    its folder.
+    Initializers that are also inputs (all of them in IR version 3) become constants, since passes change weights. Raises
+    InputError if the file is not ONNX or is cut short, or if its external data is missing, too short or outside its folder.
     """
     import onnx
 
@@ -276,13 +274,11 @@ def drop_unread_weights(model: Any) -> None:
     read = {name for body in bodies for node in body.node for name in node.input}
     read |= {value.name for body in bodies for value in body.output}
     for body in bodies:
-        unseen, dropped = set(read), []
-        for index, tensor in enumerate(body.initializer):
-            if tensor.name not in unseen:
-                dropped.append(index)
-            unseen.discard(tensor.name)
-        for index in reversed(dropped):
-            del body.initializer[index]
+        names = [*enumerate(tensor.name for tensor in body.initializer)]
+        first = {name: index for index, name in reversed(names)}
+        for index, name in reversed(names):
+            if name not in read or first[name] != index:
+                del body.initializer[index]
 
 
 def name_nodes(model: Any) -> None:
@@ -402,7 +398,7 @@ def drop_second_names(view: Any) -> None:
 
 
 def fold_transposes(view: Any) -> None:
-    """Fold each Transpose of a MatMul's stored matrix, in place: the Transpose's output is stored under its own name."""
+    """Replace each Transpose of a MatMul's stored matrix by the transposed matrix, which gets the output's name, in place."""
     for node in [node for node in view.graph if node.op_type == "Transpose" and not node.domain]:
         matrix, across = node.inputs[0], node.outputs[0]
         is_factor = any(use.node.op_type == "MatMul" and use.idx == 1 for use in across.uses())

@@ -23,7 +23,7 @@ from onnxreg.converters.runtime.sessions import quiet, session_options
 from onnxreg.schema.core.errors import ConversionError, HostError
 
 ALIGNMENT_BYTES = 16
-"""The alignment of the model's end. No vector in the model needs a larger alignment."""
+"""The alignment of a flatbuffer, counted from its end. No vector in a model needs a larger one."""
 
 
 class OrtFiles(NamedTuple):
@@ -51,16 +51,13 @@ class OrtFormat(Pass[Path, OrtFiles]):
         enable_type_reduction: bool = True
 
     def requires(self, subject: Path) -> None:
-        """Raise HostError if ONNX Runtime's conversion tools are missing; the message only names the dependency."""
+        """Raise HostError if ONNX Runtime's conversion tools are missing. Its message is the reason of a skipped step."""
         for module in ("flatbuffers", "onnxruntime", "onnxruntime.tools.ort_format_model"):
             if find_spec(module) is None:
                 raise HostError(f"missing dependency: {module.partition('.')[0]}")
 
     def apply(self, subject: Path) -> OrtFiles:
-        """Write both files beside `subject`.
-
-        Raises OSError if the disk is full, which ONNX Runtime does not report.
-        """
+        """Write both files beside `subject`. Raises OSError if the disk is full, which ONNX Runtime does not report."""
         import onnxruntime as ort
 
         with_types = self.params.enable_type_reduction
@@ -101,7 +98,7 @@ def operator_config(path: Path, with_types: bool) -> str:
 
 
 Table = tuple[tuple[str, tuple[tuple[str, tuple[tuple[int, int], ...]], ...]], ...]
-"""The arguments of each type parameter of each operator, as pairs: 0 (an input) or 1 (an output), and the position."""
+"""For each operator and type parameter, the arguments of this type: 0 (an input) or 1 (an output), and a position."""
 
 
 def canonicalize(source: Path, target: Path) -> bool:
@@ -118,7 +115,7 @@ def canonicalize(source: Path, target: Path) -> bool:
 
 
 def _read_head(path: Path) -> tuple[str, Table, int, int]:
-    """Return ONNX Runtime's version, the sorted `Table`, and the offsets of the model's flatbuffer table and first byte."""
+    """Return ONNX Runtime's version, the sorted `Table`, and the offsets of the model's root table and first byte."""
     from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -145,10 +142,10 @@ def _all(table: Any, name: str) -> Sequence[Any]:
 
 
 def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -> bytes:
-    """Make the bytes before a model of `tail_size` bytes, whose flatbuffer table begins at its byte `model_offset`.
+    """Make the head of a file whose model has `tail_size` bytes, with its root table at byte `model_offset` of the model.
 
-    Offsets in a flatbuffer are relative, so the head is built before a short substitute for the model. Modulo the alignment,
-    the substitute is as long as the model, so the references to the model and every alignment are right.
+    Offsets in a flatbuffer are relative. So the head is built before a short substitute, not before the model. Both have
+    the same length modulo the alignment, so that all references and alignments in the head are right.
     """
     import flatbuffers
     from ort_flatbuffers_py.fbs import (
@@ -166,7 +163,6 @@ def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -
     builder.minalign = ALIGNMENT_BYTES
 
     def write(module: Any, **fields: Any) -> int:
-        """Write a table of the class in `module`; return its offset."""
         module.Start(builder)
         for name, value in fields.items():
             getattr(module, f"Add{name}")(builder, value)
@@ -188,8 +184,7 @@ def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -
 
     def operator(name: str, parameters: Sequence[Any]) -> int:
         entries = vector(parameters, parameter)
-        label = builder.CreateString(name)
-        return write(OpIdKernelTypeStrArgsEntry, OpId=label, KernelTypeStrArgs=entries)
+        return write(OpIdKernelTypeStrArgsEntry, OpId=builder.CreateString(name), KernelTypeStrArgs=entries)
 
     label, entries = builder.CreateString(version), vector(table, operator)
     resolver = write(KernelTypeStrResolver, OpKernelTypeStrArgs=entries)

@@ -22,8 +22,10 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, INTEGERS = 1, frozenset({6, 7})
 """The TensorProto element type float32, and the element types int32 and int64."""
-LIMIT, REDUCED_LIMIT = 127, 64
-"""The largest code of 8 bits: by default, and with `reduce_range`."""
+LIMIT = 127
+"""The largest code of a weight in int8. The codes are symmetric: the smallest is -127."""
+RANGES = {"QInt8": ((-LIMIT, LIMIT), (-64, 64)), "QUInt8": ((0, 255), (0, 127))}
+"""The smallest and the largest code of each weight type: by default, and with `reduce_range`."""
 MIN_ROW_COSINE = 0.99
 """The lowest cosine of a coded row with the original row; below it, the row is wrong, not only rounded."""
 DRAWN_ROWS, MAX_SHIFT = 16, 12
@@ -36,7 +38,7 @@ SHARES = tuple(number / 64 for number in range(64, 7, -1))
 """The ranges that calibration by squared error compares, as shares of an activation's whole range."""
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 MASK_SIZE = 1e3
-"""The least magnitude of a constant that counts as a mask if it reaches an operator of `MASKED`, whatever its exact value."""
+"""Constants of this magnitude or more count as masks, if they reach an operator of `MASKED`."""
 MASKED = frozenset(
     {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin"}
 )
@@ -127,11 +129,8 @@ class OnnxDynamicQuantization(QuantizationPass):
         """Store the codes, zero points and scales of a weight. Only a matrix gets a scale for each column."""
         weight = value.const_value.numpy()
         axis = -1 if self.params.per_channel and weight.ndim == 2 else None
-        limit = REDUCED_LIMIT if self.params.reduce_range else LIMIT
-        if self.params.weight_type == "QInt8":
-            codes, scales, zeros = _code(weight, axis, -limit, limit)
-        else:
-            codes, scales, zeros = _code(weight, axis, 0, LIMIT if self.params.reduce_range else 255)
+        low, high = RANGES[self.params.weight_type][self.params.reduce_range]
+        codes, scales, zeros = _code(weight, axis, low, high)
         shape = (-1,) if axis is not None else ()
         zeros, scales = zeros.astype(codes.dtype).reshape(shape), scales.reshape(shape)
         parts = {"quantized": codes, "zero_point": zeros, "scale": scales}
@@ -525,7 +524,7 @@ def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool
 def float_nodes(view: Any) -> list[str]:
     """Return the names of the nodes whose values 8 bits cannot hold.
 
-    They are the nodes that apply a mask (Softmax and similar operators), carry a mask there, or compute an index.
+    They are the nodes that apply a mask (Softmax and similar operators), carry a mask to them, or compute an index.
     """
     masks = {value for value in view.graph.initializers.values() if _is_mask(value.const_value)}
     for node in view.graph:
@@ -602,7 +601,6 @@ class SmoothQuant(GraphPass):
 
     def _products(self, view: Any) -> dict[Any, list[Any]]:
         """Return, for each normalized activation, the float32 matrices that multiply it and that no other node reads."""
-
         normalized, stretched, products = set[Any](), set[Any](), dict[Any, list[Any]]()
         for node in view.graph:
             if node.domain and node.op_type not in NORMALIZATIONS:

@@ -23,13 +23,13 @@ Feed = Mapping[str, Any]
 """The inputs of one run: numpy arrays by name."""
 
 SIZES = ({"batch": 1}, {"batch": 2})
-"""The sizes of named dynamic axes, for each random run. All other dynamic axes of a run have the run's size in `LENGTHS`."""
+"""The sizes of dynamic axes by name, for each of two random runs. All other dynamic axes have the run's size in `LENGTHS`."""
 LENGTHS = (8, 12)
 SEED = 0
 MIN_COSINE = 0.5
 """The lowest cosine of an output with the parent's output; below it, the graph is wrong, not only rounded."""
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
-"""The lowest cosine of an output's variation with its parent's; up to the relative distance `ROUNDED`, all is accepted."""
+"""The lowest cosine of what varies in an output and in its parent's. Outputs within the distance `ROUNDED` always pass."""
 ROUNDINGS = 8
 """The allowed error in steps of a 16-bit type: more than one, because two kernels may round at different places."""
 EIGHT_BITS = {2, 3}
@@ -190,7 +190,7 @@ def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str,
 def inner_values(
     graph: Any, names: Sequence[str], feeds: Sequence[Feed], label: str
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the array of each value in `names`, inside a graph (`onnx.ModelProto`), for each feed in turn."""
+    """Run a graph (`onnx.ModelProto`) on each feed, and yield the name and the array of each value in `names`."""
     import onnx
 
     own = deepcopy([*graph.graph.output])
@@ -336,8 +336,8 @@ def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
 def tolerance_of(work: Any, subject: Any) -> float | None:
     """Return how far the result of a pass (`work`) may be from `subject`, as a share of an output's largest value.
 
-    This is the `tolerance` of the pass, or more if weights have 16 bits. None (no limit) is returned for a pass without it,
-    and for a merge of graphs with 8-bit weights: on some processors, ONNX Runtime 1.31 has no exact kernel for shared ones.
+    This is the `tolerance` of the pass, or more if weights have 16 bits. It is None (no limit) if the pass has none, or if
+    it merges graphs with 8-bit weights: on some processors, ONNX Runtime 1.31 has no exact kernel for a shared weight.
     """
     stated: float | None = work.tolerance
     kinds = {tensor.data_type for tensor in tensors(subject)}

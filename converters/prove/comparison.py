@@ -19,7 +19,7 @@ HALF_RULES: dict[str, tuple[float, float]] = {
     "float16 1e-07..65504": (1e-07, 65504.0),
     "float16 1e-07..10000": (1e-07, 1e4),
 }
-"""The smallest and largest magnitude that each rule keeps. Others, except 0 and infinity, become the nearer of the two."""
+"""Each rule limits the magnitude of a value to this range before it rounds it. 0 and infinity do not change."""
 MAX_CHARACTERS = 1000
 """The most characters of a reason or name in a report, since a hostile file may have long names."""
 HALF_STEP = 0.5
@@ -143,9 +143,9 @@ def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
 def _compare_rows(
     comparison: Comparison, parent: StoredValue, child: StoredValue, measure: Measure, group: int = 1
 ) -> None:
-    """Compare the child's codes or rounded values with the parent's values, in pieces of whole groups of `group` rows.
+    """Compare the child's codes or rounded values with the parent's values, piece by piece. `group` rows stay together.
 
-    `measure` gets a piece's first row number, values and codes; it returns the errors in steps, and a mask of wrong codes.
+    `measure` gets a piece's first row number, values and codes. It returns the errors in steps, and a mask of wrong codes.
     """
     name, count = child.tensor.name or "", child.size
     values, codes = child.stored_form(parent.array()), read_array(child.tensor)

@@ -1,4 +1,4 @@
-"""The values of a graph as formulas: an operator, its attributes and operands, down to inputs and constants.
+"""Formulas of the values of a graph: an operator, its attributes, and its operands, which are formulas, inputs or constants.
 
 A constant is a stored tensor of values or of codes, which a graph may transpose and reshape.
 """
@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnxreg.converters.onnx.tensors import FLOATS, dims_of, is_numeric, type_of
 
 INPUT, CONSTANT = "input", "constant"
-"""The `operator` of the two kinds of formulas that have none: an input of the graph, and a stored value."""
+"""The `operator` of the formula of an input of the graph, and of a stored value."""
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean"})
 Attributes = tuple[tuple[str, Hashable], ...]
 READ_AS = {"bfloat16": np.float32, "int4": np.int8, "uint4": np.uint8}
@@ -150,7 +150,7 @@ def stored(tensor: ir.TensorProtocol, node: str = "") -> Formula:
 
 
 def computed(name: str, array: Any) -> StoredValue:
-    """Make a constant that this package computed, and that no file stores."""
+    """Make a constant from an array that no file stores."""
     return StoredValue(ir.Tensor(array, name=name), array.shape)
 
 

@@ -56,7 +56,7 @@ ELEMENTWISE = names(
 
 
 def epoch(domain: str, name: str, version: int) -> int:
-    """Return the first version of an operator with its meaning in `version`: 1 in com.microsoft, `version` if unknown."""
+    """Return the first version in which an operator means the same as in `version`. In com.microsoft, it is 1."""
     if domain == CONTRIB:
         return 1
     schema = find_schema(domain, name, version)
@@ -96,11 +96,7 @@ CONTRIB_FLOATS = names(
 def result_types(
     domain: str, name: str, version: int, operands: Sequence[Formula | None], to: object = 0
 ) -> Iterator[str]:
-    """Yield the element type of each possible output; "" if the type is not known.
-
-    Args:
-        to: the number of a Cast's target type.
-    """
+    """Yield the element type of each output; "" if it is not known. `to` is the number of a Cast's target type."""
     elements = [one.element if one is not None else "" for one in operands]
     if domain == CONTRIB and name in CONTRIB_FLOATS:
         yield next((element for element in elements if element in FLOATS), "")

@@ -49,7 +49,7 @@ class Matcher:
                 raise UnprovableError(f"more than {MAX_PAIRS:,} pairs of values would have to be compared")
 
     def _pair(self, one: Operand, other: Operand) -> list[Pair]:
-        """Return the pairs of operands that must be equal if two formulas are equal. UnprovableError if other parts differ."""
+        """Compare two formulas; return the pairs of operands to compare next. Raise UnprovableError if other parts differ."""
         if one is other is None:
             return []
         if one is None or other is None:
@@ -100,10 +100,7 @@ MAX_REASONS = 20
 def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> FaithfulnessReport:
     """Try to prove that the child is the parent with rounded weights; return the report.
 
-    Args:
-        digests: the digests of the parent's file and of the child's, in this order.
-
-    Raises InputError for a file that is not a model, or cannot be read.
+    `digests` are those of the parent's file and the child's. Raises InputError for a file that is not a readable model.
     """
     verdict, facts = "not-provable", dict[str, Any]()
     try:

@@ -57,7 +57,7 @@ def quantized_constant(_: Rewriter, formula: Formula) -> Operand:
 
 
 def _codes_and_scale(formula: Formula) -> tuple[Any, Any]:
-    """Return the factor that a product casts to float32, as it is before the cast, and the other factor; else None, None."""
+    """Return a product's factor that is cast to float32, before the cast, and the other factor; without a cast, two None."""
     pair = split(formula.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
     return (pair[0].operands[0], pair[1]) if pair else (None, None)
 
@@ -182,10 +182,9 @@ def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
 
 
 def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> StoredValue:
-    """Make a constant of 4-bit or 8-bit codes from a tensor's bytes. Each read unpacks them, the low half of a byte first.
+    """Make a constant of 4-bit or 8-bit codes of the shape `dims` from a tensor's bytes; further bytes of a row are unused.
 
-    Args:
-        dims: the shape of the codes; further bytes of each row are not read.
+    The codes are unpacked at each read, the low half of a byte first.
     """
     kind = ir.DataType.UINT8 if bits == 8 else ir.DataType.UINT4
 

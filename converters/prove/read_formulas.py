@@ -29,7 +29,7 @@ Scope = dict[ir.Value, Formula]
 
 @dataclass(frozen=True)
 class FormulaGraph:
-    """A file as formulas: the contract, the formulas of outputs, and the numbers of tensors and nodes that no output needs."""
+    """The contract of a file, and the formulas of its outputs. `unread_...` counts tensors and nodes that no output needs."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -40,10 +40,7 @@ class FormulaGraph:
 
 
 def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
-    """Read the formulas of an ONNX or ORT-format file.
-
-    Args:
-        parent: if the file is a child, the shapes of its parent. Inputs of the child get the shapes of the parent's inputs.
+    """Read the formulas of an ONNX or ORT-format file. The inputs of a child get the shapes of the inputs of `parent`.
 
     Raises InputError for a file that cannot be read, UnprovableError for a graph that the rules do not cover.
     """

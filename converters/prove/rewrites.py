@@ -18,7 +18,7 @@ from onnxreg.converters.prove.operators import ELEMENTWISE, SINCE, UNARY, result
 from onnxreg.converters.prove.shapes import RESHAPES, Shapes, is_known
 
 MAX_DEPTH = 64
-"""The most operators in a row past which a transposition is moved."""
+"""A transposition is moved past at most this number of operators in a row."""
 Axes = tuple[int, ...]
 Rule = Callable[["Rewriter", Formula], Operand]
 RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
@@ -145,9 +145,9 @@ def _places(make: Rewriter, formula: Formula, axes: Axes) -> Operand:
 SINGLE, COARSE = 2.0**-21, 2.0**-9
 """The relative errors of a factor that an optimizer computed in float32, and of a factor stored with 16 bits."""
 MAX_SCALE = 2.0**16
-"""The largest factor (or reciprocal) to move out of a product. A larger one could make the child overflow, and only it."""
+"""The largest factor (or reciprocal) to move out of a product. A larger one could make the child alone overflow."""
 MAX_EXPONENT = 16
-"""The largest exponent, positive or negative, of a power of two that is moved from a channel into a matrix (`MAX_SCALE`)."""
+"""The largest exponent, positive or negative, of a power of two that is moved from a channel into a matrix."""
 
 
 @rule("scaled-product", "MatMul")

@@ -11,7 +11,7 @@ from support.sampling import sampled
 from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import TorchModel, TransformersExport
-from onnxreg.schema.core.errors import ConversionError, InputError
+from onnxreg.schema.core.errors import ConversionError
 
 AXES = {"x": {0: "batch"}, "y": {0: "batch"}, "z": {0: "batch"}}
 
@@ -79,7 +79,7 @@ def test_the_opset_is_the_requested_one(opset):
 @pytest.mark.parametrize(
     ("made", "family", "message"),
     [
-        (lambda: subject(rows=1), InputError, "the example x has the size 1 along batch"),
+        (lambda: subject(rows=1), ConversionError, "fixed the axis batch of x at 1"),
         pytest.param(
             lambda: subject(Baked), ConversionError, "fixed the axis batch of x at 2", marks=pytest.mark.more
         ),
