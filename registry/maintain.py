@@ -73,13 +73,12 @@ MAX_LISTED_PATHS = 5
 class Damage(NamedTuple):
     """One part of a registry that contradicts its digest or history, or that could not be read.
 
-    Kinds: `index` (unreadable), `log` (broken chain), `state` (differs from a replay), `history` (differs from the
-    known head), `signature` (wrong or missing), `gate` (a governed channel has a version that its policy refuses),
-    `policy` (the log of policies is damaged), `manifest` (not a manifest), `archive` (the log lacks a version that the
-    archive claims to have), `statement` (an event contradicts its document).
-    Kinds of blobs: `missing`, `short`, `damaged`. `stray`: a file that does not belong to a registry. `unreadable`: a part
-    that the remote or the disk failed to deliver. `key` is the key of a bad or missing blob; `reference` is a reference
-    to the blob, None if nothing readable refers to it.
+    Kinds, for a log: `index` (unreadable), `log` (broken chain), `state` (differs from a replay), `history` (differs
+    from the known head), `signature` (wrong or missing), `gate` (a channel has a version that its policy refuses),
+    `policy` (the log of policies is damaged), `statement` (an event contradicts its document). For a version:
+    `manifest` (not a manifest), `archive` (the archive claims it, the log lacks it). For a blob: `missing`, `short`,
+    `damaged`. For a file: `stray` (not of a registry), `unreadable` (disk or remote failed). `key`: the key of a bad or
+    missing blob. `reference`: a reference to it, None if nothing readable refers to it.
     """
 
     kind: str

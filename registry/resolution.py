@@ -111,11 +111,11 @@ def resolve(
     known_heads: KnownHeads | None = None,
     seed: str | None = None,
 ) -> Resolution:
-    """Pick one artifact with the companions that it needs, and check its version; see `docs/resolve.md`.
+    """Pick the artifact that answers a query, with the files that it needs, and check its version (docs/resolve.md).
 
-    `reader` comes from `checked_reader`. `verify`: the index file must not contradict the manifest of the version. `seed` is a
-    device's random text (None: the device takes part in no rollout). Raise NoAnswerError, with all reasons, if no artifact
-    matches. Raise the errors of `check_version_trust` too.
+    `reader` comes from `checked_reader`. `verify`: also compare the index file with the manifest of the version. `seed`
+    is a random text of the device, for rollouts; None: it takes part in none. Raise NoAnswerError, with all reasons, if
+    no artifact matches. Raise the errors of `check_version_trust` too.
     """
 
     def read(log: Log) -> Resolution:

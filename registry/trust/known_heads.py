@@ -252,7 +252,7 @@ class KnownHeads:
 
         `observe` compares the file with the known head. A changed file must also have the signatures that the trust
         file requires, unless the registry is the user's own (`is_own`). `near`: readers that may have older parts of
-        the log. A file from a cache may be old; so if a check fails, the newest file is read and checked instead. Raise
+        the log. A cached file may be old: if a check fails, the newest file is read and checked instead. Raise
         ForkError or IntegrityError if it fails too. If it only lags behind another location, `stale` gets a notice.
         """
         before = self.read(reader.registry_id, name)
