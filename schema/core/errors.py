@@ -1,4 +1,4 @@
-"""Exceptions: one family for each thing that the user can do next; the command line maps a family to an exit status."""
+"""Exceptions in families. Each family needs another reaction of the user, and gives another exit status."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

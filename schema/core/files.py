@@ -69,7 +69,7 @@ def check_content(head: bytes, name: str) -> None:
 class FileState(NamedTuple):
     """A file's device, inode, size in bytes, and two times (ns): the last changes of its bytes and of its inode.
 
-    Every change of the file gives another state, because no program can set the inode's time (but see `token`).
+    Every change gives another state, because no program can set the inode's time. Not all file systems have it: see `token`.
     """
 
     device: int

@@ -108,7 +108,7 @@ def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
 def _graphs(
     artifacts: Collection[Artifact], name: str, states: Mapping[str, str]
 ) -> Iterator[list[LayoutFile]]:
-    """Yield, by folder, the aliases of each graph and its external data, preferred graphs first. `name` replaces `model`.
+    """For each folder and graph, yield the aliases of the graph and its external data. `name` replaces `model`.
 
     External data keeps its path relative to the graph, because the graph refers to the data by this path.
     """

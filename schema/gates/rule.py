@@ -35,7 +35,7 @@ Demand = Callable[["Rule", "PromotionCandidate"], Found]
 OF_NOTHING: Mapping[str, tuple[tuple[bool, str], ...]] = dict.fromkeys(
     ("suites", "where", "synthetic"), ((False, "nothing was evaluated"),)
 )
-"""The findings of the demands on evaluated artifacts if the version has no such artifact."""
+"""The findings of the demands that test evaluated artifacts, if no artifact was evaluated."""
 NOTHING_BEFORE = "there is no other version to compare with"
 
 

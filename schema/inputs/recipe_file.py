@@ -106,8 +106,8 @@ class EvaluationRequest(WrittenDocument):
     paths of outputs; by default all outputs whose precision is not float32. `item_scores` publishes the scores of single
     items, sorted, as numbers only. With `margin`, an artifact is certified only if the whole interval of its loss is below
     the limit. `label_map` maps each label of gold spans to a label of the model, or to null, which excludes it;
-    `label_names: openmed` matches spellings that OpenMed treats as equal. `half` is the half of the suite's groups, drawn
-    with `seed`, that is read: a search chooses on one half and confirms on the other.
+    `label_names: openmed` matches spellings that OpenMed treats as equal. `half` reads only one half of the suite's groups,
+    drawn with `seed`: a search chooses on one half and confirms on the other.
     """
 
     suite: Text

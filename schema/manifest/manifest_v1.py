@@ -1,8 +1,8 @@
 """`openmed-onnx.json`, format version 1: the manifest that OpenMed's converter writes.
 
 Reading is lenient: every key may be absent or null, an artifact's path may be a directory, and all keys are kept. Only the
-keys that decide how a directory is read are declared. Version 1 has no digests of the files that it describes, so
-`converters.importers.openmed` reads the files to make version 2.
+keys that decide how a directory is read are declared. Version 1 has digests only of a segmenter's files, so
+`converters.importers.openmed` reads all files to make version 2.
 """
 
 from typing import Annotated, Literal
@@ -44,7 +44,7 @@ class TokenizerV1(Document):
 
 
 class SegmenterFileV1(Document):
-    """One file of a segmenter. No other kind of file has a digest in version 1."""
+    """One file of a segmenter. Keys that are not declared here state its size and SHA-256."""
 
     path: Text
 

@@ -243,9 +243,9 @@ def preset(name: str) -> Device:
 class ResolveRequest(NamedTuple):
     """A question: a model or version, the conditions on an artifact, and the device.
 
-    As a document `{"ref", "device"?, ...}` it has the options of `reg resolve` as keys: all keys except `ref` and `device`
-    are keys of a query (`Query.read`). The device is the name of a preset or a device document. An unknown key is refused,
-    because an answer that ignored a condition would be wrong.
+    The document is `{"ref", "device"?, ...}`. The further keys are the keys of a query (`Query.read`) and the options of
+    `reg resolve`. The device is the name of a preset or a device document. An unknown key is refused, because an answer that
+    ignored a condition would be wrong.
     """
 
     ref: Ref

@@ -7,7 +7,6 @@ the test vectors in `tests/vectors/resolve`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -107,8 +106,8 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
         value: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
         return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
-    def requirements(self, row: Callable[[ArtifactSummary, int], FieldValues]) -> Requirements:
-        """Make the requirements on an artifact. `row` gives an artifact's fields, which `where` tests."""
+    def requirements(self, summary: VersionSummary, status: FieldValues) -> Requirements:
+        """Make the requirements on a version's artifacts. `status` has the fields of the version, for `where`."""
 
         def misses(artifact: ArtifactSummary, download: int) -> Iterator[Miss]:
             if self.member is not None:
@@ -140,8 +139,10 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
                 yield Miss("context", "has a context that is not recorded")
             if tokens is not None and kv_cache is not None and tokens > kv_cache.max_tokens:
                 yield Miss("context", f"has a context of {kv_cache.max_tokens} tokens, {tokens} are wanted")
-            if self.where is not None and not self.where.matches(row(artifact, download)):
-                yield Miss("where", f"does not meet {self.where}")
+            if self.where is not None:
+                fields = {**status, **of_artifact(summary, artifact, download)}
+                if not self.where.matches(fields):
+                    yield Miss("where", f"does not meet {self.where}")
 
         return misses
 
@@ -302,8 +303,7 @@ def resolve_among(
     for candidate in candidates:
         version, entry, summary = candidate
         status = {} if query.where is None else of_version(state, version, entry)
-        row = partial(_row, status, summary)
-        requirements = [query.requirements(row), presence(entry.held), *of_device]
+        requirements = [query.requirements(summary, status), presence(entry.held), *of_device]
         ranking = judge(summary, requirements, query.formats, query.precision, is_slow)
         looked_at.append((candidate, ranking))
         if ranking.best is not None:
@@ -316,13 +316,6 @@ def resolve_among(
         if code and not entry.dropped and version.precedence > lowest:
             passed_over.append(Rejection(version, None, code, WITHHELD[code]))
     return ResolveOutcome(*answer, tuple(looked_at), tuple(passed_over))
-
-
-def _row(
-    status: FieldValues, summary: VersionSummary, artifact: ArtifactSummary, download: int
-) -> FieldValues:
-    """Return the fields of an artifact that `where` tests."""
-    return {**status, **of_artifact(summary, artifact, download)}
 
 
 WITHHELD = {

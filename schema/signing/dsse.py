@@ -91,7 +91,7 @@ MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 RELEASE = "urn:onnxreg:release:v1"
-"""The predicate type of a release: the subject is the manifest, the predicate its model and version."""
+"""The predicate type of a release: the subject is the manifest, the predicate its version, certificates and recipe."""
 EVALUATED = "urn:onnxreg:evaluation:v1"
 """The predicate type of a signed evaluation: the subject is the artifact, the predicate the report."""
 PROVEN = "urn:onnxreg:faithfulness:v1"
@@ -101,7 +101,7 @@ CERTIFICATE = ("format", "precision", "path", "digest", "certification")
 LINE_PAYLOAD_TYPE = "application/vnd.onnxreg.line.v1+json"
 BUNDLE_KEY_KIND = "ecdsa-p256"
 SignLine = Callable[[Mapping[str, Any]], str]
-"""Function that makes the `sig` of a line, given the line's JSON value."""
+"""A function that makes the `sig` of a line, given the line's JSON value."""
 
 _SIG = re.compile(r"([0-9a-f]{64}):([A-Za-z0-9+/=]+)")
 
@@ -120,7 +120,7 @@ class Signature(Record, frozen=True):
 
 
 Sign = Callable[[bytes], Signature]
-"""Function that signs bytes with a key of the user."""
+"""A function that signs bytes with a key of the user."""
 
 
 class Envelope(Record, frozen=True):
