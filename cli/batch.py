@@ -46,7 +46,7 @@ Outcome = dict[str, Any]
 
 
 class Job(NamedTuple):
-    """One export: the number of its row (from 1), its name in messages, its version, and its request with absolute paths."""
+    """One export: the number of its row (from 1), its name in messages, its version, and its request."""
 
     row: int
     called: str
@@ -71,7 +71,7 @@ class Job(NamedTuple):
 
 
 def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[str] = ()) -> list[Job]:
-    """Read the jobs in a file. Raise NotFoundError if the file is missing, InputError (with the row) if it is malformed."""
+    """Read the jobs in a file. Raise NotFoundError if it is missing, InputError (with the row) if it is malformed."""
     rows = read_document(path, "job file")
     if not isinstance(rows, list):
         raise InputError(f"{path.name} is not a list of jobs", "begin each job with a dash: - source: ...")
@@ -101,7 +101,7 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
 
 
 def _beside(text: Any, directory: Path) -> str:
-    """Resolve a path, or a `file.py:function`, in the job file's directory; return it unchanged if there is no such file."""
+    """Resolve a path, or a `file.py:function`, in the job file's directory. If there is no such file, return `text`."""
     name = str(text)
     file = name.rpartition(":")[0] or name
     exists = (directory / name).exists() or (directory / file).is_file()
@@ -187,7 +187,7 @@ def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) ->
 def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generator[tuple[Job, Done]]:
     """Run each command line in one of `count` processes, and yield the answers. If a process dies, only its job fails.
 
-    Ctrl-C does not reach the processes, because each runs in its own POSIX session. Closing the generator interrupts the jobs.
+    Ctrl-C does not reach the processes, as each has its own POSIX session. Closing the generator interrupts the jobs.
     """
     idle, workers = list[subprocess.Popen[str]](), list[subprocess.Popen[str]]()
     command, pipe = [sys.executable, "-m", "onnxreg.cli.batch"], subprocess.PIPE
@@ -243,7 +243,7 @@ def _end(workers: Iterable["subprocess.Popen[str]"]) -> None:
 def _on_cluster(
     lines: Sequence[tuple[Job, list[str]]], address: str, actor: str
 ) -> Generator[tuple[Job, Done]]:
-    """Run each command line on a Dask worker, and yield the answers. If a worker is lost, Dask gives its job to another."""
+    """Run each command line on a Dask worker; yield the answers. If a worker is lost, Dask gives its job to another."""
     with needs("dask", "--scheduler"):
         from distributed import Client
         from distributed import as_completed as as_they_end

@@ -94,7 +94,7 @@ def escaped(text: str) -> str:
 
 
 def _artifact_table(rows: Sequence[ArtifactRow]) -> Table:
-    """Return the table of artifacts, changed artifacts first. The lines below give the reasons why some lack certification."""
+    """Return the table of artifacts, changed ones first. The lines below it say why artifacts are not certified."""
     ordered = sorted(rows, key=lambda row: not row.changes and (row.graph, row.weights) == ("same", "same"))
     hidden = len(ordered) - MAX_ARTIFACTS
     notes = [f"and {counted(hidden, 'artifact')} more"] if hidden > 0 else []
@@ -124,7 +124,7 @@ def _artifact(row: ArtifactRow) -> tuple[str, ...]:
 
 
 def _figure_table(screen: DiffOverview) -> Table:
-    """Return the table of changed figures, worst first; the lines below it count other figures and explain the intervals."""
+    """Return the table of changed figures, worst first. Lines below it count other figures and explain intervals."""
     shown = [row for row in screen.figures if row.changes][:MAX_FIGURES]
     names, counts = places(screen, shown), Counter(row.verdict for row in screen.figures)
     counts.subtract(Counter(row.verdict for row in shown))

@@ -119,7 +119,7 @@ class Session:
             print(json.dumps(document) if self.as_json else printable(message), file=sys.stderr)
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, RegistryStore | None]":
-        """Open the local registry and, if `remote` is given, this remote to work on; the local registry may then be missing."""
+        """Open the local registry and, if given, the remote to work on. With a remote, the local one may be missing."""
         registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
 
@@ -240,7 +240,7 @@ def one_remote(remote: str | None, option: str | None) -> str | None:
 
 
 def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) -> Iterator[tuple[str, str]]:
-    """Split each text at `=` into key and value; `empty` allows empty values. Raise InputError if a text is not like `form`."""
+    """Split each text at `=` into key, value. Raise InputError for a text unlike `form`. `empty`: allow empty values."""
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (name and sign and (value or empty)):

@@ -22,7 +22,7 @@ MAX_NAMED_DAMAGES = 5
 def read_catalog(
     session: Session, reader: RegistryReader, pattern: str, artifacts: bool, max_age: int | None
 ) -> "Catalog":
-    """Read the catalog of a local registry (by `LocalCatalog.refresh`) or of a remote (by `read_remote`)."""
+    """Read the catalog of a registry: its models and, with `artifacts`, the artifacts of those that match `pattern`."""
     from onnxreg.registry.search.catalogs import LocalCatalog, read_remote
 
     with reading_steps(session) as progress:

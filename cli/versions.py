@@ -225,7 +225,7 @@ def _reasons(version: Release) -> Iterator[str]:
 
 
 def _verdict(item: Artifact, state: str) -> Iterator[str]:
-    """Yield the manifest's verdict on an artifact and the reasons. `state` is the artifact's state after later evaluations."""
+    """Yield the manifest's verdict on an artifact, and the reasons. `state` is its state after later evaluations."""
     claim = item.certification
     if claim.reasons != UNJUDGED and (claim.rule or claim.reasons):
         by = f" by {printable(claim.rule)}" if claim.rule else ""
@@ -293,7 +293,7 @@ def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
 
 
 def _contract(artifact: Artifact) -> tuple[object, ...]:
-    """Return a graph's row: its path, first input and first output (such as `x and 2 more`), opset, and number of operators."""
+    """Return a graph's row: path, inputs and outputs (such as `x and 2 more`), opset, and number of operators."""
     sides = (
         f"{side[0].name}{f' and {len(side) - 1} more' if side[1:] else ''}" if side else None
         for side in (artifact.metadata.inputs, artifact.metadata.outputs)
@@ -320,7 +320,7 @@ def _kv_cache(artifact: Artifact) -> str | None:
 
 
 def _operator_names(artifact: Artifact) -> list[str]:
-    """Return the names of an artifact's operators. Names outside the domain ai.onnx come first, and include their domain."""
+    """Return the names of an artifact's operators. Those outside the domain ai.onnx come first, with their domain."""
     names = {
         operator.name if operator.domain == "ai.onnx" else f"{operator.domain}:{operator.name}"
         for operator in artifact.operators

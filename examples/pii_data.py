@@ -1,7 +1,7 @@
 """Make synthetic sentences with personal data, and mark the spans of the data.
 
 Every value is random or from a list of words, so that a match with a real person is chance. Training text and
-held-out text share no value: their word lists differ, and so do the remainders modulo seven of their numbers and dates.
+held-out text share no value: their words differ, and only in held-out text are numbers and dates multiples of seven.
 """
 
 import json
@@ -15,7 +15,7 @@ from pii_words import HELD_OUT, TRAINING, Vocabulary
 
 LABELS = ("ADDRESS", "DATE", "EMAIL", "FIRSTNAME", "LASTNAME", "MRN", "PHONE", "SSN")
 HELD_OUT_FORMAT_SHARE = 0.15
-"""The share of held-out dates and numbers (phone, record, social security) in a format that training text never has."""
+"""The share of the dates and numbers of held-out text that have a format which training text never has."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Tagger:
 
     @classmethod
     def load(cls, directory: Path) -> "Tagger":
-        """Load a checkpoint with its head, or an encoder with a new head, for which torch's global generator draws weights."""
+        """Load a checkpoint. An encoder without a head gets one with random weights from torch's global generator."""
         with _quiet():
             tokenizer = transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True)
             model = transformers.AutoModelForTokenClassification.from_pretrained(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words and templates of training text or held-out text. `held_out` also decides the text's numbers and dates."""
+    """The words and templates of one kind of text: of held-out text if `held_out`, else of training text."""
 
     held_out: bool
     first_names: tuple[str, ...]

@@ -20,7 +20,7 @@ import onnxruntime as ort
 
 @dataclass(frozen=True)
 class Answer:
-    """The backbone's class, the head's class (None without a head), and a detector's verdict and distance (None without it)."""
+    """The classes by the backbone and by a head, and the verdict and distance of the outlier detector, if any."""
 
     first: str
     second: str | None

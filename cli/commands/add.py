@@ -69,7 +69,7 @@ def add(
 
     --parent names the file that the others were made from. A verdict says if their weights are its weights, rounded.
 
-    If a version has the same manifest, a new version is made only with --version.
+    If a version has the same manifest, only --version makes a new version.
 
     With --json: {ref, name, version, digest, manifest, states, yanked, output}; states are by path, yanked is null
     or {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
@@ -135,7 +135,7 @@ def import_(
     `reg pull --output` wrote, or a version that `reg push` put into an OCI registry.
 
     Digests, sizes, contracts and operators are computed again; differences from the claims are listed. If an artifact's
-    parent is in the directory, a verdict says if the artifact is proven to be the parent with rounded weights.
+    parent is in the directory, a verdict says if the artifact is the parent with rounded weights.
 
     With --json: {ref, name, version, digest, manifest, states, yanked, output, differences: [{path, claimed,
     found}], proofs: [{path, parent, verdict, reasons}]}; without proofs for oci://.

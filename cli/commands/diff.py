@@ -94,7 +94,7 @@ def command(
 
 
 def _overruled(side: Release) -> dict[str, str]:
-    """Return the states, by path, of the artifacts whose state a later evaluation changed."""
+    """Return path -> state for each artifact whose state a later evaluation changed."""
     return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
 
 

@@ -105,7 +105,7 @@ def command(
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
-    If a version has the same manifest, only --version publishes another. An artifact that is refused or
+    If a version has the same manifest, only --version makes a new version. An artifact that is refused or
     unknown is published with that verdict. See docs/tasks.md, docs/recipes.md, docs/vision.md; a recipe with
     the key `family` is a model family (docs/families.md).
 
@@ -185,7 +185,7 @@ def command(
 
 
 def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tuple[TransferResult, str]":
-    """Push a published version; return the result and the remote's URL. An error says that the version is published here."""
+    """Push a published version; return the result and the remote's URL. An error says that it is published here."""
     try:
         with resumable(), session.progress(f"pushing {ref}") as progress:
             return registry.push(ref, remote, progress), registry.remotes.url_of(remote)
@@ -196,7 +196,7 @@ def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tup
 
 
 def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
-    """Raise InputError if `option` is combined with an option in `others`, which has values by name (None: not set)."""
+    """Raise InputError if one of `others` is set (not None), because it contradicts `option`."""
     for key, value in others.items():
         if value is not None:
             other = "SOURCE" if key == "source" else requests.flag(key)
@@ -225,7 +225,7 @@ def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
 
 
 def _slower(release: "Release", tables: "Sequence[LatencyTable]") -> Iterator[str]:
-    """Yield a warning, with the saved bytes, if a file is slower than its parent, or a note if noise hides the difference."""
+    """Yield a warning for each file that is slower than its parent, and a note if noise hides the difference."""
     sizes = {item.path: item.own_size for item in release.manifest.artifacts}
     timed = [item for one in tables for item in one.latencies]
     ratios = sorted((item.ratio, item.paths[0], item.parent) for item in timed if item.ratio is not None)

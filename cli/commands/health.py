@@ -103,7 +103,7 @@ def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
 
 
 def _known(report: "VerifyReport") -> "list[Damage]":
-    """Return the certain damage: all that a report lists, except the parts that could not be read."""
+    """Return the damage that a report lists, without the parts that could not be read."""
     return [damage for damage in report.damages if damage.kind != "unreadable"]
 
 
@@ -203,13 +203,13 @@ def doctor(
 ) -> None:
     """Check a registry and its surroundings, with a fix for each finding.
 
-    Nothing is changed. The worst finding sets the exit status: 4 integrity, 6 remote, 3 not found, 9 environment.
+    Without --clear nothing is changed. The worst finding sets the exit status: 4 integrity, 6 remote, 3 not found,
+    9 environment.
 
     --clear deletes a file that does not belong in a registry, or the note of a running `reg gc` or `reg mirror`.
     Clear a note only if the process that wrote it is dead: otherwise files that somebody relies on may be deleted.
 
-    With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix is empty if there is nothing to
-    do. With --clear {registry, cleared}.
+    With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix may be empty. With --clear {registry, cleared}.
     """
     from onnxreg.registry.maintain import clear_leftovers, examine
     from onnxreg.registry.remotes import open_url

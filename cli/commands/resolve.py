@@ -51,16 +51,16 @@ def command(
 ) -> None:
     """Pick one artifact for an app, with the files it needs.
 
-    Without a tag, the newest release with a matching artifact wins. Certified artifacts come first, then full
-    precision, artifacts not known to be slower than full precision on the device, the winner of a search, the
-    preferred formats, the smallest download (docs/resolve.md). If nothing matches, the exit status is 3. It is 8 if a
+    Without a tag, the newest release with a matching artifact wins. The first difference decides: certified, in full
+    precision, not known to be slower than full precision on the device, the winner of a search, in a preferred
+    format, a smaller download (docs/resolve.md). If nothing matches, the exit status is 3. It is 8 if a
     governed channel points to a version that was not promoted, or no longer meets the policy.
 
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state,
     contract?, kv_cache?, stated?, speeds?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,
     detail}]}; the outer size counts all files; stated is the state in the manifest if a later evaluation refused it.
-    Also deltas: [{new, old, delta, size, url, from?}] if there are any, and during a rollout {to, manifest, percent,
-    salt, seq, where?, in} as rollout. If nothing matches, the same with nulls.
+    Also deltas: [{new, old, delta, size, url, from?}], if any, and during a rollout {to, manifest, percent, salt, seq,
+    where?, in} as rollout. If nothing matches, the same with nulls.
     """
     target_device = read_one_device(device)
     reader = session.limited(max_age).reader(remote, offline)

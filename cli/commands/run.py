@@ -159,7 +159,7 @@ def _resolve(
 
 
 def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
-    """Return the option that a graph's input needs, such as `--image`, or `--input` if the version cannot preprocess files."""
+    """Return the option for a graph's input, such as `--image`; `--input` if the version cannot preprocess files."""
     inputs = artifact.metadata.inputs
     axes = len(inputs[0].shape) if len(inputs) == 1 else 0
     names = {item.name for item in inputs}

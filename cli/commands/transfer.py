@@ -396,7 +396,7 @@ def to_json(result: "TransferResult", remote: str, out: Path | None = None) -> d
 
 
 def yanked_to_json(result: "TransferResult") -> dict[str, Any]:
-    """Return the versions that are yanked at the destination as `{yanked: [{version, of, reason}]}`; {} if none is."""
+    """Return `{yanked: [{version, of, reason}]}`, where `of` is the version that the yank named; {} if none."""
     yanked = [
         {"version": key, "of": yank.version, "reason": yank.reason} for key, yank in result.yanks.items()
     ]
