@@ -1,14 +1,14 @@
 """Publish versions to OCI registries (Docker Hub, Harbor, ghcr.io, ...) and fetch them from there; see docs/oci.md.
 
-An `OciTarget` is a parsed `oci://` URL. An `OciClient` speaks the distribution protocol for one repository, and checks the
-digests of all bytes. It finds a credential in the files that docker, skopeo, podman and oras write, in this order:
+An `OciTarget` is a parsed `oci://` URL. An `OciClient` speaks the distribution protocol for one repository, and checks
+the digests of all bytes. It finds a credential in the files that docker, skopeo, podman and oras write, in this order:
 `$REGISTRY_AUTH_FILE`, `$XDG_RUNTIME_DIR/containers/auth.json`, `~/.config/containers/auth.json`, and `config.json` in
-`$DOCKER_CONFIG` or `~/.docker`. A file may name a helper program. The first file with an entry for the repository is used.
-If a file has several entries, the entry that matches the longest part of `host/path` is used.
+`$DOCKER_CONFIG` or `~/.docker`. A file may name a helper program. The first file with an entry for the repository is
+used. If a file has several entries, the entry that matches the longest part of `host/path` is used.
 
-A version becomes one tagged OCI manifest, a CNCF ModelPack. Its layers are the onnxreg manifest (`openmed-onnx.json`) and
-every file, unchanged, with the path as title. The same version always gives the same bytes. Each statement about the version
-becomes a referrer: an OCI manifest whose `subject` is the version's OCI manifest.
+A version becomes one tagged OCI manifest, a CNCF ModelPack. Its layers are the onnxreg manifest (`openmed-onnx.json`)
+and every file, unchanged, with the path as title. The same version always gives the same bytes. Each statement about
+the version becomes a referrer: an OCI manifest whose `subject` is the version's OCI manifest.
 
 Publishing sends the blobs, then the tagged manifest, then the statements. Fetching restores and checks the onnxreg
 manifest, the files and the statements.
@@ -132,7 +132,7 @@ def find_credential(host: str, repository: str) -> Credential | None:
 
 
 def _of_entry(entry: Mapping[str, Any]) -> Credential | None:
-    """Return the credential in an entry of `auths`; None if there is no credential. ValueError if the entry is malformed."""
+    """Return the credential in an entry of `auths`, or None. ValueError if the entry is malformed."""
     user, secret = str(entry.get("username") or ""), str(entry.get("password") or "")
     if encoded := entry.get("auth"):
         user, separator, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
@@ -255,7 +255,7 @@ class OciServer(HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in as the server's `challenges` demand. True if the authorization now differs from the one that was `refused`."""
+        """Log in as the server's `challenges` demand. True if the authorization differs now from the `refused` one."""
         with self._lock:
             if self._authorization != refused:
                 return True  # another thread has logged in
@@ -340,7 +340,7 @@ class OciClient:
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document whose blobs are stored already; return the answer's headers. InputError if over `MAX_OCI_BYTES`."""
+        """Store a document after its blobs, and return the answer's headers. InputError above `MAX_OCI_BYTES`."""
         if len(document.data) > MAX_OCI_BYTES:
             problem = f"a document of this version exceeds the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
             raise InputError(problem, "a version of fewer files fits")
@@ -353,7 +353,7 @@ class OciClient:
         return {keys[key] for key in self._server.has(keys)}
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open a stream over a blob from the offset `start` on. A new access token is requested if the old one expires."""
+        """Open a stream over a blob from the offset `start` on. If the access token expires, a new one is requested."""
         stream = self._server.open(f"blobs/{digest}", start)
         if stream is None:
             raise MissingBlobError(digest, self.url)
@@ -373,7 +373,7 @@ class OciClient:
         retrying(attempt)
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
-        """Return descriptors of a manifest's referrers that have these artifact types. RemoteError if there are too many."""
+        """Return descriptors of a manifest's referrers with these artifact types. RemoteError if there are too many."""
         page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
         for number in range(MAX_REFERRER_PAGES):
@@ -445,7 +445,7 @@ WHOLE = "org.onnxreg.manifest"
 """The annotation in a version's OCI manifest that states the digest of the onnxreg manifest."""
 SBOM = "application/vnd.cyclonedx+json"
 STATEMENTS = frozenset({ENVELOPE, EVALUATION})
-"""The media types of statements that `fetch_version` records. A bill of materials is left out: it repeats the manifest."""
+"""The types of statements that `fetch_version` records. A bill of materials is left out: it repeats the manifest."""
 
 
 def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:
@@ -517,7 +517,7 @@ def publish(
 ) -> PublishResult:
     """Publish a version; send only blobs that the repository lacks. ConflictError if the tag names another manifest.
 
-    NotFoundError if the version is yanked or lacks files here. GateError if the policy of `ref`'s channel refuses the version.
+    NotFoundError if the version is yanked or lacks files here. GateError if the policy of `ref`'s channel refuses it.
     """
     located = find(reader, ref)
     check_version_trust(reader, ref, located, None, known_heads)
@@ -605,7 +605,7 @@ def fetch_version(
     progress: Progress = SILENT,
     statements: bool | None = None,
 ) -> Release:
-    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here, by default under the same version.
+    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here, with its number by default.
 
     Statements about the version are recorded too, unless `statements` is False. If it is None and the user's key would
     sign their log lines, raise InputError. Also raise InputError if the OCI manifest is not a version of onnxreg, or

@@ -1,4 +1,4 @@
-"""Publish a draft on this machine: hash and store its files, then append an event about its manifest to the model's log."""
+"""Publish a draft on this machine: hash and store its files, then append an event to the model's log."""
 
 import os
 from collections.abc import Callable, Collection, Mapping
@@ -62,7 +62,7 @@ class Publisher(Struct, frozen=True):
             return self._publish(push, manifest, data)
 
     def preview(self, draft: Draft) -> Release:
-        """Return the release that `add` would make, but store nothing. ConflictError if `add` would refuse the draft."""
+        """Return the release that `add` would make, but store nothing. ConflictError if `add` would raise it."""
         manifest = draft.manifest(measure(draft.root, draft.paths()))
         log = Log("0" * 32, check_name(draft.name), fetcher())
         with suppress(NotFoundError):  # no registry yet
@@ -80,7 +80,7 @@ class Publisher(Struct, frozen=True):
     def add_fetched(
         self, data: bytes, fetch: Callable[[Push, Manifest, Collection[Digest]], None] | None = None
     ) -> Release:
-        """Publish a manifest. `fetch` adds missing files to the push. Without `fetch`, missing files raise NotFoundError."""
+        """Publish a manifest. `fetch` adds missing files to the push; without it, they raise NotFoundError."""
         manifest = Manifest.decode(data)
         self.known_heads.check_own(self.store, check_name(manifest.name))
         with self.store.push() as push:
@@ -148,5 +148,5 @@ def _choose_version(
 
 
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:
-    """Return the newest version by SemVer precedence; of equal ones, the last published. Unusable versions count too."""
+    """Return the newest version by SemVer precedence, of equal ones the last published. Unusable versions count too."""
     return max(entries, key=lambda version: (version.precedence, entries[version].seq), default=None)

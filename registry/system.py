@@ -2,9 +2,9 @@
 
 * Only this module reads the environment variables of `reg`.
 * A store uses the file system only through `Disk`, which the crash tests replace.
-* Work on several threads ends at once after Ctrl-C, or if one thread fails. A piece of work has one stop event, which its
-  threads inherit. Code that waits before a retry calls `sleep`, and code that moves bytes calls `check_stop`: both raise
-  CancelledError as soon as the event is set. A thread that waits for a server does not notice the event.
+* Work on several threads ends at once after Ctrl-C, or if one thread fails. The threads share a stop event. Code that
+  waits before a retry calls `sleep`, and code that moves bytes calls `check_stop`: both raise CancelledError as soon as
+  the event is set. A thread that waits for a server does not notice the event.
 """
 
 import errno
@@ -158,7 +158,7 @@ _HINTS = {
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """A context that turns an OSError into a HostError about `operation`. `only` limits this to errors with these numbers."""
+    """A context that turns an OSError (with `only`: of these numbers) into a HostError about `operation`."""
     try:
         yield
     except OSError as error:
@@ -183,7 +183,7 @@ def path_text(path: Path) -> str:
 
 
 def set_mode(path: Path, mode: int, group: int | None = None) -> None:
-    """Set the group (if given) and the permissions of a file or directory, but not on a file system without permissions."""
+    """Set the group (if given) and the permissions of a file or directory, where the file system has permissions."""
     calls = [partial(os.chown, path, -1, group)] if group is not None and hasattr(os, "chown") else []
     for call in (*calls, partial(path.chmod, mode)):
         try:
@@ -209,7 +209,7 @@ def share(path: Path, target: Path | None = None) -> None:
 
 
 def refuse_unlisted(error: OSError) -> None:
-    """Raise the error of a directory that `os.walk` cannot list, since it hides files. Ignore the error of a deleted one."""
+    """Raise the error of `os.walk` about a directory that it cannot list. Ignore a directory that was deleted."""
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
         raise error
 
@@ -230,7 +230,7 @@ class Disk:
         path.mkdir(exist_ok=True)
 
     def make_directory(self, path: Path, root: Path) -> None:
-        """Make a directory and its missing parents. Sync the parent of each new directory; below `root`, also `share` it."""
+        """Make a directory and its missing parents. Sync the parent of each new one. Below `root`, `share` it too."""
         missing = [above for above in (path, *path.parents) if not above.is_dir()][::-1]
         if missing:
             # sync the lowest existing directory too: another process may have just made it
@@ -262,7 +262,7 @@ class Disk:
         return True
 
     def sync_files(self, paths: Sequence[Path]) -> None:
-        """Make the bytes of files durable. All files must be in one file system; many are synced together (Linux: syncfs)."""
+        """Make the bytes of files in one file system durable. Many files are synced together (Linux: syncfs)."""
         if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_file(path)
@@ -299,10 +299,10 @@ class Disk:
         relied: Collection[Path] = (),
         shared: bool = False,
     ) -> None:
-        """Give temporary files their final names: sync the files, rename them, sync the directories. `files`: pairs of paths.
+        """Give temporary files their final names (`files`: pairs of paths): sync and rename them, sync the directories.
 
-        All directories up to `root` are synced, since another process may have just made them. So are the directories of
-        `relied`: files that another process may have just renamed. `shared`: call `share` on each file.
+        All directories up to `root` are synced, since another process may have just made them. So are the directories
+        of `relied`: files that another process may have just renamed. `shared`: call `share` on each file.
         """
         pairs = list(files)
         for source, target in pairs if shared else ():
@@ -371,7 +371,7 @@ def replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Replace a small file as `replacement` does; make its directory if needed. `times`: its access and modification time."""
+    """Replace a small file as `replacement` does; make its directory if needed. `times`: of access and modification."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacement(path) as file:
         file.write(data)
@@ -429,7 +429,6 @@ WORKERS = 8
 JOIN_TIMEOUT_SECONDS = 1.0
 """The most seconds to wait for threads after Ctrl-C, since a thread that waits for a server may not react."""
 POLL_SECONDS = 0.1
-"""The seconds between two checks whether a wait has ended."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -98,8 +98,8 @@ def commit(
 ) -> Log:
     """Apply `change` to the model's log, publish the log with every needed blob, and return the changed log.
 
-    `first` is the result of `load_own`, if the log was read already. `bring` fetches missing blobs. Raise ConflictError if
-    the change contradicts the log; NotFoundError if a blob is missing and `bring` is None.
+    `first` is the result of `load_own`, if the log was read already. `bring` fetches missing blobs. Raise ConflictError
+    if the change contradicts the log; NotFoundError if a blob is missing and `bring` is None.
     """
     lost = LostRaceError("")
     with _intents(remote) as intents:
@@ -211,8 +211,8 @@ def collect(
 ) -> CollectResult:
     """Delete the blobs that no model refers to. If `only` is given, delete only blobs with these digests.
 
-    Wait up to `patience` seconds for pushes that run meanwhile, then make them start over. If a log or manifest cannot be
-    read, its references are unknown: delete nothing, and raise IntegrityError or NotFoundError.
+    Wait up to `patience` seconds for pushes that run meanwhile, then make them start over. If a log or manifest cannot
+    be read, its references are unknown: delete nothing, and raise IntegrityError or NotFoundError.
     """
     earlier: References = {}
     live = referred(remote, earlier)
@@ -312,7 +312,7 @@ def settle(remote: RegistryStore, push: Push, patience: float) -> int:
 
 
 def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
-    """Wait for a push until the deadline. True if it still runs then; False if it ended, or its process certainly died."""
+    """Wait for a push until the deadline. True if it still runs then; False if it ended or its process died."""
     pause = 0.01
     while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
         if time.monotonic() >= deadline:

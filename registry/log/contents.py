@@ -86,7 +86,7 @@ def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...
 
 
 def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
-    """Return the artifacts at these paths (None: all). IntegrityError if the manifest has no artifact at one of the paths."""
+    """Return the artifacts at these paths (None: all). IntegrityError if a path is not an artifact of the manifest."""
     if paths is None:
         return list(manifest.artifacts)
     if unknown := set(paths) - {item.path for item in manifest.artifacts}:
@@ -129,7 +129,7 @@ def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
 
 
 def present_paths(log: Log, version: Version) -> ArtifactPaths:
-    """Return the paths of a version's artifacts in the registry: None for all, () if the version or its files are absent."""
+    """Return the paths of the artifacts that the registry has of a version: None for all, () for none."""
     entry = log.versions.get(version)
     return () if entry is None or entry.gone is not None else entry.held
 
@@ -153,7 +153,7 @@ def _listed(artifacts: Iterable[Artifact]) -> str:
 
 
 class Reference(NamedTuple):
-    """A blob that a model needs: its digest, its size in bytes (None: no document states it), and a label for messages."""
+    """A blob that a model needs: digest, size in bytes (None: no document states it), and a label for messages."""
 
     digest: Digest
     size: int | None
@@ -166,7 +166,7 @@ class Reference(NamedTuple):
 
 
 def documents(log: Log) -> Iterator[Reference]:
-    """Yield the blobs of a log's history: segments, checkpoint, manifests, statements, evidence, blobs of optional events.
+    """Yield the blobs of a log itself: segments, checkpoint, manifests, statements, evidence, blobs of optional events.
 
     The manifest of an expired or purged version is included, unless the manifest itself was taken down.
     """
@@ -221,10 +221,10 @@ def references(log: Log) -> Iterator[Reference]:
 
 
 class Release(Struct, frozen=True):
-    """A version with its manifest. `data` has the manifest's exact bytes. `new` is True if the version was just published.
+    """A version with its manifest, and the manifest's exact bytes (`data`). `new`: the version was just published.
 
-    `held` has the paths of the artifacts that the registry has (None: all), `states` the states of all artifacts. `index` is
-    the index file that was read. Only publishing sets `yank` (the version's yank) and `newer` (a newer version, if any).
+    `held` has the paths of the artifacts that the registry has (None: all), `states` the states of all artifacts.
+    `index` is the index file that was read. Only publishing sets `yank` and `newer` (a newer version, if any).
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Decisions about versions, such as `tag`, `yank` and `purge`. A decision appends events to the log, if it changes anything.
+"""Decisions about versions, such as `tag`, `yank` and `purge`. A decision appends events, if it changes anything.
 
-Events also record the deltas of a version. When a version loses its files, deltas from and to the version are withdrawn.
+Events also record the deltas of a version. When a version loses its files, deltas from and to it are withdrawn.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -90,8 +90,9 @@ class Decisions(Struct, frozen=True):
     def drop(
         self, ref: Ref, left: Callable[[LocatedVersion], bool], reason: str | None = None
     ) -> DecisionResult:
-        """Remove a version that never left this registry, so that its number can be used again. ConflictError if the version
-        came from elsewhere, was copied (`left` returns True), is in a channel, or is pinned, yanked or evaluated.
+        """Remove a version that never left this registry, so that its number can be used again.
+
+        ConflictError if it came from elsewhere, was copied (`left`), is in a channel, is pinned, yanked or evaluated.
         """
         log, target = self._locate(ref)
         line = next(log.lines(target.entry.seq - 1))
@@ -110,7 +111,7 @@ class Decisions(Struct, frozen=True):
     ) -> DecisionResult:
         """Record a statement about a version as a blob and an event. A repeated call changes nothing.
 
-        An evaluation needs a `verdict`: the artifact's digest and state. A benchmark gets a second event, with the speeds.
+        An evaluation needs a `verdict`: the artifact's digest and state. A benchmark gets a second event with speeds.
         """
         log, target = self._locate(ref)
         artifact, state = verdict or (None, None)
@@ -172,8 +173,8 @@ class Decisions(Struct, frozen=True):
     ) -> tuple[list[Ref], CollectResult]:
         """Let all but the newest `keep` releases of each model expire (None: keep all), then delete unreferenced blobs.
 
-        Return the expired versions and the deleted blobs. `dry_run`: return the same, but change nothing. The caller must
-        first check that no log lost lines, because blobs that only lost lines name would be deleted.
+        Return the expired versions and the deleted blobs. `dry_run`: return the same, but change nothing. The caller
+        must first check that no log lost lines, because blobs that only lost lines name would be deleted.
         """
         store, expired = self.store, list[Ref]()
         if not dry_run:
@@ -195,8 +196,8 @@ class Decisions(Struct, frozen=True):
     def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:
         """Take versions down: the blobs that only these versions use can never come back into the model.
 
-        Return the versions, these blobs, and other versions that share files with the versions. Shared files stay, unless
-        `refs` has the other versions too. Raise ConflictError if a version is taken down already.
+        Return the versions, these blobs, and other versions that share files with the versions. Shared files stay,
+        unless `refs` has the other versions too. Raise ConflictError if a version is taken down already.
         """
         logs = {name: self._open(name) for name in sorted({ref.name for ref in refs})}
         targets: dict[Ref, LocatedVersion] = {}
@@ -278,7 +279,7 @@ def publish_deltas(
     deltas: Collection[Delta],
     actor: str | None,
 ) -> list[Delta]:
-    """Add deltas to a version, and return all deltas that the version offers then. The push must have their blobs already.
+    """Add deltas to a version, and return all deltas that it offers then. The push must have their blobs already.
 
     A new delta replaces an earlier delta with the same old and new file. Deltas are sorted by size, and only the
     `MAX_DELTAS` smallest are kept.
@@ -298,7 +299,7 @@ def publish_deltas(
 
 
 def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
-    """Append events that withdraw deltas from and to these versions; return the digests of deltas that the events still offer.
+    """Append events that withdraw all deltas from and to these versions; return the deltas that the events still offer.
 
     Deltas from a version are withdrawn too, because such a delta and its new file reveal the old file.
     """

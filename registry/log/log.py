@@ -201,7 +201,7 @@ class Replay:
     def _attest(self, event: events.Attest) -> None:
         """Record the verdict of an evaluation for every version with the manifest, unless an earlier verdict is worse.
 
-        A refusal is about an artifact's bytes in any manifest, so it is recorded even if the manifest is not published here.
+        A refusal is about an artifact in any manifest, so it is recorded even if the manifest is not published here.
         """
         artifact, state = event.artifact, event.state
         if artifact is not None and state == "refused":
@@ -226,7 +226,7 @@ class Replay:
         self.speeds[event.manifest] = {artifact: table[artifact] for artifact in newest}
 
     def shown(self) -> list[Version]:
-        """Return the versions that the state line always has: the newest versions, and versions of channels and rollouts."""
+        """Return the versions that the state line always has: the newest, and those of channels and rollouts."""
         targets = (channel.version for channel in self.channels.values())
         rolled_out = (rollout.to for rollout in self.rollouts.values())
         return sorted({*newest_of(self.versions), *targets, *rolled_out})
@@ -254,7 +254,7 @@ class Replay:
         self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
 
     def _give_up(self, event: events.GiveUp) -> None:
-        """Record that a version lost its files. ConflictError if it is in a channel or, unless this is a purge, pinned."""
+        """Record that a version lost its files. ConflictError if it is in a channel, or pinned (unless purged)."""
         entry, ref = self._known(event), f"{self.name}:{event.version}"
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
         if holders:
@@ -333,7 +333,7 @@ class Log:
 
     @classmethod
     def decode(cls, data: bytes, registry: str, name: str, fetch: Fetch, url: str = "") -> Log:
-        """Read an index file. Raise IntegrityError if it is damaged, belongs to another model, or has a broken chain."""
+        """Read an index file. IntegrityError if it is damaged, belongs to another model, or has a broken chain."""
         log, label = cls(registry, name, fetch, url), f"the index of {name}{f' in {url}' if url else ''}"
         if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
             raise IntegrityError(f"{label} cannot be read: it is cut short or too long", RESTORE_ADVICE)
@@ -417,7 +417,7 @@ class Log:
         return self
 
     def prove(self) -> None:
-        """Replay the whole log and read the manifests of its summaries. Raise StateError if the state contradicts them."""
+        """Replay the whole log and read the manifests of its summaries. StateError if the state contradicts them."""
         if Log.replay(self.lines(), self.registry, self.name, self.fetch).state != self.state:
             raise self._contradiction
 
@@ -453,7 +453,7 @@ class Log:
         return self._replay.refused
 
     def channel(self, tag: str) -> Channel:
-        """Return the channel of this name. Raise NotFoundError if it does not exist, InputError if `tag` is a version."""
+        """Return the channel of this name. NotFoundError if it does not exist, InputError if `tag` is a version."""
         if check_channel(tag) not in self.channels:
             raise no_channel(self.name, tag, self.channels)
         return self.channels[tag]
@@ -491,9 +491,10 @@ class Log:
         return first
 
     def find(self, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
-        """Find the version that a ref means. NotFoundError if it does not exist, if it is yanked (unless `yanked` is set or the
-        ref has a digest), or if its files expired or were taken down (unless `gone` is set). MismatchError if tag and digest
-        name different manifests.
+        """Find the version that a ref means. MismatchError if its tag and digest name different manifests.
+
+        NotFoundError if the version does not exist, is yanked (unless `yanked` is set or the ref has a digest), or lost
+        its files (unless `gone` is set).
         """
         target = self._by_digest(ref.digest) if ref.digest and ref.tag is None else self._by_tag(ref, yanked)
         if target.entry.gone is not None and not gone:
@@ -575,7 +576,7 @@ class Log:
         return summarize(self.read_manifest(digest), digest, len(self.fetch(digest)), member=member)
 
     def fetch(self, digest: Digest) -> bytes:
-        """Read a small blob, from `documents` or a store, and check its digest. Raise NotFoundError or IntegrityError."""
+        """Read a small blob, from `documents` or a store, and check its digest. NotFoundError or IntegrityError."""
         data = self.documents.get(digest) or self.fetched.get(digest)
         if data is None:
             data = self.fetched[digest] = self.fetch_stored(digest)
@@ -584,7 +585,7 @@ class Log:
     # Writing
 
     def append(self, event: Event, via: Via | None = None) -> LogLine:
-        """Add a line with this event, signed if `sign` is set. Raise ConflictError if the event contradicts the tables."""
+        """Add a line with this event, signed if `sign` is set. ConflictError if the event contradicts the tables."""
         self.check_own()
         for tag, rollout in self.rollouts.items():
             moves = isinstance(event, events.Tag | events.Untag) and event.tag == tag
@@ -646,7 +647,7 @@ def mirror_error(registry: str) -> ConflictError:
 
 @lru_cache(16)
 def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
-    """Decode a model's manifest, or return it from a cache. IntegrityError if it is malformed or belongs to another model."""
+    """Decode a model's manifest, with a cache. IntegrityError if it is malformed or belongs to another model."""
     from onnxreg.schema.manifest.manifest import Manifest
     from onnxreg.schema.manifest.manifest import read_manifest as read_any_manifest
 
@@ -694,7 +695,7 @@ def consult(
     index: StoredObject | None = None,
     new: bool = False,
 ) -> Value:
-    """Return `question(log)` for a model's log (see `log_of`). If a blob is missing and there is a newer log, ask again."""
+    """Return `question(log)` for a model's log (see `log_of`). If a blob is missing, ask a newer log, if any."""
     return read_consistently(
         reader, name, lambda file: question(log_of(reader, name, file, *more, new=new)), index
     )
@@ -720,7 +721,7 @@ def read_consistently(
     read: Callable[[StoredObject | None], Value],
     index: StoredObject | None = None,
 ) -> Value:
-    """Return `read(file)` for a model's index file. If a blob is missing and the index file has changed, read the new file.
+    """Return `read(file)` for a model's index file. If a blob is missing and the file has changed, read the new file.
 
     A collector may delete blobs that only an older index file names (a replaced checkpoint, the manifest of a dropped
     version) while a reader still uses the older file.
@@ -736,7 +737,7 @@ def read_consistently(
 
 
 def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
-    """Make the error for a missing model. It names similar models and, for a copy, says that the copy may be incomplete."""
+    """Make the error for a missing model. It names similar models, and says if the registry is a copy."""
     is_copy = reader.is_mirror  # NotFoundError if the registry is gone
     location = f"{reader.url}, {named_copy(reader)}" if is_copy else reader.url
     hint = "check the name: that place does not list its models"
@@ -778,7 +779,7 @@ def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
 
 
 def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
-    """Read a whole blob. Raise NotFoundError if it is absent; IntegrityError if it is too large or its digest differs."""
+    """Read a whole blob. NotFoundError if it is absent; IntegrityError if it is too large or its digest differs."""
     with host_errors(f"reading blob {digest}"), source.open_blob(digest) as stream:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:

@@ -55,7 +55,7 @@ HEADS_PER_PAGE = 8
 """The number of requests for single objects that cost as much as one page of a listing."""
 KEYS_PER_PAGE = 1000
 WRITE_PATIENCE = 10
-"""The time limit of a write, as a multiple of `REG_READ_TIMEOUT` (seconds after which a silent server counts as gone)."""
+"""The time limit of a write, as a multiple of `REG_READ_TIMEOUT`: a server is silent while it receives bytes."""
 FOREVER_SECONDS = 10 * 86_400
 DOCUMENT_BLOCK_BYTES = 2**14
 Result = TypeVar("Result")
@@ -92,7 +92,7 @@ _REASON = re.compile(r'message: "([^"]{1,100})"|\b(TimedOut|UnexpectedEof|Incomp
 
 
 def translated(failure: str, text: str, is_write: bool) -> RegError:
-    """Convert an obstore error: RefusedError if the server answered, UnansweredError if a retry may help, else RemoteError."""
+    """Convert an obstore error to RefusedError (the server answered), UnansweredError (try again) or RemoteError."""
     summary, _, causes = text.partition("\n\nDebug source:")
     status = _STATUS.search(summary)
     if status is not None:
@@ -146,7 +146,6 @@ class BucketStore(ObjectStore):
         return self._location.settings()
 
     def _prove(self) -> None:
-        """Try conditional writes before the first write to a bucket. RemoteError if the server ignores the conditions."""
         with self._proving:
             if not self._is_proven:
                 self._is_proven = True  # the trial also writes
@@ -279,7 +278,7 @@ class BucketStore(ObjectStore):
                 raise
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        """Swap as `ObjectStore.swap` does. Some servers (Ceph) expect an ETag without quotes: a second try omits them."""
+        """Swap as `ObjectStore.swap` does. Some servers (Ceph) expect an ETag without quotes, so try that too."""
         self._prove()
         modes: list[Any] = ["create"]
         if expected is not None:
@@ -295,7 +294,7 @@ class BucketStore(ObjectStore):
         return current is not None and current.data == data
 
     def _put(self, key: str, data: Buffer, mode: Any) -> bool:
-        """Write an object in one request. False if the condition `mode` fails, even if an earlier try wrote the object."""
+        """Write an object in one request. False if the condition `mode` fails, even if an earlier try wrote it."""
         put = partial(obstore.put, self._writes, key, data, mode=mode, use_multipart=False)
         try:
             self._ask(f"writing {key}", put, is_write=True)
@@ -324,7 +323,7 @@ class BucketStore(ObjectStore):
         return iter(sorted(TreeFile(item["path"], item["size"], item["e_tag"] or "") for item in items))
 
     def _pages(self, prefix: str, limit: int | None = None) -> Pages:
-        """Return the first `limit` pages of a listing, in the server's order. The prefix ends with a slash or is empty."""
+        """Return the first `limit` pages of a listing, in the server's order. The prefix is "" or ends with a slash."""
 
         def read() -> Pages:
             return list(islice(obstore.list(self._reads, prefix or None, chunk_size=KEYS_PER_PAGE), limit))
@@ -340,7 +339,7 @@ class BucketStore(ObjectStore):
         return all(item["path"].startswith(PROBE) for page in self._pages("", 1) for item in page)
 
     def _token(self, meta: Any) -> str:
-        """Return an object's token: its ETag (in Google Cloud Storage: generation and ETag). RemoteError without an ETag."""
+        """Return an object's token: its ETag (in Google Cloud Storage also the generation). RemoteError without one."""
         if not meta["e_tag"]:
             raise self._no_server()
         return f"{meta['version']}#{meta['e_tag']}" if self._location.scheme == "gs" else str(meta["e_tag"])
@@ -362,7 +361,7 @@ class BucketStore(ObjectStore):
         is_write: bool = False,
         passing: Callable[[Exception], bool] = is_passing,
     ) -> Result:
-        """Send a request, and repeat it after errors that may pass. Raise RefusedError or UnansweredError if all tries fail."""
+        """Send a request, repeat it after errors that may pass. RefusedError or UnansweredError if all tries fail."""
 
         def attempt() -> Result:
             check_stop()
@@ -387,8 +386,9 @@ class BucketStore(ObjectStore):
 
 
 def prove(store: ObjectStore, server: str) -> None:
-    """Try conditional writes, before this user's first write to a `server`. RemoteError if the server ignores conditions.
-    Success is recorded in the user's state directory; if the record cannot be written, the next command repeats the trial.
+    """Try conditional writes, before this user's first write to a `server`. RemoteError if it ignores conditions.
+
+    Success is recorded in the user's state directory. If that fails, the next command repeats the trial.
     """
     record = state_directory() / "proven" / Digest.of(server.encode()).hex[:32]
     if record.is_file():

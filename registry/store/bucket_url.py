@@ -101,7 +101,7 @@ class BucketUrl(Struct, frozen=True):
     def client(
         self, settings: dict[str, Any], limit: float, silence: float | None = None, retries: int = 0
     ) -> Any:
-        """Return an obstore client for the prefix. `limit`: the most seconds of one request; `silence`: its read timeout."""
+        """Return an obstore client for the prefix. A request may take `limit` seconds, a read `silence` seconds."""
         from obstore import store as stores
 
         options = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}
@@ -121,7 +121,7 @@ PROFILE_HINT = "check AWS_PROFILE, ~/.aws/config and the URL"
 
 
 def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return arguments for obstore's `S3Store`. InputError for options that never work, RemoteError without credentials."""
+    """Return arguments for obstore's `S3Store`. InputError for impossible options, RemoteError without credentials."""
     try:
         from botocore import configprovider
         from botocore import session as sessions

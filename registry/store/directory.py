@@ -1,8 +1,8 @@
 """A registry in a local directory. Writes are durable, and any number of processes may write at once.
 
-The folder `local/` belongs to this machine. It has locks, catalogs, records of pushes, and scratch directories. The next
-command deletes the scratch directories of killed commands. A large blob is fetched into `local/partial/<64 hex>`, so that
-a pull can resume. The resumed pull does not trust these bytes: it hashes them before the blob is added.
+The folder `local/` belongs to this machine. It has locks, catalogs, records of pushes, and scratch directories. The
+next command deletes the scratch directories of killed commands. A large blob is fetched into `local/partial/<64 hex>`,
+so that a pull can resume. The resumed pull does not trust these bytes: it hashes them before the blob is added.
 """
 
 import errno
@@ -85,7 +85,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
-    """Lock a file, created if missing, and return the lock. Return None if another process still has it after `seconds`.
+    """Lock a file, created if missing, and return the lock; None if another process still has it after `seconds`.
 
     HostError if the file system has no locks, FileNotFoundError if the file can never be created, for example in /proc.
     """
@@ -131,7 +131,7 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
 
 
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
-    """Remove directories of killed commands, but first make those commands' renames durable: this command may rely on them."""
+    """Remove directories of killed commands. First make those commands' renames durable: this command may need them."""
     names = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
     paths = [path for path in scratch.iterdir() if not path.is_symlink()]
     for name in sorted({match[1] for path in paths if (match := names.fullmatch(path.name))}):
@@ -167,7 +167,7 @@ MAX_FILE_BYTES = 2**44
 
 
 class StagedBlobs:
-    """The part of a `Push` that receives blobs. `id` is the id of the push; `url` is the registry's URL, for messages."""
+    """The part of a `Push` that receives blobs. `id` is the push's id; `url` is the registry's URL, for messages."""
 
     def __init__(self, directory: Path, url: str, disk: Disk | None = None) -> None:
         self.id = os.urandom(8).hex()
@@ -246,7 +246,7 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: OpenAt) -> 
 
 
 class DirectoryStore(ObjectStore):
-    """An `ObjectStore` of the files below `root`. A file's token is its SHA-256; in a listing, it is `FileState.token`."""
+    """An `ObjectStore` of the files below `root`. A file's token is its SHA-256, in listings `FileState.token`."""
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
         self.root = root
@@ -254,11 +254,10 @@ class DirectoryStore(ObjectStore):
         self.url = url or path_text(root)
 
     def open_file(self, key: str) -> BinaryIO:
-        """Open a regular file, unbuffered. FileNotFoundError if it is absent. A subclass for servers also refuses links."""
+        """Open a regular file, unbuffered. FileNotFoundError if it is absent. A subclass for servers refuses links."""
         return open_regular(f"{self.root}/{key}", 0)  # a Path takes longer to make than to open
 
     def read(self, key: str) -> bytes | None:
-        """Return a small file; None if it is absent."""
         with host_errors(f"reading {key} of {self.url}"):
             try:
                 with self.open_file(key) as stream:
@@ -314,7 +313,7 @@ class DirectoryStore(ObjectStore):
             return self.swap_from(scratch, key, data, expected)
 
     def swap_from(self, scratch: Path, key: str, data: bytes, expected: str | None) -> bool:
-        """Swap a file as `swap` does, under the file's own lock. Make the new file in `scratch`, a directory from `staging`."""
+        """Swap a file as `swap` does, under the file's own lock. `scratch` is a directory from `staging`."""
         lock = self.root / "local" / "locks" / f"{key.replace('/', '~')}.lock"
         with host_errors(f"writing {key} of {self.root}"), exclusive(lock):
             current = self.get(key)
@@ -336,7 +335,7 @@ class DirectoryStore(ObjectStore):
         return temporary
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete files. Before blobs are deleted, make all logs durable, so that no log needs a lost blob after a power cut."""
+        """Delete files. Before blobs, make all logs durable: after a power cut, no log may need a deleted blob."""
         key_list, index = list(keys), self.root / "index"
         folders = {(self.root / key).parent for key in key_list if BlobKey.of_path(key)}
         with host_errors(f"deleting files of {self.url}"):
@@ -349,7 +348,7 @@ class DirectoryStore(ObjectStore):
             self.disk.sync_directories([path for path in sorted(folders) if path.is_dir()])
 
     def refuse_link(self, path: Path) -> None:
-        """Raise IntegrityError if the path contains a link below the root; the path of the root itself may contain links."""
+        """Raise IntegrityError if the path contains a link below the root. Above, links are allowed."""
         for ancestor in takewhile(lambda above: above != self.root, (path, *path.parents)):
             if ancestor.is_symlink():
                 raise IntegrityError(
@@ -358,7 +357,7 @@ class DirectoryStore(ObjectStore):
                 )
 
     def make_scratch(self) -> None:
-        """Make the scratch directories. IntegrityError if a directory of the tree is a link, which would redirect writes."""
+        """Make the scratch directories. IntegrityError if a directory of the tree is a link, which redirects writes."""
         for part in ("local/tmp", "local/locks", "local/partial", "blobs/sha256", "index"):
             self.refuse_link(self.root / part)
         with host_errors(f"writing to {self.root}"):
@@ -367,7 +366,7 @@ class DirectoryStore(ObjectStore):
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """A context with a directory for a command's unfinished files. Directories of killed commands are removed first."""
+        """A context with a directory for unfinished files. Directories of killed commands are removed first."""
         self.make_scratch()
         with ExitStack() as stack:
             with host_errors(f"writing to {self.root}"):
@@ -381,7 +380,7 @@ class DirectoryStore(ObjectStore):
 
 
 class DirectoryRegistry(RegistryStore):
-    """A registry in the directory `root`; `disk` has the file operations. Use `open` or `create`, not the constructor."""
+    """A registry in the directory `root`. `disk` has the file operations. Make one by `open` or `create`."""
 
     store: DirectoryStore
 
@@ -400,7 +399,7 @@ class DirectoryRegistry(RegistryStore):
 
     @classmethod
     def create(cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None) -> Self:
-        """Open a registry. If it is missing, create it, empty or as a mirror. InputError if the directory has other files."""
+        """Open a registry, or create it, empty or as a mirror. InputError if the directory has other files."""
         registry = cls(root, disk)
         if not registry.is_there:
             with host_errors(f"making a registry in {root}"):
@@ -415,7 +414,7 @@ class DirectoryRegistry(RegistryStore):
         return registry
 
     def check_not_foreign(self) -> None:
-        """Raise InputError unless the directory is missing, empty, a registry, or a registry that is just being created."""
+        """Raise InputError unless the directory is missing, empty, a registry, or just becoming a registry."""
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
         names = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
@@ -441,7 +440,7 @@ class DirectoryRegistry(RegistryStore):
         return any(folder.st_mode & 0o022 or folder.st_uid != os.geteuid() for folder in folders)
 
     def blob_path(self, digest: Digest) -> Path:
-        """Return the path of a blob's file, under the first key that has it. If no key has it, return the plain key's path."""
+        """Return the path of the first key that has the blob. If no key has it, return the plain key's path."""
         paths = [self.root / key.path for key in keys_of(digest)]
         return next(filter(is_regular, paths), paths[0])
 
@@ -524,7 +523,7 @@ class DirectoryPush(StagedBlobs, Push):
         self._fetched: set[Digest] = set()
 
     def keep_fetched(self) -> None:
-        """Store the blobs that arrived whole before a failure, although no log needs them: the next try need not fetch them."""
+        """Store the blobs that arrived whole before a failure, so that the next try need not fetch them again."""
         with self._lock:
             arrived = {digest: path for digest, path in self._staged.items() if digest in self._fetched}
             self._staged = {}
@@ -536,7 +535,7 @@ class DirectoryPush(StagedBlobs, Push):
             lock.release()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
-        """Avoid condemned keys. If this push has put blobs under them, stage these blobs again as far as they still exist."""
+        """Avoid condemned keys. If this push has put blobs under them, stage those again that still exist."""
         super().avoid(condemned)
         for key in sorted(self._placed & self.condemned):
             self._placed.remove(key)

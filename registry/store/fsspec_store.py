@@ -2,9 +2,9 @@
 
     sftp://user@host/path?single_writer=yes
 
-fsspec has no compare-and-swap, so two writers would overwrite each other's changes unnoticed. Such a registry is read only,
-unless its URL has `?single_writer=yes`, by which the user promises that nobody else writes meanwhile. The driver finds
-the credentials (key files, agents, environment variables).
+fsspec has no compare-and-swap, so two writers would overwrite each other's changes unnoticed. Such a registry is read
+only, unless its URL has `?single_writer=yes`, by which the user promises that nobody else writes meanwhile. The driver
+finds the credentials (key files, agents, environment variables).
 """
 
 import io
@@ -154,7 +154,7 @@ class _Stream(streams.Readable):
 
 
 def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-    """Open the registry at a URL. `create`: create it if missing. InputError for a bad URL, HostError without a driver."""
+    """Open the registry at a URL; `create` a missing one. InputError for a bad URL, HostError without a driver."""
     parts, address = urlsplit(url), url.partition("?")[0]
     if parts.scheme not in PROTOCOLS:
         schemes = "s3, gs, az, https, hf, file, " + ", ".join(PROTOCOLS)

@@ -1,18 +1,18 @@
 """A registry in a repository on the Hugging Face Hub: `hf://ORG/NAME[@BRANCH]`.
 
-**A push is one commit** with its blobs, the index file and the card. The commit names its parent; the Hub refuses it (412)
-if the parent is no longer the newest commit. In the parent, the push checks that the index file has not changed since it
-was read, that the needed blobs exist, and that no collector condemned them. If another commit comes first, the push checks
-all of this again. Each condemnation is a commit too: either the push sees it, or the collector reads the push's log
-afterwards. So other processes need not see a push's intents (`docs/format.md`).
+**A push is one commit** with its blobs, the index file and the card. The commit names its parent; the Hub refuses it
+(412) if the parent is no longer the newest commit. In the parent, the push checks that the index file has not changed
+since it was read, that the needed blobs exist, and that no collector condemned them. If another commit comes first, the
+push checks all of this again. Each condemnation is a commit too: either the push sees it, or the collector reads the
+push's log afterwards. So other processes need not see a push's intents (`docs/format.md`).
 
-**Reads** are from one pinned commit: the newest at the first read. The pin moves to each commit that this object writes. It
-moves to the newest commit after a lost race, and before names, notes or files are listed.
+**Reads** are from one pinned commit: the newest at the first read. The pin moves to each commit that this object
+writes. It moves to the newest commit after a lost race, and before names, notes or files are listed.
 
 **The card** (README.md) has a section for each model, between two comments. A push rewrites only its model's section.
 
-**The layout**: `reg push --layout hub` also writes one model's newest release at the paths from which other libraries load.
-`layout.json` lists these files. Each later commit to the model's log updates them. Other files are never replaced.
+**The layout**: `reg push --layout hub` also writes one model's newest release at the paths from which other libraries
+load. `layout.json` lists these files, and later commits to the model's log update them. No other file is replaced.
 
 Uploads use Xet if hf_xet is installed and `HF_HUB_DISABLE_XET=1` is not set, else LFS. Uploads come from paths, since
 huggingface_hub uploads streams through LFS only. Tests never use the live Hub (`tests/support/servers/hub.py`).
@@ -91,7 +91,7 @@ A registry of exported ONNX models: every file under `blobs/` is named by its SH
 
 
 class RepositoryLayout(Record, frozen=True):
-    """The content of `layout.json`: the model's name, the layout's files, and the metadata that onnxreg wrote into the card."""
+    """The content of `layout.json`: a model's name, the layout's files, the metadata that onnxreg put on the card."""
 
     name: str
     files: dict[str, Digest] = {}
@@ -171,7 +171,7 @@ class HubRegistry(RegistryStore):
             yield HubPush(self.commits, directory, self._shown)
 
     def choose_layout(self, name: str) -> None:
-        """Let each later push write the layout of this model. InputError if the repository has another model's layout."""
+        """Let later pushes write the layout of this model. InputError if the repository has another model's layout."""
         self._shown = name
         RepositoryLayout.of_model(self.commits.refresh(), name, True)
         self.commits.transact("Prepare the layout", lambda at, _: attributes(at, *LAYOUT_RULES))
@@ -208,7 +208,7 @@ class HubPush(StagedBlobs, Push):
         return present | (requested & self._staged.keys())
 
     def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
-        """Stage a blob from another store. A file on this machine (`path`) is uploaded from its place, without a copy."""
+        """Stage a blob from another store. A file on this machine (`path`) is uploaded from there, without a copy."""
         with open_at(0) as stream:
             if path is None:
                 return self.put(stream, digest)[1]
@@ -221,7 +221,6 @@ class HubPush(StagedBlobs, Push):
         self.files.transact(f"Restore {len(self._staged)} blobs", lambda at, _: self._additions(at))
 
     def _additions(self, at: CommitSnapshot) -> list[Operation]:
-        """Return the operations that add the staged blobs which are missing or damaged in the repository."""
         paths = self._paths(self._staged)
         return [
             addition(path, paths[path], self._staged[paths[path]])
@@ -229,7 +228,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the changes of layout and card for an index file. A bad layout is an error only if a layout is requested."""
+        """Return the changes of layout and card for an index file. Ignore a bad layout, unless one is requested."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:
@@ -245,7 +244,7 @@ class HubPush(StagedBlobs, Push):
         return self._card_change(at, state)
 
     def _layout_changes(self, at: CommitSnapshot, layout: RepositoryLayout, state: State) -> list[Operation]:
-        """Return the changes to a layout's files and the card. InputError if they would replace files that users added."""
+        """Return the changes to a layout's files and the card. InputError if they would replace files of users."""
         files: dict[str, LayoutFile] = {}
         metadata: Mapping[str, Any] = {}
         about: tuple[str | None, Sequence[str]] = None, ()
@@ -341,7 +340,7 @@ class HubPush(StagedBlobs, Push):
 def open_hub(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> HubRegistry:
-    """Open the registry at a URL. `create`: make a missing repository or registry; InputError if there are other files."""
+    """Open the registry at a URL. `create`: make a missing repository or registry; InputError for foreign files."""
     hub = HubClient(parse_url(url), known_id)
     registry = HubRegistry(hub, known_id)
     if not create:
@@ -385,8 +384,9 @@ def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
 
 
 def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-    """Return a card with new `metadata` in place of the metadata that an earlier push has `written`. Keys that users set or
-    changed stay. An unreadable card stays unchanged. `ModelCard` is not used: it drops null keys and changes `model-index`.
+    """Return a card with new `metadata` in place of those that an earlier push has `written`. Users' own keys stay.
+
+    An unreadable card stays unchanged. `ModelCard` is not used: it drops null keys and changes `model-index`.
     """
     import yaml
 

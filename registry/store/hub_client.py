@@ -1,8 +1,8 @@
 """Send requests to one repository on the Hugging Face Hub. All errors are RegErrors.
 
 Files are read as from any web server; all other requests use huggingface_hub. Requests are retried here after failures
-that may pass (429 with `Retry-After`, 5xx, a broken connection). A failed commit is not retried, since the caller must find
-out if the Hub applied it nevertheless. No name that the Hub sends becomes a path on this machine.
+that may pass (429 with `Retry-After`, 5xx, a broken connection). A failed commit is not retried, since the caller must
+find out if the Hub applied it nevertheless. No name that the Hub sends becomes a path on this machine.
 """
 
 import os
@@ -64,7 +64,6 @@ from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, Reg
 LIBRARY_NAME = "onnxreg"
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 2.0
-"""The longest wait between two tries to commit, in seconds."""
 MAX_UNANSWERED_COMMITS = 5
 MAX_PATHS = 1000
 """The most paths that the Hub accepts in one request."""
@@ -88,7 +87,7 @@ class StaleParentError(Exception):
 
 
 def parse_url(url: str) -> HfUri:
-    """Parse hf://[models/ | datasets/]ORG/NAME[@REVISION]; writes need a branch as REVISION. InputError for other URLs."""
+    """Parse hf://[models/ | datasets/]ORG/NAME[@REVISION]. Writes need a branch. InputError for other URLs."""
     try:
         uri = parse_hf_uri(url)
         is_repository = uri.type in ("model", "dataset") and not uri.path_in_repo
@@ -133,7 +132,7 @@ class HubFiles(HttpStore):
 
 
 class HubClient:
-    """One repository on the Hub. `HF_ENDPOINT`, `HF_TOKEN` and the token of `hf auth login` are used as `hf` uses them."""
+    """One repository on the Hub. `HF_ENDPOINT`, `HF_TOKEN` and `hf auth login` have the same effect as for `hf`."""
 
     def __init__(self, uri: HfUri, known_id: str | None = None) -> None:
         self.url = uri.to_uri().replace("hf://models/", "hf://")
@@ -193,7 +192,7 @@ class HubClient:
         return self._files.open(self.file_url(path, revision), start)
 
     def entries(self, revision: str, paths: Sequence[str]) -> list[TreeFile]:
-        """Return the files and folders at these paths in a commit, without absent paths. Sends a request per 1000 paths."""
+        """Return the existing files and folders at these paths in a commit. Send a request per 1000 paths."""
         files: list[TreeFile] = []
         for start in range(0, len(paths), MAX_PATHS):
             part = {"paths": list(paths[start : start + MAX_PATHS]), "revision": revision, **self._repo}
@@ -244,7 +243,7 @@ class HubClient:
         return str(info.oid)
 
     def _check_refused(self, error: Exception) -> None:
-        """Do nothing if the Hub refused a commit for good. Otherwise raise the error that tells `transact` what to do."""
+        """Do nothing if the Hub refused a commit for good; else raise the error that tells `transact` what to do."""
         if isinstance(error, HfHubHTTPError):
             status = error.response.status_code
             if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
@@ -274,7 +273,7 @@ class HubClient:
 
     @contextmanager
     def _errors(self, operation: str) -> Iterator[None]:
-        """A context for calls of huggingface_hub: errors become RegErrors, a read timeout is set, and redirects are checked."""
+        """A context for calls of huggingface_hub. It converts errors, sets a read timeout, and checks redirects."""
         try:
             client = get_session()
         except (ImportError, ValueError, httpx2.InvalidURL, OSError) as error:
@@ -292,7 +291,7 @@ class HubClient:
             raise self._translated(error, operation) from error
 
     def _translated(self, error: Exception, operation: str) -> RegError:
-        """Translate an error of huggingface_hub. The message has no headers and URLs, since these may contain secrets."""
+        """Translate an error of huggingface_hub, without headers and URLs, since these may contain secrets."""
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
         label = f"{operation}: {self.url}"
@@ -339,7 +338,7 @@ def _one_line(error: object) -> str:
 
 
 def addition(path: str, digest: Digest, file: Path) -> CommitOperationAdd:
-    """Return the commit operation that adds a local file. Its digest is given, so huggingface_hub does not compute it."""
+    """Return the commit operation that adds a local file. huggingface_hub need not compute its digest again."""
     operation = CommitOperationAdd(path, str(file))
     operation.upload_info.sha256 = bytes.fromhex(digest.hex)
     return operation
@@ -409,7 +408,7 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation]]
-"""A function that returns the operations to commit on a snapshot. The flag is True if an earlier try may have worked."""
+"""A function that returns the operations to commit on a snapshot. The flag is True if an earlier try may have won."""
 
 
 class HubStore(ObjectStore):
@@ -440,7 +439,7 @@ class HubStore(ObjectStore):
             return self._pin
 
     def transact(self, message: str, decide: Decide) -> None:
-        """Commit the operations that `decide` returns. If another commit came first, call `decide` again, up to a limit."""
+        """Commit the operations that `decide` returns. If another commit came first, decide again, up to a limit."""
         unanswered = 0
         for attempt in range(MAX_COMMIT_TRIES):
             at = self.now() if attempt == 0 else self.refresh()
@@ -504,6 +503,5 @@ class HubStore(ObjectStore):
             )
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """List the newest commit's files whose paths begin with a prefix."""
         entries = self.refresh().tree(prefix.rstrip("/"))
         return iter(sorted(entry for entry in entries if entry.path.startswith(prefix)))

@@ -55,7 +55,7 @@ PROBE = "gc/probe-"
 SPOOL_BYTES = 2 * 2**20
 """The most bytes of a stream that are buffered in memory before it is stored. A longer stream is buffered on disk."""
 OpenAt = Callable[[int], BinaryIO]
-"""A function that opens a stream over a blob's bytes from an offset. It raises IntegrityError if there are too many bytes."""
+"""A function that opens a stream over a blob's bytes from an offset. Too many bytes raise IntegrityError."""
 Carried = Mapping[str, frozenset[Version]]
 """For each model, the versions whose files an archive contains."""
 
@@ -129,7 +129,7 @@ def is_system_path(path: str) -> bool:
 
 
 class Identity(Record, frozen=True):
-    """The content of `registry.json`: the registry's id, and the layout versions that readers and writers must support."""
+    """The content of `registry.json`: the registry's id, and the layouts that readers and writers must support."""
 
     id: Annotated[str, Meta(pattern=rf"\A{REGISTRY_ID.pattern}\Z")]
     layout: Literal["onnxreg"]
@@ -156,7 +156,7 @@ def other_registry(url: str, actual_id: str, known_id: str) -> IntegrityError:
 
 
 def read_identity(data: bytes, url: str) -> Identity:
-    """Decode `registry.json`. HostError if this build is too old for the layout, IntegrityError if the file is damaged."""
+    """Decode `registry.json`. HostError if this build is too old for the layout, IntegrityError for a damaged file."""
     hint = "restore it from a backup, or copy a mirror's and write false for its `mirror`"
     with about(f"registry.json of {url} is damaged", IntegrityError, hint):
         identity = decode_json(data, Identity, "it")
@@ -208,7 +208,7 @@ class BlobReader(Protocol):
         """Return the blobs that are present. One call for many blobs costs less than a call for each."""
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open a stream over a blob's bytes from an offset; the caller closes it. MissingBlobError if the blob is absent."""
+        """Open a stream over a blob's bytes from an offset; the caller closes it. MissingBlobError if it is absent."""
 
 
 class RegistryReader(BlobReader, Protocol):
@@ -219,7 +219,7 @@ class RegistryReader(BlobReader, Protocol):
 
     @property
     def location(self) -> str:
-        """A text that identifies the place of the registry: the URL, with more text if several registries may have this URL."""
+        """The registry's place: the URL, or a longer text if several registries may have this URL."""
         return self.url
 
     @property
@@ -246,7 +246,7 @@ class RegistryReader(BlobReader, Protocol):
         return None
 
     def names(self) -> Iterator[str]:
-        """List the names of all models, sorted. UnlistedError if the store cannot list. To find one model, use `read_index`."""
+        """List the names of all models, sorted. UnlistedError if the store cannot list. See `read_index` for one."""
 
     def index_tokens(self) -> dict[str, str]:
         """Return for each model a token that changes with the index file; the token is "" if the store has none."""
@@ -257,7 +257,7 @@ class RegistryReader(BlobReader, Protocol):
 
 
 class ReaderWrapper(RegistryReader):
-    """A registry reader that forwards every call to `source`; subclasses override some methods, to cache, check or count."""
+    """A registry reader that forwards every call to `source`. Subclasses override methods, to cache, check or count."""
 
     def __init__(self, source: RegistryReader) -> None:
         self.source, self.url = source, source.url
@@ -319,11 +319,11 @@ class Push(Protocol):
         self.damaged = frozenset(keys)
 
     def local_file(self, digest: Digest) -> Path | None:
-        """Return a file on this machine with the bytes of a blob that is present or was put; None if no such file exists."""
+        """Return a file on this machine with the bytes of a blob that is present or was put, or None."""
         return None
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Return the blobs that need not be put: they were put already, or are present under a key that is not condemned."""
+        """Return the blobs that need not be put: they were put already, or are under a key that is not condemned."""
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
         """Store a stream, hash its bytes on the way, and return digest and size in bytes.
@@ -338,25 +338,26 @@ class Push(Protocol):
     def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
         """Store a blob from another store as `put` does; return its size in bytes. May resume an interrupted download.
 
-        `size` is the size in bytes that a document states. `path` is the blob's file, if the blob is on this machine; nobody
-        may change this file.
+        `size` is the size in bytes that a document states. `path` is the blob's file, if the blob is on this machine;
+        nobody may change this file.
         """
 
     def flush(self) -> None:
-        """Make all blobs put so far durable and visible. Call `flush` only for blobs that some log refers to already."""
+        """Make all blobs put so far durable and visible. Call `flush` only for blobs that some log needs already."""
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         """Make all blobs put so far durable, then replace the model's index file.
 
-        `expected` is the token of the index file that was read (None: there was none). If the token differs by now, raise
-        LostRaceError, and leave the index file as the winner wrote it; `publish` may be called again with new bytes.
-        After `publish` returns, blobs and index file survive a power cut.
+        `expected` is the token of the index file that was read (None: there was none). If the token differs by now,
+        raise LostRaceError, and leave the index file as the winner wrote it; `publish` may be called again with new
+        bytes. After `publish` returns, blobs and index file survive a power cut.
         """
 
 
 class ObjectStore(Protocol):
-    """A store for the objects of a registry. For each key, every method is one atomic, strongly consistent step. Methods may
-    be called by several threads.
+    """A store for the objects of a registry. For each key, every method is one atomic, strongly consistent step.
+
+    Several threads may call methods at once.
     """
 
     url: str
@@ -375,19 +376,18 @@ class ObjectStore(Protocol):
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def is_there(self, key: str) -> bool:
-        """True if an object exists under a key."""
         return bool(self.has([key]))
 
     def create(self, key: str, source: BinaryIO) -> bool:
         """Write a new object; return False, and write nothing, if the object exists.
 
-        `create` reads the source to its end before the object becomes visible. If reading fails, `create` raises the error
-        and writes nothing. A large blob may replace a blob with equal bytes.
+        `create` reads the source to its end before the object becomes visible. If reading fails, `create` raises the
+        error and writes nothing. A large blob may replace a blob with equal bytes.
         """
         return self.swap(key, source.read(), None)
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        """Replace an object by small data if its token equals `expected` (None: the object is absent); else return False.
+        """Replace an object by small data if its token is `expected` (None: the object is absent); else return False.
 
         Even after a lost response, `swap` returns True if and only if this call wrote the data.
         """
@@ -440,7 +440,7 @@ class MemoryStore(ObjectStore):
 
 
 class ReadOnlyStore(ObjectStore):
-    """An `ObjectStore` that refuses to write (RemoteError). `description` names the kind of store, `instead` is the hint."""
+    """An `ObjectStore` that refuses to write. The error has the store's `description` and a hint (`instead`)."""
 
     description: str
     instead: str
@@ -462,8 +462,8 @@ class ReadOnlyStore(ObjectStore):
 class RegistryStore(RegistryReader):
     """A registry, local or remote, whose files are in an object store. It can be read and written.
 
-    Pushers and collectors see each other's notes in the store (docs/format.md). `known_id` is taken for the registry's id
-    until an index file is read, which confirms or refutes it.
+    Pushers and collectors see each other's notes in the store (docs/format.md). `known_id` is taken for the registry's
+    id until an index file is read, which confirms or refutes it.
     """
 
     def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
@@ -555,12 +555,12 @@ class RegistryStore(RegistryReader):
         yield ObjectPush(self.store)
 
     def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
-        """Replace a small file durably if its token equals `expected` (None: the file is absent); otherwise return False."""
+        """Replace a small file durably if its token is `expected` (None: the file is absent); else return False."""
         check_writer(self.identity, self.url)
         return self.store.swap(path, data, expected)
 
     def confirm(self, name: str) -> None:
-        """Make a model's current index file durable, even if another process wrote it. By default, nothing need be done."""
+        """Make a model's current index file durable, even if another process wrote it. By default, do nothing."""
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files, and ignore missing ones. When `delete` returns, no deletion is in progress any more."""
@@ -582,14 +582,14 @@ class RegistryStore(RegistryReader):
         self.store.delete([note_path(kind, note)])
 
     def is_alive(self, note: str) -> bool | None:
-        """True if the process that wrote a note still runs; False if it certainly ended; None if the store cannot know."""
+        """True if the process that wrote a note still runs, False if it certainly ended, None if this is unknown."""
         return None
 
 
 def create_registry(
     store: ObjectStore, registry_id: str | None = None, mirror: bool = False
 ) -> RegistryStore:
-    """Open the registry in a store; if missing, create an empty registry. With `mirror`, it is a mirror of `registry_id`."""
+    """Open the registry in a store, or create an empty one: with `mirror`, a mirror of `registry_id`."""
     store.swap("registry.json", new_identity(registry_id, mirror), None)
     return RegistryStore(store)
 
@@ -609,7 +609,7 @@ def open_registry(
 
 
 class ObjectPush(Push):
-    """A push to an object store. `put` uploads a blob to its first key that is not condemned, `publish` swaps in the index."""
+    """A push to an object store. `put` uploads a blob to its first key that is not condemned."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.id = os.urandom(8).hex()

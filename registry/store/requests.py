@@ -4,11 +4,11 @@ A server may be silent for `REG_READ_TIMEOUT` seconds, and one file may take `RE
 asks for a pause (`Retry-After` in seconds or as a date, or `RateLimit`), the next try waits.
 
 A redirect is refused if it leads from TLS to plain HTTP, from the internet into a private network or to this machine,
-to another scheme, or to a URL with a user name. Messages omit the query of a URL, since a signed URL has a secret in it.
-The bearer token in `REG_TOKEN_<HOST>` goes to that host only, over TLS or on this machine, never along a redirect elsewhere.
+to another scheme, or to a URL with a user name. Messages omit the query of a URL, since a signed URL has a secret in
+it. The bearer token in `REG_TOKEN_<HOST>` goes to that host only, over TLS or on this machine.
 
-A web server cannot list files. Some servers answer 403 for absent files: `HttpStore` finds this out once, by requesting a
-name that cannot exist.
+A web server cannot list files. Some servers answer 403 for absent files: `HttpStore` finds this out once, by requesting
+a name that cannot exist.
 """
 
 import io
@@ -323,7 +323,7 @@ def entity_tag(headers: Mapping[str, str] | Message) -> str:
 
 
 def check_framing(headers: Message) -> None:
-    """Raise ValueError if an answer's headers state several lengths of the body, or a compression, which is never requested."""
+    """Raise ValueError if an answer's headers state several lengths, or a compression, which is never requested."""
     lengths = {part.strip() for value in headers.get_all("Content-Length", ()) for part in value.split(",")}
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
         raise ValueError(f"Content-Length is {', '.join(sorted(lengths))[:60]!r}")
@@ -334,7 +334,7 @@ def check_framing(headers: Message) -> None:
 
 _SECONDS = re.compile(r"[0-9]{1,9}")
 _NO_QUOTA = re.compile(r"\b(?:r|remaining)=0\b.*\b(?:t|reset)=([0-9]{1,9})\b")
-"""The pattern of a `RateLimit` header with no requests left, as the newest and older drafts of the standard write it."""
+"""The pattern of a `RateLimit` header with no requests left, in the newest and older drafts of the standard."""
 
 
 def pause_seconds(headers: Mapping[str, str] | Message) -> float:
@@ -361,7 +361,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def variable(url: str) -> str:
-    """Return the name of the variable with a host's token, such as `REG_TOKEN_MY__HOST_ORG_8443` for `my-host.org:8443`."""
+    """Return the variable with a host's token, such as `REG_TOKEN_MY__HOST_ORG_8443` for `my-host.org:8443`."""
     host = urlsplit(url).netloc.upper()
     return system.TOKEN_PREFIX + re.sub(r"[^A-Z0-9_]", "_", host.replace("-", "__"))
 
@@ -414,15 +414,16 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 
 
 class HttpStore(ReadOnlyStore):
-    """A read-only `ObjectStore` on a web server. A key is a path below `url`, or a URL that the server sent. Subclasses for
-    services with their own API (OCI, the Hub) override `authorization`, `hint` and `words`.
+    """A read-only `ObjectStore` on a web server. A key is a path below `url`, or a URL that the server sent.
+
+    Subclasses for services with their own API (OCI, the Hub) override `authorization`, `hint` and `words`.
     """
 
     description = "a registry on a web server"
     instead = "write to the place that it is served from"
 
     def __init__(self, url: str, authorization: Mapping[str, str] | None = None) -> None:
-        """`authorization` has headers that only this server may receive, by default the bearer token in the environment."""
+        """`authorization` has headers for this server only, by default the bearer token in the environment."""
         self.url = check_url(url)
         self._authorization = authorization
 
@@ -474,7 +475,7 @@ class HttpStore(ReadOnlyStore):
         return ObjectStream(begin, ask, start).opened(self._is_absence)
 
     def _begin(self, key: str, start: int, tag: str) -> HTTPResponse:
-        """Request a file from the offset `start` to its end. RemoteError if the file's ETag differs from `tag` ("": any)."""
+        """Request a file from the offset `start` on. RemoteError if the file's ETag differs from `tag` ("": any)."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         answer = self.send("GET", key, headers | ({"If-Range": tag} if start and tag[:1] == '"' else {}))
         try:
@@ -536,7 +537,7 @@ class HttpStore(ReadOnlyStore):
         body: Body = None,
         tries: bool = True,
     ) -> Result:
-        """Send a request and return `use(answer)`; RefusedError if refused. `tries`: repeat after failures that may pass."""
+        """Send a request and return `use(answer)`. RefusedError if refused. `tries`: repeat it if that may help."""
 
         def attempt() -> Result:
             with self.errors(key), self.send(method, key, headers, body) as answer:
@@ -593,7 +594,7 @@ def _blocks(answer: HTTPResponse) -> Iterator[bytes]:
 
 
 def read_body(answer: HTTPResponse, url: str, limit: int) -> bytes:
-    """Read a whole body; RemoteError above `limit` bytes. Memory is used for bytes that arrived, not for the stated length."""
+    """Read a whole body; RemoteError above `limit` bytes. Only bytes that arrived use memory, not the stated length."""
     size = limit if answer.length is None else answer.length
     if size > limit:
         raise RemoteError(f"{url} has {size:,} bytes where at most {limit:,} were asked for")

@@ -26,7 +26,7 @@ class Hasher(Protocol):
 
 
 class PieceHasher:
-    """A hasher that computes the SHA-256 of a stream, and in a second thread the SHA-256 of each piece of `size` bytes."""
+    """A hasher that computes the SHA-256 of a stream and, in a second thread, of each piece of `size` bytes."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -76,8 +76,9 @@ def measure(root: Path, paths: Iterable[str]) -> dict[str, Descriptor]:
 def pump(
     source: BinaryIO, sink: BinaryIO | None, advance: Advance = lambda _: None, hasher: Hasher | None = None
 ) -> tuple[Digest, int]:
-    """Copy a stream into a sink (None: discard the bytes) and hash it; return digest and size in bytes. `advance` gets the
-    number of bytes copied since its last call. `hasher` may have hashed earlier bytes already. At most 1 MiB of memory is used.
+    """Copy a stream into a sink (None: discard the bytes) and hash it; return digest and size in bytes.
+
+    `advance` gets the number of bytes since its last call. `hasher` may have hashed earlier bytes. Needs 1 MiB at most.
     """
     block = memoryview(bytearray(CHUNK_BYTES if isinstance(hasher, PieceHasher) else HASHED_BYTES))
     hasher, total = hasher or hashlib.sha256(), 0
@@ -120,7 +121,7 @@ class Readable(io.RawIOBase):
 
 
 class CountingReader(Readable):
-    """A stream that reports the bytes read, and raises when the command is stopped. IntegrityError beyond `size` bytes."""
+    """A stream that reports the bytes read. IntegrityError after `size` bytes; CancelledError if the command stops."""
 
     def __init__(self, stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> None:
         self._stream = cast(Any, stream)

@@ -1,14 +1,14 @@
-"""An exchange copies versions of a model, with their events, from one registry to another, in one swap of the index file.
+"""An exchange copies versions of a model, with their events, to another registry, in one swap of the index file.
 
-`merge` finds the missing lines and blobs. If both registries have the same id, one log must be a prefix of the other, and
-lines are copied unchanged. If the ids differ, the events of the chosen versions are appended to the destination's log as
-new lines, each with its origin in `via`. If the destination's log changes meanwhile, the merge is repeated.
+`merge` finds the missing lines and blobs. If both registries have the same id, one log must be a prefix of the other,
+and lines are copied unchanged. If the ids differ, the events of the chosen versions are appended to the destination's
+log as new lines, each with its origin in `via`. If the destination's log changes meanwhile, the merge is repeated.
 
 Blobs move first, several at a time, by deltas if possible, and are verified on the way. Then the documents move, then
 the index file is swapped. Nothing is visible at the destination before everything has arrived.
 
-A delta is the difference of a file from a file that the destination has (docs/delta.md). If a delta fails, the whole file is
-fetched. `converters.delta` makes the deltas of a version, and `registry/log/decisions.py` records them.
+A delta is the difference of a file from a file that the destination has (docs/delta.md). If a delta fails, the whole
+file is fetched. `converters.delta` makes the deltas of a version, and `registry/log/decisions.py` records them.
 """
 
 import importlib.util
@@ -152,8 +152,8 @@ def merge(
 ) -> Merge:
     """Find the changes that fulfil a request. Moves of channels expect the channels to be as in `channels_before`.
 
-    Raises the errors of `missing_lines`; ConflictError if needed files were taken down at the destination; IntegrityError
-    if the source's documents disagree; InputError if too many artifacts are selected.
+    Raises the errors of `missing_lines`; ConflictError if needed files were taken down at the destination;
+    IntegrityError if the source's documents disagree; InputError if too many artifacts are selected.
     """
     versions, is_copy = request.versions, source.registry == destination.registry
     lines = missing_lines(request, source, destination)
@@ -242,7 +242,7 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
 
 
 def _statement(event: Attest | Timing) -> tuple[object, ...]:
-    """Return a key of the statement that an event records. Two registries may record one statement in different events."""
+    """Return a key of the statement in an event. Two registries may record the same statement in different events."""
     if isinstance(event, Timing):
         return event.manifest, event.blobs
     return event.manifest, event.statement, event.artifact, event.state
@@ -280,7 +280,7 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
 
 
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
-    """Raise IntegrityError if the logs disagree about one of these versions, or have the same head but different versions."""
+    """Raise IntegrityError if the logs disagree about one of these versions, or have one head but other versions."""
     if source.head == destination.head and source.versions != destination.versions:
         problem = f"two copies of one log of {source.name} say different things of its versions"
         raise IntegrityError(problem, "the state line of one of them is wrong: run `reg verify` in both")
@@ -397,7 +397,7 @@ def open_made(
     find: Callable[[Digest], Path | None],
     start: int,
 ) -> BinaryIO:
-    """Open a stream over the file that a delta makes, from byte `start` on. A read raises IntegrityError if the delta fails.
+    """Open a stream over the file that a delta makes, from byte `start` on. Reads raise IntegrityError if it fails.
 
     `find` returns the path of an old blob on this machine; None if it is absent.
     """
@@ -441,10 +441,10 @@ class _GeneratedStream(io.RawIOBase):
 def apply_delta(
     delta: BinaryIO, header: DeltaHeader, old: Sequence[BinaryIO], start: int = 0
 ) -> Iterator[memoryview]:
-    """Yield the file that a delta makes, from byte `start` on, in parts of at most a block. The caller checks the digest.
+    """Yield the file that a delta makes, from byte `start` on, in parts up to a block. The caller checks the digest.
 
-    `delta` is a stream positioned after the header; `old` are the old files in the order of the header. Raise InputError
-    if the delta is malformed, or an old file is shorter than the delta says.
+    `delta` is a stream positioned after the header; `old` are the old files in the order of the header. Raise
+    InputError if the delta is malformed, or an old file is shorter than the delta says.
     """
     from onnxreg.schema.delta import difference
 
@@ -601,7 +601,7 @@ class TransferResult(Struct, frozen=True):
 
     @property
     def warnings(self) -> Iterator[str]:
-        """Yield warnings about versions that are yanked at the destination, and channels that moved to an older version."""
+        """Yield warnings about versions that are yanked at the destination, and channels that moved back."""
         for version, yank in self.yanks.items():
             yield f"{yank.name}:{version} is yanked there: {yank.words}"
         entries = self.log.versions.items() if self.log else ()
@@ -692,7 +692,7 @@ def exchange_possible(
 ) -> TransferResult:
     """Copy as much as possible of the request that `choose` returns. `skipped` of the result has the rest, with errors.
 
-    A channel moves only if its version is copied. If no event is missing, blobs are checked only if the request has `heal`.
+    A channel moves only if its version is copied. If no event is missing, blobs are checked only with `heal`.
     """
     result = TransferResult(name)
     with list_errors(name, result.skipped):

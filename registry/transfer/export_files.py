@@ -48,7 +48,7 @@ def folder_in(directory: Path) -> Path:
 
 
 def prefix_in(folder: Path) -> str:
-    """Return the prefix to remove from a version's paths in this folder: `exports/` below a run directory, otherwise ""."""
+    """Return the prefix to remove from a version's paths in this folder: `exports/` below a run directory, else ""."""
     is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
     return f"{EXPORTS}/" if is_exports else ""
 
@@ -77,7 +77,7 @@ def check_target(
     expected_files: Callable[[Path], set[str]] = exported,
     kind: str = "export",
 ) -> None:
-    """Raise InputError if a directory must not be replaced, for example if it has files that no earlier `kind` wrote."""
+    """Raise InputError if a directory must not be replaced, for example because no earlier `kind` wrote its files."""
     with host_errors(f"looking at {target}"):
         if target.is_symlink() and not target.exists():
             raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")
@@ -208,7 +208,7 @@ class UnpackedArtifact(Struct, frozen=True):
 def unpacked(
     reader: RegistryReader, resolution: Resolution, progress: Progress = SILENT
 ) -> Iterator[UnpackedArtifact]:
-    """A context with the files of a resolved artifact, in a temporary directory. IntegrityError if a blob is damaged."""
+    """A context with a temporary directory of a resolved artifact's files. IntegrityError if a blob is damaged."""
     digest = resolution.located.entry.manifest
     data = read_blob(reader, digest)
     manifest = read_manifest(data, digest, resolution.located.name)

@@ -128,7 +128,7 @@ def _verbatim(
             own = log_of(destination, name, own_index, source, new=True).check()
             if lines := missing_lines(ExchangeRequest(name, ()), log, own):
                 check_copied(log, trust)
-                # Keep a log that the trust file had to accept, to copy exactly this log. Read others again, to save memory.
+                # Keep a log that the trust file accepted, to copy exactly it. Read others again, to save memory.
                 behind[name] = log if trust.concerns(log.registry, name) else None
                 frees_blobs |= any(isinstance(line.event, GiveUp | Hold) for line in lines)
     for name, accepted in behind.items():
