@@ -1,7 +1,7 @@
-"""Tasks of transformers checkpoints: `Saved` finds, loads and publishes them, and its subclasses make the graphs' modules.
+"""Transformers checkpoints as sources. `Saved` finds and loads them; its subclasses make the modules of the graphs.
 
 A checkpoint is refused if weights are missing, or if it needs code that the user did not allow. An adapter of the library
-peft is merged into the model that its `adapter_config.json` names.
+peft is merged into its base model.
 """
 
 import copy
@@ -62,43 +62,41 @@ TRIAL_TEXTS = (
     "Le dossier n\u00b0 88\u20111204 na\u00efve \u00dcBER \u0130stanbul stra\u00dfe cafe\u0301 \ufb01ve \u2460 \uff26\uff35\uff2c\uff2c.",
     "  Two  spaces,\ta tab,\na line; \u6628\u65e5\u3001\u7530\u4e2d\u3055\u3093 \uc548\ub155 \u0645\u0631\u062d\u0628\u0627 \U0001f600 1234567 <x>@a.org \u200b\u00ad\u00a0x ",
 )
-"""The texts by which tokenizers are compared: letter case, accents, digits, spaces, scripts, equivalent characters."""
+"""The texts by which tokenizers are compared. They have accents, spaces, scripts and characters with several codes."""
 
 NOT_TRAINED = re.compile(
     r"(^|\.)(pooler\..*|cls\.seq_relationship\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"
     r"|(cos|sin)_cached|relative_position_index)$"
 )
-"""The names of weights that a graph may leave unused: of poolers, of sentence order, and buffers that some versions save."""
+"""The names of weights in a file that the model may lack: of heads that go unused, and buffers of older versions."""
 
 ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
-"""The names of weights that only training reads, so that a checkpoint may lack them."""
+"""The names of weights of the model that a file may lack, since only training reads them."""
 
 COUNTS, MAX_COUNT = re.compile("(layers?|depths?|blocks|stages|experts)$"), 1_000
-"""The keys of config.json that count parts of a model, such as layers, and the largest count that is accepted."""
+"""The keys of config.json that count parts of a model, and the highest count: more layers would take hours to make."""
 MAX_EDGE = 4096
 """The most pixels along an edge of the images that a model of timm reads, before they are cut to their centre."""
 PARAMETER_BYTES = 12
-"""The bytes of memory for each parameter: in the model, in its graph, and in the file that is written."""
+"""The bytes of memory for each parameter, which is in the model, in its graph and in the buffer of the file."""
 LABELS = "id2label.json"
-PLAIN_CLASS = "PreTrainedTokenizerFast"
-"""The class that loads any tokenizer.json; transformers 4 and 5 both know this name."""
 MAX_GOLDEN_VALUES = 2**19
-"""The most input values, and the most output values, with which a graph without a mask gets golden vectors."""
+"""A graph without a mask gets golden vectors if neither its inputs nor its outputs have more values."""
 # fmt: off
 _LOCAL_KEYS = {
     "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "attn_implementation", "backend", "cache_dir",
     "is_local", "local_files_only", "special_tokens_map_file", "tokenizer_file", "vocab_file",
 }
 # fmt: on
-"""The keys whose values come from the machine that loaded a checkpoint, not from the checkpoint."""
+"""The keys of config.json and tokenizer_config.json whose values come from the machine that loads a checkpoint."""
 
 
 @dataclass(frozen=True)
 class Graphs:
-    """The parts of a checkpoint by the names of their graphs ("" for a single graph), and what to publish about them.
+    """The parts of a checkpoint by name ("" for a single part), and what to publish about them.
 
-    `inputs` are the names of the inputs for a text, `length` is the most tokens of a text. `settings` are further keys of
-    config.json, `fields` further keys of the manifest, `resolved` further effective options. For `proof` see `ExportSubject`.
+    `inputs` are the names of a text's inputs, `length` is the most tokens of a text. `settings` are further keys of
+    config.json. `fields` and `resolved` are further `fields` and `resolved_options` of the `ExportSubject`.
     """
 
     parts: Mapping[str, Part]
@@ -114,9 +112,9 @@ class Graphs:
 class LoadedCheckpoint:
     """A trained checkpoint in memory.
 
-    `model` is a torch module on the CPU, in float32 and evaluation mode, with eager attention, without a cache of keys and
-    values. `tokenizer` is a fast tokenizer that pads and truncates only on request, or None. `labels` are in the order
-    of the logits, empty for a head without labels. `config` is the saved configuration.
+    `model` is a torch module in float32 and evaluation mode, with eager attention, without a cache of keys and values.
+    `tokenizer` is a fast tokenizer, which pads and truncates only on request, or None. `labels` are in the order of the
+    logits, empty for a head without labels. `config` is the saved configuration.
     """
 
     model: Any
@@ -127,25 +125,25 @@ class LoadedCheckpoint:
 
 
 class Saved(Task):
-    """The task of checkpoints with a head; `Task.of` makes the class for a `TaskHead`."""
+    """The base of tasks of transformers checkpoints. `Task.of` makes a class for each `TaskHead`."""
 
     exporter = "TransformersExport"
     has_tokens: ClassVar[bool] = True
-    """True if texts are read or written."""
+    """True if the model reads or writes texts."""
     runs_code: ClassVar[bool] = True
-    """True if loading a checkpoint runs code that the checkpoint names."""
+    """True if loading runs the code in a checkpoint."""
     patterns: ClassVar[tuple[str, ...]] = ()
-    """The patterns of further files to fetch, besides the files of every checkpoint."""
+    """The patterns of files to download besides those of every checkpoint."""
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
-        """Return the names of further files: files that shape the graphs, and files that are only published."""
+        """Return the names of further files: those that affect the graphs, and those that are only published."""
         return [], []
 
     def find(self, source: str) -> LocatedSource:
-        """Find and hash a checkpoint with this head, or an adapter and its base model, as one source.
+        """Find and hash a checkpoint with this head, or an adapter with its base model.
 
-        Raises NotFoundError or RemoteError if the source cannot be read, InputError if the source is not a complete
-        checkpoint of this kind, or needs code that the user did not allow.
+        Raises NotFoundError or RemoteError if the source cannot be read, InputError if the checkpoint is not complete,
+        has another head, or needs code that the user did not allow.
         """
         head, trusted = self.head, self.trust_remote_code
         named = locate(source, trusted, (*self.patterns, *ADAPTER_FILES))
@@ -192,10 +190,9 @@ class Saved(Task):
         return located if base is None else _adapted(located, named)
 
     def checkpoint(self, source: LocatedSource) -> LoadedCheckpoint:
-        """Load a located checkpoint.
+        """Load a checkpoint. Raises the errors of `load_model` and `load_tokenizer`.
 
-        Raises InputError if weights are missing, if the tokenizer has no fast form or has a token without an embedding, or
-        if the labels are not distinct and numbered from 0.
+        Raises InputError if a token has no embedding, or if the labels are not distinct and numbered from 0.
         """
         directory, trusted, tokenizer = source.location, self.trust_remote_code, None
         model = load_model(directory, self.head, trusted)
@@ -229,7 +226,7 @@ class Saved(Task):
 
     @abstractmethod
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        """Make the modules and their samples; write further companions into `directory`."""
+        """Make the parts of a loaded checkpoint. Further files to publish are written into `directory`."""
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch", "transformers")
@@ -261,7 +258,7 @@ class Saved(Task):
 
 
 def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
-    """Describe an adapter and its base model as one source; the digest covers both."""
+    """Describe an adapter and its base model as one source, whose digest covers both."""
     if not (location.directory / ADAPTER_WEIGHTS).is_file():
         raise InputError(f"the adapter has no {ADAPTER_WEIGHTS}", "save it as safetensors, with peft")
     own = located_source(location, ADAPTER_FILES)
@@ -275,7 +272,7 @@ def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
 
 
 def described(task: str, directory: Path, family: object) -> dict[str, Any]:
-    """Return the manifest keys of every checkpoint: the task, the family, and the licence if the model card states one."""
+    """Return keys of the manifest: the task, the family, and the licence that the model card states."""
     fields = {"task": task, "family": family, "license": read_metadata(directory).get("license")}
     return {name: value for name, value in fields.items() if isinstance(value, str)}
 
@@ -287,10 +284,10 @@ def part_of(
     outputs: Collection[str],
     has_golden: bool = False,
 ) -> Part:
-    """Run a module on all feeds; return its part, with the first feed of several rows as its example. `axes` are dynamic.
+    """Run a module on all feeds and make its part. `axes` names the dynamic axes of inputs and outputs.
 
     An output with the axes of `attention_mask` has values per token. With `has_golden`, the part gets golden vectors: short
-    rows if there is a mask; else the first row of the first feed, with its floats replaced by random whole numbers.
+    rows if there is a mask; else the first row of the first feed, with random whole numbers for its floats.
     """
     import numpy as np
     import torch
@@ -317,7 +314,7 @@ def part_of(
 
 
 def module_of(forward: Callable[..., Any], **parts: Any) -> Any:
-    """Return a torch module, in evaluation mode, that computes `forward` of its inputs; `parts` are its attributes."""
+    """Return a torch module in evaluation mode that computes `forward`. `parts` are its attributes, such as modules."""
     import torch
 
     class Composed(torch.nn.Module):
@@ -335,9 +332,9 @@ def module_of(forward: Callable[..., Any], **parts: Any) -> Any:
 def write_companions(
     directory: Path, checkpoint: LoadedCheckpoint, name: str, graphs: Graphs
 ) -> tuple[list[str], list[str]]:
-    """Write config, labels and tokenizer; return the tokenizer's files, and the keys of `config.json` that named a local path.
+    """Write the config (with the model's `name`), the labels and the tokenizer, without paths of this machine.
 
-    `name` is the published name, written as `_name_or_path`.
+    Returns the names of the tokenizer's files, and the keys of the config from which a path was removed.
     """
     source, files = checkpoint.directory, list[str]()
     config = json.loads(checkpoint.config.to_json_string(use_diff=False))
@@ -356,7 +353,7 @@ def write_companions(
         path = directory / "tokenizer_config.json"
         cleaned, _ = scrub(_without_local_keys(json.loads(path.read_bytes())), name, source)
         if cleaned.get("tokenizer_class") == "TokenizersBackend":
-            cleaned["tokenizer_class"] = PLAIN_CLASS
+            cleaned["tokenizer_class"] = "PreTrainedTokenizerFast"  # which transformers 4 knows too
         _write(path, {**cleaned, "model_input_names": list(graphs.inputs)})
         template = directory / "chat_template.jinja"
         if template.is_file():
@@ -377,7 +374,7 @@ def _write(path: Path, value: Any, sort_keys: bool = True) -> None:
 
 
 def require_processor(directory: Path, modality: kinds.Modality) -> None:
-    """Raise InputError if a checkpoint has no settings of an image processor or feature extractor."""
+    """Raise InputError if a checkpoint has no image processor or feature extractor."""
     if not any((directory / name).is_file() for name in PROCESSOR):
         kind = kinds.LOADERS[modality][1]
         message = f"the checkpoint has no {kind}: {PROCESSOR[0]} says how the {modality} becomes numbers"
@@ -386,10 +383,10 @@ def require_processor(directory: Path, modality: kinds.Modality) -> None:
 
 
 def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Location:
-    """Find the directory of a checkpoint; for a hub id (`id[@revision]`) download the files first.
+    """Return the location of a checkpoint: a directory, or the downloaded files of a hub id (`ORG/NAME[@REVISION]`).
 
-    With `code`, Python files at the root are downloaded too; `more` are patterns of further files, also in folders.
-    Raises InputError for a link that leads out of the directory, and the errors of `hub_id` and `fetch`.
+    `more` are patterns of files to download besides the usual ones; with `code`, Python files at the root are among
+    them. Raises InputError for a link that leads out of the directory, and the errors of `hub_id` and `fetch`.
     """
     name = hub_id(source)
     if name is None:
@@ -413,7 +410,7 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
-    """Describe a location as a source. The files in `names` affect an export; the files in `companions` are only copied."""
+    """Hash a checkpoint. The files in `names` affect an export; the files in `companions` are only published."""
     directory = location.directory
     for name in (*names, *companions):
         check_inside(directory, directory / name)
@@ -429,10 +426,7 @@ def located_source(location: Location, names: Sequence[str], companions: Sequenc
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read the config.json of a checkpoint directory.
-
-    Raises InputError if the file is missing or malformed, or states over `MAX_COUNT` parts, which would take hours to make.
-    """
+    """Read the config.json of a checkpoint. InputError if it is missing or malformed, or counts too many parts."""
     value = read_object(directory / CONFIG)
     if not value:
         raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
@@ -448,7 +442,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
-    """Yield the references to code under every `auto_map` in a JSON value: `[<repository>--]<module>.<class>`."""
+    """Yield the names of code (`[REPOSITORY--]MODULE.CLASS`) below each key `auto_map` of a JSON value."""
     if isinstance(value, dict | list):
         for key, child in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _code_names(child, is_inside or key == "auto_map")
@@ -457,7 +451,7 @@ def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
 
 
 def refuse_own_code(directory: Path, trusted: bool) -> None:
-    """Raise InputError if a checkpoint needs untrusted code, or code of another repository, which the digest would not cover."""
+    """Raise InputError if a checkpoint needs code that is not `trusted`, or that is in another repository."""
     for name in (CONFIG, "tokenizer_config.json"):
         names = list(_code_names(read_object(directory / name)))
         if names and not trusted:
@@ -470,14 +464,14 @@ def refuse_own_code(directory: Path, trusted: bool) -> None:
 
 
 def is_timm(config: Mapping[str, Any]) -> bool:
-    """True if transformers loads the model of a config.json with timm."""
+    """True if a config.json is that of a model of timm."""
     return kinds.TIMM in config or config.get("model_type") == "timm_wrapper"
 
 
 def refuse_timm(config: Mapping[str, Any]) -> None:
-    """Raise HostError without timm, InputError if a config of timm names a model or weights outside the checkpoint.
+    """Raise InputError if a config of timm names files outside the checkpoint, or a malformed or too large image size.
 
-    InputError too for a malformed size of the images, or one over `MAX_EDGE`.
+    Raises HostError if timm is not installed.
     """
     name, arguments = str(config.get("architecture", ""))[:80], config.get("model_args") or {}
     is_plain = isinstance(arguments, dict) and "checkpoint_path" not in arguments
@@ -501,10 +495,10 @@ def refuse_timm(config: Mapping[str, Any]) -> None:
 
 
 def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = False) -> Any:
-    """Load the torch module of a checkpoint.
+    """Load the torch module of a checkpoint with all its trained weights.
 
-    Raises HostError if the model that config.json describes does not fit into the free memory, InputError if trained weights
-    are missing, unused, or of other shapes.
+    Raises HostError if the model does not fit into the free memory, InputError if weights are missing, unused, or of
+    other shapes than config.json says.
     """
     import pickle
 
@@ -569,14 +563,14 @@ def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = 
 def unloadable(
     part: str, directory: Path, error: Exception, hint: str = "copy its files again, all of one model"
 ) -> InputError:
-    """Return the error, with no path in it, for a part that transformers cannot load. HostError if a package is absent."""
+    """Make the error for a `part` that transformers cannot load. Raises HostError if that is for want of a package."""
     refuse_missing(error, part)
     reason = why(error, 300).replace(str(directory), "the checkpoint")
     return InputError(f"{part} could not be loaded: {reason}", hint)
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
-    """Load a fast tokenizer that agrees with `tokenizer.json` and pads or truncates only on request. InputError without one."""
+    """Load a fast tokenizer that encodes like `tokenizer.json`, without its padding. InputError if there is none."""
     from transformers import AutoTokenizer
 
     try:
@@ -601,7 +595,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
 
 
 def _as_in_file(tokenizer: Any, directory: Path) -> Any:
-    """Return the tokenizer if it encodes like `tokenizer.json`, else one made from the file, with special tokens of both."""
+    """Return the tokenizer if it encodes like `tokenizer.json`, else one that is made from this file."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -619,7 +613,7 @@ def _as_in_file(tokenizer: Any, directory: Path) -> Any:
 
 
 def _encoded(backend: Any) -> list[Any]:
-    """Return what equal tokenizers (`tokenizers.Tokenizer`) have in common: vocabulary, normalized trial texts, encodings."""
+    """Return the vocabulary of a `tokenizers.Tokenizer`, and the trial texts as it normalizes and encodes them."""
     backend.no_padding()
     backend.no_truncation()
     normalizer = backend.normalizer
@@ -634,8 +628,8 @@ def _encoded(backend: Any) -> list[Any]:
 def find_base(directory: Path, find: Callable[[str], Location]) -> Location | None:
     """Return the base model that an adapter's config names; None if the directory has no adapter.
 
-    `find` takes a directory or a hub id (`id@revision`). A relative path begins at the adapter, else at the working directory.
-    Raises InputError if the model is absent, is an adapter too, or has weights in the directory of the adapter.
+    `find` locates a directory or hub id. A relative path begins at the adapter or, if nothing is there, at the working
+    directory. Raises InputError if the base model is missing or an adapter too, or if the directory has a whole model.
     """
     if not (directory / ADAPTER_CONFIG).is_file():
         return None
@@ -663,9 +657,9 @@ def find_base(directory: Path, find: Callable[[str], Location]) -> Location | No
 
 
 def merge_adapter(model: Any, directory: Path) -> Any:
-    """Merge an adapter into its base model, a torch module, and return the merged module. The given module changes.
+    """Merge an adapter into its base model, and return the result. The given module changes.
 
-    Raises InputError unless the adapter's weights fit the model exactly; HostError if peft is not installed.
+    Raises InputError unless the adapter's weights fit the model exactly, HostError if peft is not installed.
     """
     if find_spec("peft") is None:
         raise missing_extra("peft", "peft", "exporting an adapter")

@@ -1,7 +1,6 @@
-"""Code that makes a module: find it, check the user's consent, and limit imports to the code that a digest covers.
-
-A *factory* is `module:function`. Its code is found without being run. The digest of its file or package identifies it; if
-it is installed, its distribution and version do. docs/threat-model.md says which code may run.
+"""Factories: Python functions, named `module:function`, that make torch modules. They run only with consent.
+A factory is identified by the digest of its file or package or, if it is installed, by its distribution and version. It
+may import only what this covers, and what is installed. docs/threat-model.md says which code may run.
 """
 
 import ast
@@ -29,18 +28,16 @@ from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityErr
 from onnxreg.schema.manifest.manifest import Code
 
 FACTORY_HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
-MAX_SHOWN = 300
-"""The most characters of a factory's arguments that a message shows."""
 _RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 """The pattern of a factory's module in a manifest, which is never a path."""
 
 
 @dataclass(frozen=True)
 class Factory:
-    """A Python function on this machine that makes a torch module. Modules that it imports are searched in `paths` first.
+    """A Python function on this machine that makes a torch module. Its imports are searched in `paths` first.
 
-    `files` has the Python files that the factory's digest covers, by their names in the digest: the module's file, or all
-    Python files of the package that contains the module. It is empty for a function of an installed distribution.
+    `files` are the Python files that its digest covers, by their names in the digest: the file of its module, or all
+    files of the package around it. An installed function has no `files`.
     """
 
     module: str
@@ -51,12 +48,12 @@ class Factory:
 
     @property
     def name(self) -> str:
-        """The published name, `module:function`, without a directory."""
+        """The name that a manifest has: `module:function`."""
         return f"{self.module}:{self.function}"
 
     @cached_property
     def covered(self) -> dict[Path, str]:
-        """The name of each covered file in the digest, by the file's resolved path."""
+        """The names of `files` in the digest, by resolved path."""
         return {path.resolve(): name for name, path in self.files.items()}
 
     @property
@@ -66,7 +63,7 @@ class Factory:
 
     @property
     def digests(self) -> dict[str, Digest]:
-        """The digests of the code's files, as parts of a source; for an installed function, the digest of `code`."""
+        """The digests of `files` as parts of a source; for an installed function, the digest of `code`."""
         digests = {f"code/{name}": digest_file(path) for name, path in self.files.items()}
         return digests or {f"code/{self.name}": Digest.of(canonical.encode(self.code.to_json()))}
 
@@ -82,7 +79,7 @@ class Factory:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The installed packages that the Python files import by name; for an installed function, the module's package."""
+        """The installed packages that `files` import; for an installed function, its own package."""
         imported = set() if self.files else {self.module.partition(".")[0]}
         for path in self.files.values():
             for node in _nodes(path) or ():
@@ -95,7 +92,7 @@ class Factory:
 
 
 def _nodes(file: Path) -> list[ast.AST] | None:
-    """Parse a Python file to syntax nodes; None if it is not valid, or nested too deeply."""
+    """Parse a Python file to syntax nodes; None if it is malformed or nested too deeply."""
     try:
         return list(ast.walk(ast.parse(file.read_bytes())))
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -109,7 +106,7 @@ def is_factory(source: str) -> bool:
 
 
 def find(source: str, *places: Path) -> Factory:
-    """Find a factory in `places`, else on Python's path, without importing the module. NotFoundError if the module is missing."""
+    """Find a factory in `places`, else on Python's path. No code runs. NotFoundError if there is no such module."""
     module, _, function = source.rpartition(":")
     top, *_ = names = module.split(".")
     if not is_factory(source) or not (module.endswith(".py") or all(map(str.isidentifier, names))):
@@ -142,9 +139,9 @@ def find(source: str, *places: Path) -> Factory:
 
 
 def find_recorded(name: str, folder: Path) -> Factory:
-    """Find the factory that a manifest names: in a folder that the user has named, else among installed packages.
+    """Find the factory that a manifest names: in a folder that the user gives, else among installed packages.
 
-    Raises IntegrityError if the name is not `module:function`, for example if it is a path; otherwise raises as `find` does.
+    Raises IntegrityError if the name is not `module:function`, and the errors of `find`.
     """
     module, _, function = name.rpartition(":")
     if not is_factory(name) or not _RECORDED.fullmatch(module):
@@ -159,10 +156,10 @@ def find_recorded(name: str, folder: Path) -> Factory:
 
 
 def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
-    """Call a factory; return the torch module with its initial weights. Printed text goes to stderr.
+    """Call a factory. Return its torch module, with initial weights. Printed text goes to stderr.
 
-    Raises InputError if the function is missing, is defined in another module than its name says, does not return a module,
-    or imports code that the digest does not cover (such code is not run); ConversionError if the function raises an error.
+    Raises InputError if its module does not define the function, if no torch module is returned, or if it imports code
+    that the digest does not cover. Such code is not run. Raises ConversionError if the function raises an error.
     """
     import torch
 
@@ -186,7 +183,7 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
 
 def _function(factory: Factory) -> Any:
-    """Import the factory's module from its current files; return the function. InputError if it is not defined there."""
+    """Import a factory's module from its current files; return the function. InputError if it is not defined there."""
     if list(factory.files) == [factory.file.name]:  # a single file, whose name another module may have
         name = f"onnxreg_factory_{factory.file.stem}"
         loader = SourceLoader(name, str(factory.file))
@@ -219,9 +216,8 @@ def _function(factory: Factory) -> Any:
 @dataclass(frozen=True)
 class Consent:
     """The code that the user allowed to run: `names` from `--allow-code`, and a factory that was typed as the `source`.
-
-    `net.py:build` allows one function, `net.py` all functions that the file defines; neither allows what the file imports.
-    `is_recorded` is True if a manifest names the code; then the working directory is not searched for it.
+    The name `net.py:build` allows one function, `net.py` all functions that this file defines. With `is_recorded`, a
+    manifest names the code, so it is not searched in the working directory.
     """
 
     names: frozenset[str] = frozenset()
@@ -230,13 +226,13 @@ class Consent:
 
     @classmethod
     def of(cls, names: Iterable[str] = (), source: str | None = None, is_recorded: bool = False) -> Self:
-        """Make a consent to each `module:function`, `file.py:function` or `file.py`. Paths of files here become absolute."""
+        """Make a consent to each `module:function`, `file.py:function` or `file.py`; see `absolute`."""
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
     def check(self, factory: Factory, arguments: Mapping[str, Any], source: str | None = None) -> None:
-        """Raise InputError unless the user allowed this code. The error shows the call's `arguments` and the option to type.
+        """Raise InputError, with the `arguments` and the option to type, unless the user allowed this code.
 
-        `source` is the text by which an export names the factory, if the factory is its source.
+        `source` is the export's source, if that is the factory. No code runs, but the file must define the function.
         """
         if source is not None and source == self.source:
             return
@@ -252,7 +248,7 @@ class Consent:
                 short = str(file.relative_to(folder) if file.is_relative_to(folder) else file)
             name, description = f"{short}:{factory.function}", f"{short} ({factory.function})"
         if self.names.isdisjoint(names):
-            given = f", called with {json.dumps(arguments, default=str)[:MAX_SHOWN]}" if arguments else ""
+            given = f", called with {json.dumps(arguments, default=str)[:300]}" if arguments else ""
             message = f"{description} is code{given}, which runs only if you allow it"
             raise InputError(message, f"read it, then pass --allow-code {name}")
 
@@ -261,7 +257,7 @@ NO_CONSENT = Consent()
 
 
 def _check_defined(file: Path, label: str, function: str) -> None:
-    """Raise InputError, before code is run, unless a file can be parsed and defines this function or class."""
+    """Raise InputError unless a file is valid Python and defines this function or class."""
     nodes = _nodes(file)
     if nodes is None:
         raise InputError(f"{label} cannot be parsed as Python", "look at who made it")
@@ -271,14 +267,14 @@ def _check_defined(file: Path, label: str, function: str) -> None:
 
 
 def absolute(name: str) -> str:
-    """Make the path of an existing file in a factory's name absolute, so that the working directory does not matter."""
+    """Make the path in `file.py:function` or `file.py` absolute, if the file exists."""
     path, colon, function = name.rpartition(":") if not name.endswith(".py") else (name, "", "")
     is_file = path.endswith(".py") and Path(path).is_file()
     return f"{Path(path).resolve()}{colon}{function}" if is_file else name
 
 
 class SourceLoader(SourceFileLoader):
-    """Loads a module from its source text, never from a compiled file, because that may come from other source text."""
+    """Loads a module from its source text, never from a compiled file, which may be of other source text."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -287,13 +283,13 @@ class SourceLoader(SourceFileLoader):
 
 
 def is_installed(path: Path) -> bool:
-    """True if a file belongs to Python or to an installed package, and so does not change with the model's code."""
+    """True if a file belongs to Python or to an installed package."""
     return any(path.resolve().is_relative_to(root) for root in _roots())
 
 
 @cache
 def _roots() -> tuple[Path, ...]:
-    """Return the directories of Python and its packages, computed before a factory's directories are on Python's path."""
+    """Return the directories of Python and its packages. The first call must be before `sys.path` changes."""
     python_paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     package_paths = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     return tuple({Path(path).resolve() for path in (*python_paths, *package_paths)})
@@ -301,7 +297,7 @@ def _roots() -> tuple[Path, ...]:
 
 @dataclass
 class _Guard:
-    """The first finder of imports. It refuses modules that the digest does not cover, except installed ones and onnxreg's."""
+    """A finder of imports that refuses modules unless the digest covers them, or they are installed or of onnxreg."""
 
     factory: Factory
     refused: set[str] = field(default_factory=set)
@@ -323,7 +319,7 @@ class _Guard:
         return spec
 
     def check(self) -> None:
-        """Raise InputError if a module was refused, because the importing code may have caught the error of the import."""
+        """Raise InputError if a module was refused. The code that imported it may have caught the first error."""
         if self.refused:
             files = ", ".join(sorted(self.refused))
             message = f"{self.factory.file.name} imports {files}, which its digest does not cover"
@@ -332,7 +328,7 @@ class _Guard:
 
 @contextmanager
 def _guarded_imports(factory: Factory) -> Iterator[None]:
-    """A context that searches imports in the factory's `paths` first. Raises InputError if `_Guard` refused a module."""
+    """A context in which imports are searched in the factory's `paths` first, and pass `_Guard`."""
     _roots()
     guard, before = _Guard(factory), (list(sys.path), sys.dont_write_bytecode)
     sys.path[:0] = factory.paths

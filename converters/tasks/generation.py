@@ -1,7 +1,7 @@
 """Tasks of models that generate text, and greedy generation by their graphs in ONNX Runtime.
 
-The models are encoder-decoders from texts, speech or images, and causal language models. Files and tensors have the names
-that Optimum and Transformers.js use. Graphs are published only if they alone generate the same tokens as the model.
+The models are encoder-decoders (of texts, speech or images) and causal language models. Files and tensors have the
+names that Optimum and Transformers.js use. Graphs are published only if they generate the same tokens as the model.
 
 | member | file | inputs, to outputs |
 |---|---|---|
@@ -50,10 +50,10 @@ STAGES = {
     MERGED: "decoder_model_merged.onnx",
 }
 GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT))
-"""The sets of members that generate together: the encoder with the merged decoder, or with both decoders."""
+"""The graphs that generate together: the encoder with the merged decoder, or with both decoders."""
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
-"""The most tokens of an answer if the settings have no limit (as in pipelines of transformers), and in any case."""
+"""The most tokens of an answer: by default, as in pipelines of transformers, and in any case."""
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
 """The keys of config.json that may state the most tokens that a decoder takes."""
 Tokens = tuple[int, ...]
@@ -69,21 +69,21 @@ LENGTHS = (3, 1, 7)
 """The number of decoder tokens in each sample of the decoder."""
 INPUTS = (*REQUIRED, "position_ids")
 SIZES = ((2, 5, 3), (1, 0, 6), (3, 9, 1))
-"""For each sample of a causal decoder: rows, earlier tokens, new tokens. If it has several rows, the first is padded."""
+"""For each sample of a causal decoder: rows, earlier tokens, new tokens. The first of several rows is padded."""
 STEPS = 20
-"""The number of tokens that a proof generates for each input."""
+"""The number of tokens that `prove` generates for each input."""
 TIE = 1e-3
-"""Two logits count as equal if they differ by at most this share of the largest logit, since graphs round differently."""
+"""Two logits count as equal if they differ by at most this share of the largest, since graphs round differently."""
 
 
 class Seq2Seq(Saved):
-    """The task of encoder-decoders of texts. It exports the encoder, a decoder, a decoder with past, and both merged."""
+    """The task of encoder-decoders of texts."""
 
     Options: ClassVar[type[PassParams]] = TextOptions
     members, merged = STAGES, {MERGED: (DECODER, NEXT)}
 
     def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        """Make the encoder. Its samples are a row, a batch, and a row of another size."""
+        """Make the part of the encoder. Its samples are a row, a batch, and a row of another size."""
         length = longest(int(self.options.max_seq_length), checkpoint.model)
         feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)
         axes = {name: {0: BATCH, 1: SOURCE} for name in (*REQUIRED, STATES)}
@@ -105,7 +105,7 @@ class Seq2Seq(Saved):
 
 
 class ProcessedSeq2Seq(Seq2Seq):
-    """The task of encoder-decoders from sounds or images to text. The saved processor makes the encoder's input."""
+    """The task of encoder-decoders from sounds or images to text. The checkpoint's processor makes the input."""
 
     Options = PassParams
 
@@ -119,7 +119,7 @@ class ProcessedSeq2Seq(Seq2Seq):
 
 
 def decoder_of(model: Any, encoder: Part) -> Any:
-    """Return a module of the decoder. With past keys and values as inputs, it does not return those of the encoder again."""
+    """Return a module of the decoder. With past keys and values as inputs, it gives only the decoder's new ones."""
     import torch
     from transformers import EncoderDecoderCache
 
@@ -156,7 +156,7 @@ def decoder_of(model: Any, encoder: Part) -> Any:
 
 
 def decoders(model: Any, encoder: Part) -> dict[str, Part]:
-    """Return the part of each decoder, by member; a decoder's samples include outputs of the graph that runs before it."""
+    """Return the part of each decoder, by member. Its samples have the outputs of the graph that runs before it."""
     import numpy as np
     import torch
 
@@ -206,14 +206,14 @@ def decoders(model: Any, encoder: Part) -> dict[str, Part]:
 class CausalDecoder(Saved):
     """The task of causal language models for any runtime, as one graph with a cache of keys and values.
 
-    Inputs: `input_ids` (the new tokens), `attention_mask`, `position_ids`, and `past_key_values.N.key` and `.value` of earlier
-    tokens, empty for a prompt. Outputs: `logits`, `present.N.key` and `.value`.
+    It takes `input_ids` (the new tokens), `attention_mask`, `position_ids`, and, for each layer N,
+    `past_key_values.N.key` and `.value` of the earlier tokens. It gives `logits`, `present.N.key` and `.value`.
     """
 
     Options: ClassVar[type[PassParams]] = TextOptions
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        """Make the module, and samples of several sizes; the module itself computes the keys and values of earlier tokens."""
+        """Make the part, with samples of several sizes. The module itself computes the keys and values in them."""
         import numpy as np
         import torch
         from transformers import DynamicCache
@@ -232,7 +232,7 @@ class CausalDecoder(Saved):
             return (result.logits, *(state for layer in layers for state in (layer.keys, layer.values)))
 
         def feed(ids: Any, mask: Any) -> dict[str, Any]:
-            """Return the inputs for new tokens; positions count only the tokens that the mask keeps."""
+            """Return the inputs for new tokens. Positions count the tokens that the mask keeps."""
             positions = (mask.cumsum(1) - 1).clip(0)[:, -ids.shape[1] :]
             return dict(zip(INPUTS, (ids, mask, positions), strict=True))
 
@@ -260,10 +260,7 @@ class CausalDecoder(Saved):
 
 
 class TextGeneration(CausalDecoder):
-    """The task of causal language models for the pass `ModelBuilder`, whose graph is for onnxruntime-genai.
-
-    The pass reads the checkpoint; the task itself loads nothing.
-    """
+    """The task of causal language models for onnxruntime-genai. The pass `ModelBuilder` reads the checkpoint itself."""
 
     exporter, runs_code = "ModelBuilder", False
     Options = PassParams
@@ -278,7 +275,7 @@ class TextGeneration(CausalDecoder):
 
 @dataclass(frozen=True)
 class Answer:
-    """The tokens that the model itself generates greedily after the prompt, `[rows, STEPS]`; `feed` has the model's inputs."""
+    """The `tokens`, `[rows, STEPS]`, that the model generates after the `prompt` for the inputs in `feed`."""
 
     feed: Feed
     prompt: Any
@@ -286,7 +283,7 @@ class Answer:
 
 
 def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
-    """Let a model generate greedily, without rules such as forced tokens; `start` is the token with which a decoder begins."""
+    """Let a model generate greedily, without the rules of its settings. A decoder begins with the token `start`."""
     import torch
     from transformers import GenerationConfig, GenerationMixin
 
@@ -303,10 +300,9 @@ def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
 
 
 def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
-    """Check if exported graphs generate the same answers as the model from which they were exported.
+    """Compare what graphs generate together with the answers of their model, and add a check to the draft.
 
-    It runs each set of graphs that generate together. The returned draft records the share of steps at which a set gives
-    the model's token. Raises ConversionError if graphs of full precision give another token.
+    The check has the share of steps with the same token. ConversionError if graphs of full precision differ at a step.
     """
     family = draft.fields.get("model_family", {"members": []})
     names = {path: member["name"] for member in family["members"] for path in member["artifacts"]}
@@ -333,7 +329,7 @@ def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
 
 
 def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool) -> float:
-    """Return the share of steps at which the graphs write the model's token; each step begins with the model's earlier tokens."""
+    """Return the share of steps at which graphs give the model's token, each after the model's own earlier tokens."""
     import numpy as np
 
     model, equal = Generator(paths), []
@@ -355,9 +351,9 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool)
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The fields of `generation_config.json` that affect a greedy answer in transformers; the last ones are Whisper's.
+    """The fields of `generation_config.json` that affect a greedy answer. The last ones are Whisper's.
 
-    `positions` is the most tokens that the decoder takes, including the prompt; None without a limit.
+    `positions`, from `positions_of`, is the most tokens that the decoder takes.
     """
 
     decoder_start_token_id: int
@@ -385,10 +381,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, config: Mapping[str, Any], stated: Path | None = None) -> Self:
-        """Read the rules from the file `stated`, a `generation_config.json`; without it, from the checkpoint's `config`.
-
-        Raises InputError if a rule is malformed, or is not supported here.
-        """
+        """Read the rules from a file or, if it is missing, from `config`. InputError if malformed or unsupported."""
         settings = config if stated is None or not stated.is_file() else read_object(stated)
         settings = {"decoder_start_token_id": config.get("decoder_start_token_id"), **settings}
         settings["positions"] = positions_of(config)
@@ -410,7 +403,7 @@ class Rules(msgspec.Struct, frozen=True):
         return limit if self.positions is None else max(1, min(limit, self.positions - start + 1))
 
     def follow(self, scores: Any, ids: list[int], start: int, is_last: bool) -> None:
-        """Change the next token's scores by the rules, in transformers' order. `ids` are the prompt and the new tokens."""
+        """Change the next token's scores by the rules. `ids` are the tokens so far, of which `start` are the prompt."""
         import numpy as np
 
         def drop(tokens: Iterable[int]) -> None:
@@ -449,14 +442,14 @@ def _several(value: int | Tokens | None) -> Tokens:
 
 
 class Generator:
-    """Loaded graphs that generate: an encoder with its merged decoder or with both decoders, or a decoder alone."""
+    """Loaded graphs that generate together, by member: one of `GENERATORS`, or a decoder alone."""
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._paths = paths
         self._sessions = {name: load_session(path) for name, path in paths.items()}
 
     def decoder(self, step: int) -> str:
-        """Return the member that computes the logits of a step."""
+        """Return the member that runs at a step, which is 0 for the prompt."""
         return MERGED if MERGED in self._paths else NEXT if step and NEXT in self._paths else DECODER
 
     def _run(self, member: str, feed: Feed, needed: str) -> dict[str, Any]:
@@ -467,7 +460,7 @@ class Generator:
         return outputs
 
     def decoding(self, feed: Feed) -> Callable[[Any], Any]:
-        """Run the encoder, if any; return a function that takes the next tokens, `[rows, n]`, and returns the next logits."""
+        """Run the encoder, if any. Return a function from the next tokens, `[rows, n]`, to the logits after them."""
         state, count = dict[str, Any](), 0
         if ENCODER in self._paths:
             state[HIDDEN] = self._run(ENCODER, feed, "last_hidden_state")["last_hidden_state"]
@@ -486,7 +479,7 @@ class Generator:
 
 
 def positions_of(config: Mapping[str, Any]) -> int | None:
-    """Return the most tokens that a decoder takes; None if there is no limit, as in T5, which encodes only distances."""
+    """Return the most tokens that a decoder takes, with the prompt; None without a limit, as in T5."""
     decoder = config.get("decoder")  # of an encoder-decoder from images
     own = decoder if isinstance(decoder, Mapping) else config
     keys = () if "relative_attention_num_buckets" in own else POSITIONS
@@ -496,10 +489,7 @@ def positions_of(config: Mapping[str, Any]) -> int | None:
 def generate(
     model: Generator, feed: Feed, rules: Rules, max_tokens: int | None = None
 ) -> tuple[list[int], bool]:
-    """Generate an answer for one row: return the tokens after the prompt, and True if the model itself ended the answer.
-
-    `max_tokens` is the most tokens to generate, by default the limit in the rules.
-    """
+    """Generate an answer for one row, of at most `max_tokens`. Return its tokens, and True if the model ended it."""
     import numpy as np
 
     prompt = _prompt(model, feed, rules)
@@ -516,7 +506,7 @@ def generate(
 
 
 def _prompt(model: Generator, feed: Feed, rules: Rules) -> list[int]:
-    """Return the tokens before the answer: the start; for Whisper also the language (stated or detected) and the task."""
+    """Return the tokens before the answer: the start and, for Whisper, the language (stated or detected) and task."""
     import numpy as np
 
     start, languages, tasks = rules.decoder_start_token_id, rules.lang_to_id, rules.task_to_id or {}

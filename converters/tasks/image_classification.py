@@ -27,11 +27,11 @@ MAX_SAMPLE_BYTES = 2**30
 MAX_BATCH_IMAGES = 32
 """The most images in one run."""
 WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights")
-"""The usual keys of the weights in checkpoints that also have other values, such as an epoch and an optimizer."""
+"""The usual keys of the weights in a file that also has other values, such as an epoch."""
 AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", "ema", "swa_state_dict")
-"""The usual keys of averaged weights, which some projects evaluate and publish instead."""
+"""The usual keys of averaged weights, which some projects publish in place of the others."""
 PREFIXES = ("_orig_mod.", "module.", "model.")
-"""The prefixes that `torch.compile`, `DataParallel` and Lightning add to every name."""
+"""The prefixes of names that `torch.compile`, `DataParallel` and Lightning add."""
 
 
 class ImageClassificationOptions(PassParams, title="Options"):
@@ -70,7 +70,7 @@ class ImageClassificationOptions(PassParams, title="Options"):
 
 
 class ImageClassification(Task):
-    """The task of a torch module that takes images, `[batch, channels, height, width]`, and scores classes of each image."""
+    """The task of a module, made by a factory, that classifies images, `[batch, channels, height, width]`."""
 
     id, exporter = "image-classification", "TransformersExport"
     products = ("MatMul", "Gemm", "Conv")
@@ -96,7 +96,7 @@ class ImageClassification(Task):
         )
 
     def _locate(self, source: str) -> tuple[Factory, Path]:
-        """Return the factory, and the file with the weights for the module that the factory makes."""
+        """Return the factory, and the file with the weights of its module."""
         options, is_typed = self.options, source == self.consent.source
         if Path(source).is_dir():
             if options.factory is None:
@@ -165,13 +165,10 @@ def subject_of(
     input_name: str = "input",
     fixed_batch: bool = False,
 ) -> conversion.TorchModel:
-    """Wrap a module, in evaluation mode and float32, so that it takes its image by name, and returns its tensors by name.
+    """Wrap a module, in float32, so that it takes an image of this `shape` by name, and returns its outputs by name.
 
-    Args:
-        shape: channels, height and width.
-        outputs: keys of the mapping that the module returns, or names for the returned tensors, in order.
-
-    Raises ConversionError if the module fails on this shape, InputError if results are not tensors, or do not fit `outputs`.
+    `outputs` are keys of the mapping that the module returns, or else names for its tensors, in order. Raises
+    ConversionError if the module fails, InputError if it returns other things than tensors, or does not fit `outputs`.
     """
     import torch
 
@@ -213,11 +210,10 @@ def subject_of(
 
 
 def load_into(module: Any, path: Path) -> None:
-    """Fill a torch module with the weights of a file: safetensors, or tensors that `torch.save` wrote.
+    """Fill a torch module with the weights in a file of safetensors or of `torch.save`.
 
-    A prefix in `PREFIXES` is removed from the weights' names if all weights have it, and some names in the module do not.
-
-    Raises InputError unless the file has exactly the module's tensors, in their shapes; only batch counters may be missing.
+    A prefix in `PREFIXES` that only the file's names have is removed. Raises InputError unless the file has exactly the
+    module's tensors, in their shapes; only counters of batches may be missing.
     """
     expected = module.state_dict()
     weights = _read(path)
@@ -252,14 +248,14 @@ def load_into(module: Any, path: Path) -> None:
 
 
 def draw(count: int, shape: Sequence[int]) -> Any:
-    """Return normally distributed random values, float32 `[count, *shape]`, from a fixed seed."""
+    """Return normally distributed values, float32 `[count, *shape]`, from a fixed seed."""
     import numpy as np
 
     return np.random.default_rng(samples.SEED).normal(size=(count, *shape)).astype(np.float32)
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Read a file's weights, at the top or under a usual key. InputError for other contents, or if averages are there too."""
+    """Read the weights in a file, at the top or under a usual key. InputError for other contents or for averages."""
     require("safetensors")
     import torch
     from safetensors.torch import load_file

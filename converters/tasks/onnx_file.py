@@ -1,4 +1,4 @@
-"""The task `onnx`: an existing graph with its external data, from which passes start."""
+"""The task `onnx`: an existing ONNX file, to which a recipe's passes are applied."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,9 +24,9 @@ from onnxreg.schema.manifest.draft import DraftFile
 MASK = "attention_mask"
 TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json")
 MAX_GOLDEN_VALUES = 2_000
-"""The most values of all inputs and outputs of one sample; graphs with more values get no golden vectors."""
+"""Graphs with more values in the inputs and outputs of one sample get no golden vectors."""
 SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
-"""The sizes of random samples. There is one run more than usual, since outputs of three rows agree by chance too often."""
+"""The sizes of random samples: one sample more than elsewhere, since fewer rows agree too often by chance."""
 
 
 class OnnxFileOptions(PassParams, title="Options"):
@@ -36,9 +36,9 @@ class OnnxFileOptions(PassParams, title="Options"):
 
 
 class OnnxFile(Task):
-    """The task of an ONNX file. The graphs are measured on random samples, or on the samples in the option `data`.
+    """The task of an ONNX file, which is measured on random samples, or on those in the option `data`.
 
-    A `tokenizer.json` beside the file, or beside its folder `onnx`, is published with the tokenizer's other files.
+    A tokenizer beside the file, or beside its folder `onnx`, is published too.
     """
 
     id, exporter = "onnx", "Original"
@@ -111,7 +111,7 @@ class OnnxFile(Task):
 
 
 def text_files_of(path: Path) -> list[Path]:
-    """Return the files of a graph's tokenizer, `tokenizer.json` first; [] if `tokenizer.json` is missing."""
+    """Return the files of a graph's tokenizer, `tokenizer.json` first; [] without this file."""
     folders = (path.parent, *([path.parent.parent] if path.parent.name == "onnx" else []))
     folder = next((folder for folder in folders if (folder / TEXT_FILES[0]).is_file()), path)
     return [file for name in TEXT_FILES if (file := folder / name).is_file()]

@@ -1,7 +1,7 @@
-"""Tasks of transformers checkpoints for images and sounds, and functions that turn an image or a sound into a graph's input.
+"""Tasks of checkpoints for images and sounds, and functions that turn an image or a sound into a graph's input.
 
-The checkpoint's own processor computes the sample inputs. If the manifest's key `preprocessing` or `audio_preprocessing`
-(docs/format.md) can give the same numbers as the processor, the key is set; `read_image` and `read_sound` follow it.
+The checkpoint's processor computes the samples. The manifest's key `preprocessing` or `audio_preprocessing`
+(docs/format.md) is set if it can give the processor's numbers. Then `read_image` and `read_sound` can follow it.
 """
 
 import io
@@ -24,24 +24,22 @@ SECONDS = (0.5, 0.73, 0.41, 1.02)
 """The lengths of the generated sounds in seconds."""
 MAX_RATE = 1_000_000
 """The highest accepted sampling rate, in samples a second."""
-MAX_IMAGE_BYTES = 256 * 2**20
+MAX_FILE_BYTES = 256 * 2**20
+"""The largest file of an image or a sound that is read."""
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """The names of Pillow's filters, in the order of their numbers in the settings of transformers."""
 DRAWN_SIZE, SAMPLES = (331, 247), 64
 """The width and height of the generated test image, and how many of its preprocessed values a manifest has."""
 IMAGE_TOLERANCE = 1e-4
-"""Two preprocessings of images count as equal up to this difference; one step of an 8-bit value makes a far larger one."""
-MAX_SOUND_BYTES = 256 * 2**20
+"""Preprocessed images count as equal up to this difference. A step of an 8-bit value makes a far larger one."""
 SOUND_TOLERANCE = 1e-3
-"""Two preprocessings of sounds count as equal up to this difference, as rounding changes the logarithms of near silence."""
-WIDEST = 4
-"""The most bytes per sample in a WAV file that is read without the library soundfile."""
+"""Preprocessed sounds count as equal up to this difference: rounding changes the logarithms of near silence."""
 
 
 class Processed(Saved):
-    """The task of checkpoints with an image processor or feature extractor. Its result is the graph's only input.
+    """The task of checkpoints whose image processor or feature extractor makes the graph's only input.
 
-    The batch is dynamic. If results for different samples vary in size along an axis, that axis is dynamic too.
+    The batch is dynamic, and each axis along which the processor's results for the samples vary in size.
     """
 
     has_tokens = False
@@ -59,9 +57,8 @@ class Processed(Saved):
 class Processor:
     """The image processor or feature extractor of a checkpoint, with its results for generated photographs or sounds.
 
-    `varying` are the axes along which the sizes of results differ. `is_square` is True if all photographs are squares.
-
-    Raises InputError if the processor cannot be loaded, or does not run; HostError if a package for it is not installed.
+    `varying` are the axes along which the results differ in size. With `is_square`, all photographs are squares.
+    Raises InputError if the processor cannot be loaded or does not run, HostError if it needs a missing package.
     """
 
     def __init__(
@@ -102,9 +99,8 @@ class Processor:
         self.varying = {at for at, along in enumerate(sizes) if len({*along}) > 1}
 
     def part(self, model: Any, names: Mapping[int, str], outputs: Mapping[str, Sequence[str]]) -> Part:
-        """Make the part of a model. Its sample batches differ in the number of rows, and in size if the processor keeps sizes.
-
-        Raises InputError if sizes vary along an axis that `names` lacks, or if the model does not take the sizes.
+        """Make the part of a model. `names` has the input's axes that may be dynamic, `outputs` those of each output.
+        Raises InputError if results vary along an axis that `names` lacks, or if the model does not take their sizes.
         """
         import numpy as np
         import torch
@@ -130,7 +126,7 @@ class Processor:
         return part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), True)
 
     def contract(self) -> dict[str, Any]:
-        """Return the manifest's key for the preprocessing, in JSON form; {} if no such key gives the processor's numbers."""
+        """Return the manifest's key for the preprocessing, as JSON; {} if it would not give the processor's numbers."""
         pairs = list(zip(self.drawn, self.rows, strict=True))
         if self.modality == "audio":
             sound = audio_of(self.processor.to_dict(), pairs)
@@ -142,7 +138,7 @@ class Processor:
 
 
 def draw_sound(rate: int, seconds: float) -> Any:
-    """Generate a sound with a fixed seed, float32: two tones that grow and fade, under noise."""
+    """Generate two tones that grow and fade, under noise of a fixed seed: float32, of this length in seconds."""
     import numpy as np
 
     time = np.arange(int(rate * seconds)) / rate
@@ -152,7 +148,7 @@ def draw_sound(rate: int, seconds: float) -> Any:
 
 
 def draw_photographs(is_square: bool = False) -> list[Any]:
-    """Generate photographs with a fixed seed: coloured tiles under noise, so that different scaling gives different numbers."""
+    """Generate coloured tiles under noise of a fixed seed, so that each way to scale them gives other numbers."""
     import numpy as np
     from PIL import Image
 
@@ -167,12 +163,12 @@ def draw_photographs(is_square: bool = False) -> list[Any]:
 
 
 def read_image(path: Path, preprocessing: Preprocessing) -> Any:
-    """Read an image file as a graph's input (float32, batch 1). InputError if it is not an image, HostError without Pillow."""
+    """Read an image as a graph's input (float32, batch 1). InputError for another file, HostError without Pillow."""
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
         raise missing_extra("PIL", "run", "reading an image") from error
-    data = read_given(path, "image", limit=MAX_IMAGE_BYTES)
+    data = read_given(path, "image", limit=MAX_FILE_BYTES)
     try:
         image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
         image.load()
@@ -211,7 +207,7 @@ def _crop(image: Any, height: int, width: int) -> Any:
 
 
 def _halve_down(transform: Any) -> None:
-    """Let a transform of timm crop as `image_input` does; torchvision rounds half of an odd margin to an even number."""
+    """Let a transform of timm crop like `image_input`. torchvision rounds half of an odd margin to an even number."""
     for step in transform.transforms:
         if type(step).__name__ == "CenterCrop":
             step.forward = lambda image, size=step.size: _crop(image, *size)
@@ -220,11 +216,9 @@ def _halve_down(transform: Any) -> None:
 def preprocessing_of(
     settings: Mapping[str, Any], photographs: Sequence[tuple[Any, Any]]
 ) -> Preprocessing | None:
-    """Translate an image processor's settings to `preprocessing`; None if that would not give the processor's numbers.
+    """Translate the saved settings of an image processor; None if that would not give the processor's numbers.
 
-    Args:
-        settings: the processor's settings, as transformers or timm saves them.
-        photographs: images, each with the processor's numbers for it (float32, batch 1).
+    `photographs` are images, each with the processor's numbers for it (float32, batch 1).
     """
     import numpy as np
 
@@ -257,7 +251,7 @@ def preprocessing_of(
 
 
 def _sample(preprocessing: Preprocessing) -> list[float]:
-    """Return evenly spaced values of the input that the generated test image becomes (docs/format.md)."""
+    """Return evenly spaced values of the preprocessed test image of docs/format.md."""
     import numpy as np
     from PIL import Image
 
@@ -270,10 +264,10 @@ def _sample(preprocessing: Preprocessing) -> list[float]:
 def read_sound(path: Path, preprocessing: AudioPreprocessing) -> Any:
     """Read a sound file as a graph's input (float32, batch 1). Several channels are averaged.
 
-    Raises InputError if the file is not sound, is empty, has another sampling rate or is longer than the model's input;
-    NotFoundError if there is no file.
+    Raises NotFoundError if there is no file, InputError if it is not sound, is empty or too long, or has another
+    sampling rate than the model.
     """
-    data = read_given(path, "sound", limit=MAX_SOUND_BYTES)
+    data = read_given(path, "sound", limit=MAX_FILE_BYTES)
     samples, rate = _decode(data, path)
     if rate != preprocessing.sampling_rate:
         message = f"{path} has {rate} samples a second, and the model hears {preprocessing.sampling_rate}"
@@ -296,7 +290,7 @@ def _decode(data: bytes, path: Path) -> tuple[Any, int]:
         with wave.open(io.BytesIO(data)) as file:
             width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
             frames = file.readframes(file.getnframes())
-        if width > WIDEST:
+        if width > 4:
             raise wave.Error(f"{width} bytes a sample")
     except (wave.Error, EOFError, RuntimeError):  # RuntimeError: a chunk ends after the file
         try:
@@ -319,7 +313,7 @@ def _decode(data: bytes, path: Path) -> tuple[Any, int]:
 
 
 def sound_input(samples: Any, preprocessing: AudioPreprocessing) -> Any:
-    """Turn samples (float32, one axis) into a graph's input: pad or cut, normalize, and for `log-mel` make a spectrogram."""
+    """Turn samples (float32, one axis) into a graph's input: pad or cut them, normalize them, make a spectrogram."""
     import numpy as np
 
     most = preprocessing.samples
@@ -333,7 +327,7 @@ def sound_input(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
-    """Compute Whisper's spectrogram: Hann windows, power, Slaney's triangles to 8 kHz, log10, cut to eight decades, scaled."""
+    """Compute Whisper's spectrogram: Hann windows, power, Slaney's triangles to 8 kHz, log10 (8 decades), scaled."""
     import numpy as np
 
     size, hop, rate = preprocessing.window or 0, preprocessing.hop or 1, preprocessing.sampling_rate
@@ -355,11 +349,9 @@ def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def audio_of(settings: Mapping[str, Any], sounds: Sequence[tuple[Any, Any]]) -> AudioPreprocessing | None:
-    """Translate a feature extractor's settings to `audio_preprocessing`; None if that would not give the extractor's numbers.
+    """Translate the saved settings of a feature extractor; None if that would not give the extractor's numbers.
 
-    Args:
-        settings: the extractor's settings, as transformers saves them.
-        sounds: the samples of each sound, with the extractor's numbers for it (float32, batch 1).
+    `sounds` are the samples of sounds, each with the extractor's numbers for it (float32, batch 1).
     """
     import numpy as np
 

@@ -1,7 +1,6 @@
-"""The contract of a task, and the kinds of checkpoints.
+"""The contract of a task, and the kinds of transformers checkpoints (`TaskHead`).
 
-A task finds a source without loading it, and loads it when a step needs it. A `TaskHead` describes a kind of transformers
-checkpoints: its classes, how to load them, and their outputs.
+A task finds a source without loading it, and loads it when a step needs it.
 """
 
 from abc import ABC, abstractmethod
@@ -32,13 +31,12 @@ Modality = Literal["text", "image", "audio"]
 
 @dataclass(frozen=True)
 class TaskHead:
-    """A kind of checkpoints. The names of its transformers classes end with `suffix`, as in `BertForTokenClassification`.
+    """A kind of checkpoints: the classes whose names end with `suffix`, as `BertForTokenClassification` does.
 
-    `outputs` names the first axes of each output; they are dynamic. `labelled` is True if the last axis counts labels.
-    `aliases` are further names that people may type. `way` says what to do with such a checkpoint if no task exports it.
-    `auto` is the end of the name of the transformers class that loads a checkpoint, by default `suffix`. `modality` is the
-    kind of input: `text`, `image` or `audio`. `axes` names the input's axes, besides the batch, that may be dynamic.
-    `beside` are files of a checkpoint that are published, if they exist, in place of generated files of the same name.
+    `outputs` names the first axes of each output, which are dynamic. With `labelled`, the last axis counts labels.
+    `aliases` are further names that people may type. If no task exports such a checkpoint, `way` says what to do.
+    `AutoModel` with the ending `auto` (by default `suffix`) loads it. `axes` names the input's axes, besides the batch,
+    that may be dynamic. `beside` are files that are published as they are.
     """
 
     task: str
@@ -61,7 +59,7 @@ OPTIMUM = "export it with Optimum, then reg import the directory"
 _elsewhere = partial(TaskHead, way=OPTIMUM)
 WAVE = {1: "sequence"}
 DECODED = (GENERATION_CONFIG, "tokenizer_config.json")
-"""The files published beside a model that writes text; Transformers.js reads the tokenizer's class from the second."""
+"""The files that are published beside a model that writes text. Transformers.js reads both."""
 # fmt: off
 ENCODER = TaskHead(
     "feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",), beside=(),
@@ -160,26 +158,24 @@ HEADS = (
     _elsewhere("video-classification", "ForVideoClassification", modality="image"),
 )
 # fmt: on
-"""The heads that a class name identifies; some have no task that exports them (see `way`). The first that fits counts."""
+"""The heads that the name of a class tells. The first that fits counts. Some have no task that exports them."""
 ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
 """For each modality, the `TaskHead` of a class without a head, such as `ViTModel`."""
-
-
 LOADERS: Mapping[Modality, tuple[str, str]] = {
     "image": ("AutoImageProcessor", "image processor"),
     "audio": ("AutoFeatureExtractor", "feature extractor"),
 }
-"""For each modality, the transformers class that loads its processor, and what messages call the processor."""
+"""For each modality, the transformers class that loads its processor, and the processor's name in messages."""
 TIMM = "pretrained_cfg"
-"""The key of a config.json that timm wrote. Its value says how an image becomes numbers, in place of a processor's file."""
+"""The key of timm's config.json that says how an image becomes numbers."""
 SPEAKERS = ("Whisper", "Moonshine")
-"""The families whose input is always sound, even if the settings of their processor are missing."""
+"""The families whose input is sound, even if the processor's settings are missing."""
 
 
 def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
-    """Return the head of the first architecture in a parsed config.json; None if none of `HEADS` and `ENCODERS` fits.
+    """Return the head of the first architecture in a parsed config.json; None if it is unknown.
 
-    If several of `HEADS` fit, the one of this modality counts, else the first. `ENCODERS` is for classes without a head.
+    If several of `HEADS` fit, the first of this modality counts, else the first. `ENCODERS` has the rest.
     """
     names = config.get("architectures") if isinstance(config, dict) else None
     if not names and isinstance(config, dict) and TIMM in config:
@@ -192,7 +188,7 @@ def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
 
 
 def modality_of(directory: Path) -> Modality | None:
-    """Return the modality of a checkpoint, from its processor's settings or its tokenizer's files; None if it has neither."""
+    """Return the modality of a checkpoint by its processor or tokenizer; None if it has neither."""
     settings = [read_object(directory / name) for name in PROCESSOR if (directory / name).is_file()]
     parts = [part for value in settings for part in (value, *value.values())]
     if any(isinstance(part, dict) and "sampling_rate" in part for part in parts):
@@ -204,7 +200,7 @@ def modality_of(directory: Path) -> Modality | None:
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter: its directory, and its record in a manifest, which has its files' digest and its base model's record."""
+    """An adapter of the library peft. `record` is what a manifest says: the digest of its files, and its base model."""
 
     directory: Path
     record: Mapping[str, Any]
@@ -214,11 +210,10 @@ class Adapter:
 class LocatedSource:
     """A source that was found and hashed, but not loaded.
 
-    Only the task uses `location`. `digest` covers all that affects the graphs except the recipe; `described` covers further
-    inputs of the manifest, such as a model card. `origin` is the source's record in a manifest, None if the source has no
-    name. `files` are the local files that are read, and the directories whose listings decide what is read; None if unknown.
-    `packages` are the installed packages whose code is run; `code` is the function that makes the module, if any.
-    `lacks_tokenizer` is True for a checkpoint of texts without a tokenizer. `adapter` is merged into the model at `location`.
+    Only the task uses `location`. `digest` covers the files that affect the graphs, `described` those that affect only
+    the manifest, such as a model card. `origin` is the source's record in a manifest; None if the source has no name.
+    `files` are the local files and directories that are read; None if unknown. `packages` are installed packages whose
+    code runs. `code` is the function that makes the module. `lacks_tokenizer` is True for texts without a tokenizer.
     """
 
     location: Any
@@ -238,12 +233,12 @@ class LocatedSource:
 
 @dataclass
 class Part:
-    """A module of a source, and sample runs of the module; every graph made from the module is compared with these runs.
+    """A module of a source, and sample runs with which every graph of the module is compared.
 
-    `start` is the input of the first step, such as a `TorchModel`; it is dropped after the last step that uses it. `feeds` has
-    the inputs of each run, `expected` the outputs, both as numpy arrays by name. Outputs named in `per_token` have batch and
-    sequence as first axes; they are not compared where the input `attention_mask` is 0. `golden` has small inputs for tests in
-    other runtimes, by the name of the test case. `shared` keeps outputs of graphs for the same inputs, for later steps.
+    `start` is the input of the first step, such as a `TorchModel`; it is dropped after the last step that uses it.
+    `feeds` are the inputs of the runs, `expected` their outputs, as numpy arrays by name. Outputs in `per_token` have
+    the axes batch and sequence first, and are not compared where `attention_mask` is 0. `golden` has small inputs for
+    tests in other runtimes, by the name of the case. `shared` keeps the outputs of graphs for these feeds.
     """
 
     start: Any
@@ -258,10 +253,9 @@ class Part:
 class ExportSubject:
     """A loaded source.
 
-    `parts` are its modules by name; the parameter `part` of a step chooses a part. Most sources have a single part, named "".
-    `companions` are files in the directory given to `load`. `fields` are keys of the manifest in JSON form;
-    `resolved_options` are the effective options, for the recipe's `parameters`. Only the task reads `loaded`. `proof` runs the
-    graphs of a finished draft together, and raises ConversionError if their results differ from the source's.
+    `parts` are its modules by name; most sources have one, called "". `companions` are files in `directory`. `fields`
+    are keys of the manifest in JSON form. `resolved_options` are the effective options, for the recipe. Evaluations
+    read `loaded`. `proof` runs all graphs of a draft together, and raises ConversionError if they are not the source's.
     """
 
     origin: Source
@@ -275,7 +269,7 @@ class ExportSubject:
 
     @property
     def is_joint(self) -> bool:
-        """True if the source becomes several graphs that work together."""
+        """True if the source has several parts, whose graphs work together."""
         return "" not in self.parts
 
     @property
@@ -287,11 +281,10 @@ class ExportSubject:
 class Task(ABC):
     """One kind of source, with typed options.
 
-    `aliases` are names of the task in Optimum, pipelines of transformers and Transformers.js, txtai and the Hub, which people
-    may type; only `id` is recorded. `paths` are the options whose values are files; a manifest has the files' digests.
-    `exporter` is the first pass of the task's recipe. If the source has several graphs, `members` has the file of each. For
-    each member that `MergeDecoders` makes, `merged` has the two decoders. `products` are the operators whose weights the pass
-    `quantizer` turns into INT8.
+    `aliases` are names that other programs have for the task; only `id` is recorded. `paths` are the options whose
+    values are files. The rest is for the task's recipe: `exporter` is the first pass, `members` are the files of
+    several graphs by name, `merged` has the two decoders of each member that `MergeDecoders` makes, and the pass
+    `quantizer` turns the weights of the operators `products` into INT8.
     """
 
     id: ClassVar[str]
@@ -313,7 +306,7 @@ class Task(ABC):
         /,
         **options: Any,
     ) -> None:
-        """Check the options; relative paths in them begin at `directory`. `consent` says which code of others may run."""
+        """Check the options. Paths in them are relative to `directory`. `consent` says which code may run."""
         self.directory = directory
         self.trust_remote_code = trust_remote_code
         self.consent = consent
@@ -321,26 +314,26 @@ class Task(ABC):
 
     @classmethod
     def of(cls, head: TaskHead, **fields: Any) -> type[Self]:
-        """Make the task class of a head; `fields` are further attributes of the class."""
+        """Make the task's class for a head. `fields` are further attributes of the class."""
         fields |= {"__module__": cls.__module__, "id": head.task, "aliases": head.aliases, "head": head}
         return type(cls.__name__, (cls,), fields)
 
     def record(self, source: LocatedSource) -> dict[str, Any]:
-        """Return the options in the manifest's form, with digests in place of paths."""
+        """Return the options as a manifest has them, with digests in place of paths."""
         value: dict[str, Any] = self.options.model_dump(mode="json")
         return value
 
     def seek(self, source: str) -> str | None:
-        """Return the source's hub id; None for a local source. Nothing is hashed or fetched. NotFoundError if it is missing."""
+        """Return the source's hub id; None for a local source. NotFoundError if it is missing. Nothing is fetched."""
         return hub_id(source)
 
     @abstractmethod
     def find(self, source: str) -> LocatedSource:
-        """Find and hash a source; no heavy module is imported. InputError if the source does not fit this task."""
+        """Find and hash a source, without PyTorch. InputError if the source does not fit this task."""
 
     @abstractmethod
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
-        """Load a source, and write its companions into `directory`. `name` is the model's name, for a source without a name.
+        """Load a source, and write its companions into `directory`. `name` is the name of the published model.
 
         Raises InputError if the source is not complete and trained, HostError if an extra is missing.
         """

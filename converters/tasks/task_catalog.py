@@ -1,4 +1,4 @@
-"""The catalogue of tasks: each task by name, its recipe, and the choice of a task from a source's own files."""
+"""The catalogue of tasks: find a task by name, choose one by a source's files, and make its recipe."""
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -7,7 +7,7 @@ from typing import Any
 
 from onnxreg.converters.passes.conversion import NEWEST, OLDEST, OLDEST_OF_TRANSFORMERS
 from onnxreg.converters.source.hub import fetch
-from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, Location, hub_id, read_object
+from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, Location, hub_id
 from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED, find_base, read_config
 from onnxreg.converters.tasks.code import is_factory
@@ -50,11 +50,10 @@ CLASSES: Sequence[type[Task]] = (
 )
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
 ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in task.aliases}
-SEE_VISION = "docs/vision.md"
 PATH = "model.onnx"
 """The default path of a graph."""
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-"""The endings of files that have only weights."""
+"""The suffixes of files that have only weights."""
 
 
 def of_source(
@@ -62,8 +61,8 @@ def of_source(
 ) -> type[Task]:
     """Return the class of this task that fits a source, its options, and the passes of a recipe.
 
-    A task may have several classes. There are classes of their own for static embeddings, image classifiers made by a
-    function, speech recognizers that are encoder-decoders, and decoders that the pass `ModelBuilder` reads.
+    Tasks have several classes if sources of one kind are loaded in several ways, such as speech recognizers: some are
+    encoder-decoders.
     """
     kind: type[Task] = task
     if task.id == kinds.SPEECH.task and source:
@@ -82,10 +81,7 @@ def of_source(
 
 
 def find(name: str) -> type[Task]:
-    """Return the task with this id or alias; case and underscores do not matter.
-
-    Raises InputError for an unknown name, and for a task that cannot be exported; the hint suggests a name or another way.
-    """
+    """Return the task with this id or alias, in any case. InputError, with a hint, if there is none."""
     typed = name.lower().replace("_", "-")
     task = TASKS.get(ALIASES.get(typed, typed))
     if task is None:
@@ -107,11 +103,9 @@ def task_recipe(
     int8_embeddings: bool = False,
     source: str | None = None,
 ) -> RecipeFile:
-    """Return the recipe of a task: a graph in full precision at `path`; with `quantize`, also an INT8 graph (`*_int8.onnx`).
-
-    The task decides the default of `opset` and of `max_seq_length` (in tokens). `int8_embeddings` quantizes embedding tables
-    too. Raises InputError for an unknown task, a task that needs more options, an opset that PyTorch does not export to, and
-    `int8_embeddings` without `quantize`.
+    """Return the recipe of a task: a graph in full precision at `path` and, with `quantize`, one in INT8 beside it.
+    `max_seq_length` is in tokens. With `int8_embeddings`, embedding tables are INT8 too. Raises InputError for an
+    unknown task, an opset that PyTorch does not export to, and an option that the task does not have.
     """
     kind = of_source(find(task), source or "", {})
     if kind is OnnxFile and (opset, max_seq_length) != (None, None):
@@ -160,16 +154,16 @@ def task_recipe(
 
 
 def choose(source: str) -> tuple[str, str]:
-    """Choose the task of a source; return its id and the reason. For a hub id, only small files are fetched.
+    """Choose the task of a source by its files. Return the task's id and the reason. No weights are downloaded.
 
-    Raises InputError, with a hint, if no task takes the source, or if its files do not show its kind; NotFoundError or
-    RemoteError if the source cannot be read.
+    Raises InputError if no task takes the source, or if its files do not tell its kind, NotFoundError or RemoteError if
+    the source cannot be read.
     """
     path = Path(source)
     if path.is_file() or path.suffix == ".onnx":
         return _file(path)
     if is_factory(source):
-        hint = f"write a recipe with its input: reg export --recipe FILE, see {SEE_VISION}"
+        hint = "write a recipe with its input: reg export --recipe FILE, see docs/vision.md"
         raise InputError(f"{source} makes a module, and nothing says what the module is for", hint)
     path = small_files(source).directory
     quantized = sorted(path.glob("*.gguf"))
@@ -177,7 +171,7 @@ def choose(source: str) -> tuple[str, str]:
 
 
 def small_files(source: str) -> Location:
-    """Return where a checkpoint is; for a hub id, fetch only its small files."""
+    """Return where a checkpoint is. For a hub id, only its small files are downloaded."""
     hub = hub_id(source)
     if hub is None:
         return Location(Path(source))
@@ -199,19 +193,19 @@ def _file(path: Path) -> tuple[str, str]:
 
 
 def _checkpoint(directory: Path) -> tuple[str, str]:
-    config, modules = read_object(directory / CONFIG), [module.kind for module in modules_of(directory)[0]]
+    modules = [module.kind for module in modules_of(directory)[0]]
     if (base := find_base(directory, small_files)) is not None:
         task, why = _checkpoint(base.directory)
         return task, f"an adapter of a model whose {why}"
+    pooling = "pooling", f"{MODULES_FILE} says {', '.join(modules)[:200]}"
     if STATIC in modules:
-        return "pooling", f"{MODULES_FILE} says {', '.join(modules)[:200]}"
-    if not config:
-        raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
-    names, modality = config.get("architectures"), kinds.modality_of(directory)
+        return pooling
+    config, modality = read_config(directory), kinds.modality_of(directory)
+    names = config.get("architectures")
     name = str(names[0] if isinstance(names, list) and names else config.get("architecture", ""))[:80]
     head = kinds.head_of(config, modality)
     if "Pooling" in modules and (head in (None, kinds.ENCODER, kinds.MASKED) or head.way):
-        return "pooling", f"{MODULES_FILE} says {', '.join(modules)[:200]}"
+        return pooling
     if head is None:
         message = f"nothing says what the checkpoint is for: {CONFIG} says {name or 'no architecture'}"
         raise InputError(message, "name it: --task TASK, one of those of docs/tasks.md")

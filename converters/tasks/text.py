@@ -1,6 +1,6 @@
-"""Tasks of text checkpoints: `TextTask` with a fixed sample, `Pooling` for vectors of texts, `Towers` for texts and images.
+"""Tasks of text checkpoints: `TextTask` for a head, `Pooling` for vectors of texts, `Towers` for texts and images.
 
-The files of sentence-transformers state how a text becomes a vector; an unsupported setting in them is an error.
+The files of sentence-transformers state how a text becomes a vector. An unsupported setting in them is an error.
 """
 
 import inspect
@@ -41,13 +41,13 @@ from onnxreg.schema.core.errors import InputError, about
 REQUIRED = ("input_ids", "attention_mask")
 BOXES, PIXELS = "bbox", "pixel_values"
 OTHER_INPUTS = (PIXELS, "input_features", "input_values")
-"""The names of inputs for images and sound, which cannot be made from a text."""
+"""The inputs for images and sounds, which cannot be made from a text."""
 MOST_BOX = 1000
 """The width and height of a page, in the units of the input `bbox`."""
 SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
-"""The suffixes of weights for token types, in models whose config does not count token types (XLNet)."""
+"""The ends of names of weights for token types in models whose config does not count the types (XLNet)."""
 ROW_LENGTHS = ((13,), (48, 31, 7))
-"""The number of tokens in each row of the two short batches: one without padding, one with padding."""
+"""The number of tokens in each row of the two short batches of the sample."""
 
 SENTENCES = (
     "The patient was seen on 2024-03-18 by Dr. Maria Lindqvist and can be reached at +1 (555) 010-4477.",
@@ -57,24 +57,24 @@ SENTENCES = (
 )
 MODULES_FILE, SETTINGS_FILE = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER_FILES = "sentence_*_config.json"
-"""The pattern of the file with a Transformer's settings; old versions of sentence-transformers named it after the model."""
+"""The pattern of the file with a transformer's settings, such as `sentence_bert_config.json`."""
 STATIC, WEIGHTS = "StaticEmbedding", "model.safetensors"
 MODULES = ("[0-9]*_*/config.json", f"[0-9]*_*/{WEIGHTS}", "*_Dense/*", f"*_{STATIC}/*")
 PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json", *MODULES)
-"""The patterns of all files that sentence-transformers reads beside the model itself."""
+"""The patterns of the files that sentence-transformers reads beside the model itself."""
 EXPECTED = {
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
     "modality_config.text": {"method": "forward", "method_output_name": "last_hidden_state"},
     "include_prompt": True,
 }
-"""For each of these settings, the only value that the export supports; an absent setting counts as that value."""
+"""The settings for which only one value is supported, which is also the value of an absent setting."""
 NEUTRAL = re.compile(
     r"(max_seq_length|do_lower_case|unpad_inputs|(word_)?embedding_dimension|pooling_mode\w*)"
     r"|modality_config\.(?!text$).*|\w+_(kw)?args\.(attn_implementation|cache_dir|device_map|(torch_)?dtype|low_cpu_mem_usage"
     r"|use_fast|trust_remote_code|revision|token|local_files_only|add_pooling_layer|use_safetensors)"
 )
-"""The settings that may have any value, because the task applies them, they concern other inputs, or change no vector."""
+"""The settings that may have any value: the task applies them, or they are for other inputs or change no vector."""
 WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
 Mode = Literal["mean", "cls", "max", "last"]
 SUPPORTED = re.compile("(Transformer Pooling|StaticEmbedding)( Dense)*( Normalize)?")
@@ -84,16 +84,15 @@ TEXT, WHOLE = "text", "model"
 SOUND_FILES = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
 """The files of the members of a model of sounds and texts, such as CLAP."""
 MASKED = ("clip", "clap")
-"""The families whose text tower reads a mask; in other families, texts are padded to the same length."""
+"""The families whose model of texts reads a mask. In other families, texts are padded to the same length."""
 
 
 def sample_feeds(
     tokenizer: Any, config: Any, inputs: Sequence[str], max_length: int, page: Processor | None = None
 ) -> list[Feed]:
-    """Return the fixed sample: a short row; three padded rows, the second a pair of texts; a row of `max_length` tokens.
-
-    The tokens of `SENTENCES` come first, then random tokens with a fixed seed. Without a tokenizer, all tokens are random.
-    For a document model, the boxes of tokens are in lines, from left to right, and `page` gives the images of pages.
+    """Return the sample: a short row; three padded rows, the second a pair of texts; a row of `max_length` tokens.
+    The tokens are those of `SENTENCES` (if there is a tokenizer), then random ones of a fixed seed. In a model of
+    documents, the boxes of tokens are in lines, from left to right, and `page` gives the images of pages.
     """
     import numpy as np
 
@@ -130,11 +129,10 @@ def sample_feeds(
 
 
 def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]:
-    """Return the names of the graph's inputs, with `token_type_ids` only if both the tokenizer and the model use types.
+    """Return the names of the graph's inputs. `token_type_ids` is one if both the tokenizer and the model use types.
 
-    A document model takes the box of each token too and, with the head `TOKENS` or `TEXTS`, an image of the page.
-
-    Raises InputError if the model reads other inputs, because its graph would have constants in their place.
+    A model of documents takes the box of each token too and, with the head `TOKENS` or `TEXTS`, an image of the page.
+    Raises InputError if the model reads other inputs, for which its graph would have constants.
     """
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     names = inspect.signature(model.forward).parameters
@@ -155,7 +153,7 @@ def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]
 
 
 def longest(max_length: int, model: Any) -> int:
-    """Return the most tokens of a row: `max_length`, or the model's limit if that is smaller."""
+    """Return the most tokens of a row: `max_length`, or the model's limit if it is lower."""
     limit = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit < 1:
         return max_length
@@ -179,8 +177,8 @@ class _Module(msgspec.Struct):
 class SentenceConfig:
     """The settings by which a text becomes a vector. `max_length` is in tokens.
 
-    `prompts` are texts to put before an input, by name; `default_prompt` names the prompt for every input. For each layer
-    after the pooling, `dense` has the file of weights (`linear.weight`, `linear.bias`) and the activation's `torch.nn` class.
+    `prompts` are texts to put before an input, by name. `default_prompt` is the name of the usual prompt. `dense` has
+    the file of weights and the activation (a class of `torch.nn`) of each layer after the pooling.
     """
 
     mode: Mode = "mean"
@@ -199,24 +197,24 @@ class TextOptions(PassParams, title="Options"):
 
 
 class TextTask(Saved):
-    """The task of checkpoints with a head and a fast tokenizer.
+    """The task of text checkpoints with a head, or of encoders.
 
-    The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`, and gives only the
-    head's outputs, in float32. For an encoder without a head, all files of sentence-transformers become companions.
+    The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`, and gives the
+    outputs of its `TaskHead`, in float32.
     """
 
     exporter = "OnnxConversion"
     Options = TextOptions
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
-        """Return, for an encoder, all files of sentence-transformers, which are only published."""
+        """Return, for an encoder, the files of sentence-transformers, which are only published."""
         return [], sentence_files(directory, all_modules=True) if self.head is kinds.ENCODER else []
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         return self.graph(checkpoint, checkpoint.model, int(self.options.max_seq_length))
 
     def graph(self, checkpoint: LoadedCheckpoint, module: Any, length: int) -> Graphs:
-        """Make the graph of a module that takes the inputs of the checkpoint's model; a text has at most `length` tokens."""
+        """Make the part of a module with the inputs of the checkpoint's model. A text has at most `length` tokens."""
         length, page = longest(length, checkpoint.model), None
         inputs = input_names(checkpoint, self.head)
         if PIXELS in inputs:
@@ -238,7 +236,7 @@ class PoolingOptions(TextOptions, title="Options"):
 
 
 class Pooling(TextTask):
-    """The task of encoders with pooling: the output `embeddings`, `[batch, hidden]`, has a vector for each text."""
+    """The task of encoders with pooling. The output `embeddings`, `[batch, hidden]`, has a vector for each text."""
 
     Options = PoolingOptions
     patterns = PATTERNS
@@ -253,7 +251,7 @@ class Pooling(TextTask):
         return located
 
     def pooling(self, directory: Path) -> SentenceConfig:
-        """Return the checkpoint's settings (the default settings if the option `mode` is given), changed by the options."""
+        """Return the checkpoint's settings, changed by the options. With the option `mode`, only the options count."""
         config = SentenceConfig() if self.options.mode else read_pooling(directory)
         options = {name: value for name, value in self.options if value is not None and hasattr(config, name)}
         return replace(config, **options)
@@ -277,7 +275,7 @@ class Pooling(TextTask):
 
 
 class StaticPooling(Pooling):
-    """The task of static embeddings: a text's vector is the mean of its tokens' rows in a table; no network runs.
+    """The task of static embeddings: a text's vector is the mean of its tokens' rows in a table.
 
     As in sentence-transformers, the published tokenizer adds no special tokens.
     """
@@ -330,9 +328,9 @@ class StaticPooling(Pooling):
 
 
 def pooled(encoder: Any, pooling: SentenceConfig) -> Any:
-    """Wrap an encoder so that it returns `embeddings`, `[batch, hidden]`, as sentence-transformers does.
+    """Wrap an encoder so that it returns the vectors of sentence-transformers: float32 `[batch, hidden]`.
 
-    It pools only positions where `attention_mask` is 1. Then come dense layers; last, `normalize` scales vectors to length 1.
+    It pools the tokens where `attention_mask` is 1, applies the dense layers, and normalizes vectors to length 1.
     """
     import torch
 
@@ -371,7 +369,7 @@ def _layer(file: Path, activation: str) -> Any:
 
 
 class Towers(Saved):
-    """The task of models such as CLIP, which map texts and images (or sounds) to one vector space, as in Transformers.js.
+    """The task of models such as CLIP, which map texts and images (or sounds) to one vector space.
 
     | member | file | inputs, to outputs |
     |---|---|---|
@@ -379,8 +377,8 @@ class Towers(Saved):
     | `vision`, `audio` | `vision_model.onnx`, `audio_model.onnx` | `pixel_values` or `input_features`, to a vector |
     | `model` | `model.onnx` | both, to the logits of each pair, and to vectors of length 1 |
 
-    The vectors are called `text_embeds`, `image_embeds` and `audio_embeds`; SigLIP calls them `pooler_output`. The graphs of
-    single towers of CLIP and SigLIP do not scale their vectors to length 1.
+    As in Transformers.js, the vectors are called `text_embeds`, `image_embeds` and `audio_embeds`; SigLIP calls them
+    `pooler_output`. The first two graphs of CLIP and SigLIP do not scale them to length 1.
     """
 
     Options = TextOptions
@@ -425,14 +423,14 @@ class Towers(Saved):
 
 
 def vectors(features: Any) -> Any:
-    """Return a module that computes the vector of a tower; `features` is the model's method for the tower."""
+    """Return a module that computes vectors by `features`, a method of the model such as `get_text_features`."""
     return module_of(
         lambda **inputs: features(**inputs, return_dict=True).pooler_output, model=features.__self__
     )
 
 
 def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any]:
-    """Return the sample of texts; each row ends with the end token. Without a mask, all rows have the same length."""
+    """Return sample texts. Each row ends with the end token. Without a mask, all rows have the same length."""
     import numpy as np
 
     texts: list[Any] = []
@@ -447,10 +445,10 @@ def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any
 
 
 def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
-    """Return the sorted names of a checkpoint's files of sentence-transformers: those that affect a vector, or all.
+    """List a checkpoint's files of sentence-transformers: those that affect a vector or, with `all_modules`, all.
 
-    With `all_modules`, the list is empty if no module has the path "" (the model itself). Raises InputError for an
-    unreadable `modules.json`, or for a module without safetensors, because weights in a pickle are not published.
+    With `all_modules`, the list is empty unless a module is the model itself (its path is ""). Raises InputError for a
+    malformed `modules.json`, and for a module without safetensors, since pickles are not published.
     """
     modules, pooling_file = modules_of(directory)
     names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
@@ -468,9 +466,9 @@ def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
 
 
 def read_pooling(directory: Path) -> SentenceConfig:
-    """Return the settings by which sentence-transformers makes a vector; the defaults if its files are absent.
+    """Read the settings by which sentence-transformers makes a vector; the defaults without its files.
 
-    Raises InputError for an unsupported module, pooling or setting (no setting is ignored), and for malformed files.
+    Raises InputError for malformed files, and for an unsupported module, pooling or setting.
     """
     modules, pooling_file = modules_of(directory)
     classes = [module.kind for module in modules if module.kind != "Dropout"]
@@ -499,7 +497,7 @@ def read_pooling(directory: Path) -> SentenceConfig:
 
 
 def _dense(directory: Path, path: str) -> tuple[Path, str]:
-    """Read a dense layer. InputError for an activation or a setting that the task does not support."""
+    """Return the file of weights and the activation of a dense layer. InputError for an unsupported setting."""
     settings, weights = read_object(directory / path / "config.json"), directory / path / WEIGHTS
     package, _, activation = str(settings.get("activation_function", "torch.nn.Tanh")).rpartition(".")
     name = "sentence_embedding"
@@ -513,7 +511,7 @@ def _dense(directory: Path, path: str) -> tuple[Path, str]:
 
 
 def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
-    """Raise InputError, about `file`, if a setting that affects a vector has an unsupported value."""
+    """Raise InputError if a setting in `file` affects a vector and has an unsupported value."""
     for name, value in settings.items():
         for key, child in (value if isinstance(value, dict) else {"": value}).items():
             dotted = f"{name}.{key}" if key else name
@@ -525,7 +523,7 @@ def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
 
 
 def modules_of(directory: Path) -> tuple[list[_Module], str]:
-    """Return the modules of sentence-transformers in order (none without `modules.json`), and the path of the pooling file."""
+    """Return the modules of sentence-transformers in order ([] without `modules.json`), and the file of the pooling."""
     path, modules = directory / MODULES_FILE, list[_Module]()
     if path.is_file():
         with about(
@@ -540,12 +538,12 @@ def modules_of(directory: Path) -> tuple[list[_Module], str]:
 
 
 def table_of(directory: Path) -> str | None:
-    """Return the folder of the embedding table in a directory of sentence-transformers; None without a static embedding."""
+    """Return the folder of a static embedding's table; None if a directory has no static embedding."""
     return next((module.path for module in modules_of(directory)[0] if module.kind == STATIC), None)
 
 
 def _mode(config: dict[str, Any]) -> Mode:
-    """Return the mode in a pooling config (old: `pooling_mode_cls_token: true`, new: `pooling_mode: cls`); else `mean`."""
+    """Return the mode in a pooling's settings: `pooling_mode: cls`, or before `pooling_mode_cls_token: true`."""
     newer = config.get("pooling_mode") or []
     older = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
     named = [key.removeprefix("pooling_mode_") for key in older]
