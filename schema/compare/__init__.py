@@ -5,5 +5,5 @@
 `rebuild_outcome` compares a rebuilt version with the published one, `version_history` has a row for each version.
 
 Start with `manifests.py`. The rules in words: docs/diff.md.
-Must not import: `formats`.
+Must not import: `query`, `gates`, `inputs`, `formats`.
 """

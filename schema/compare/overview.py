@@ -47,7 +47,8 @@ _OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")
 """The roles of companion files that an evaluation writes."""
 
 Place = tuple[str, ...]
-"""The place of a change: a row (`ARTIFACT` or `CHECK`, names), a fact (`FACT`, section) or a folded group (`FOLLOWS`, cause)."""
+"""The place of a change on the screen: (`ARTIFACT` or `CHECK`, names) is a row of a table, (`FACT`, section) a line of
+text, (`FOLLOWS`, cause) a number of changes."""
 FACT, FOLLOWS = "fact", "follows"
 
 

@@ -23,7 +23,7 @@ DISTANCE_SHARE = 0.1
 """The relative tolerance of distances, such as the largest difference of logits. `RATE_TOLERANCE` is allowed in any case."""
 DISTANCES = frozenset({"atol", "least"})
 MEASURED = DISTANCES | {"min_row_cosine"}
-"""The keys with measured numbers. Values of checks and floats of a certificate are measured under any key."""
+"""The keys whose values are measured numbers. (Values of checks and floats of a certificate are measured too.)"""
 FAILED_STATES = frozenset({"missing", "extra", "differs"})
 
 _OF_FILES = re.compile(r"(artifacts\[\]\.)?(files|digest|size|pieces)\b.*|.*\.evidence\.(artifact|report)")

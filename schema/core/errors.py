@@ -111,7 +111,7 @@ def unreadable(name: str, error: OSError) -> RegError:
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """Return a fault's kind and detail. If the bytes could not be read, and so may be sound, the kind is `unreadable`."""
+    """Return the kind and detail of a fault. If the bytes could not be read, they may be sound: the kind is `unreadable`."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 

@@ -1,7 +1,7 @@
 """Delta files, and the table of the deltas that a version offers. See docs/delta.md.
 
-A delta file has a magic number, the length of the header, the header, and spans up to the end of the new file. A table is a
-blob; an event and the version's entry in the state name it. It is only a hint: an unreadable table offers no deltas.
+A delta file has a magic number, the length of the header, the header, and spans up to the end of the new file. The table is
+a blob that an event and the version's entry in the state name. It is only a hint: an unreadable table offers no deltas.
 """
 
 import struct

@@ -33,10 +33,9 @@ STATES = ("certified", "unknown", "refused")
 
 
 def effective_state(stated: str, *verdicts: str | None) -> str:
-    """Return the effective state of an artifact: `stated` (the state in the manifest), or `refused` if a later verdict on
-    the same bytes refuses it.
+    """Return the effective state of an artifact: `refused` if a later verdict on its bytes refuses it, else `stated`.
 
-    A later certificate never improves a state, because anybody who can write to the registry could attest a certificate.
+    A later certificate never improves the manifest's state, because all who can write to the registry could attest one.
     """
     return "refused" if "refused" in verdicts else stated
 
@@ -208,8 +207,7 @@ class VersionSummary(Record, frozen=True, dict=True):
 
     @cached_property
     def download_sizes(self) -> tuple[int, ...]:
-        """The number of bytes that a device must fetch for each artifact: the artifact's files and the shared companion files.
-        Equal files count once."""
+        """The bytes to fetch for each artifact: its own files and the shared companion files. Equal files count once."""
         shared, sizes = {entry.digest: entry.size for entry in self.shared_files}, []
         for artifact in self.artifacts:
             own = {artifact.digest: artifact.size, **{entry.digest: entry.size for entry in artifact.files}}
