@@ -61,7 +61,7 @@ RELATIVE_TOLERANCE = 1e-9
 class EvaluationPlan:
     """A checked request for an evaluation. `full_suite` is the suite in the file; `suite` is this suite, or a half of it.
 
-    The outputs that the request names are judged; if it names none, all of low precision. `task` is the export task's id.
+    The outputs that the request names are judged, by default all of low precision. `task` is the id of the export task.
     """
 
     request: EvaluationRequest
@@ -123,15 +123,10 @@ class EvaluationPlan:
 def plan_evaluation(
     request: EvaluationRequest, task: str, directory: Path, outputs: Iterable[str]
 ) -> EvaluationPlan:
-    """Read the suite, and choose the metrics.
+    """Read the suite, whose path is relative to `directory`, and choose the metrics for the export task `task`.
 
     Raises NotFoundError for a missing suite. Raises InputError for a suite of another task, for a metric that is unknown or
     fits neither the task nor the suite, and for an artifact that is not an output.
-
-    Args:
-        task: the id of the export task.
-        directory: the base of the suite's relative path.
-        outputs: the paths of the outputs of the recipe.
     """
     path = directory / request.suite
     if path.is_relative_to(Path.cwd()):
@@ -191,7 +186,8 @@ def _plan(
 class SourceEvaluation:
     """The evaluation of a source's artifacts. The predictions of the source are computed once, for all artifacts.
 
-    A cache stores the scores of each artifact. If it has all scores, the source does not run.
+    The `cache` (`engine.cache.StepCache`) stores the scores of each artifact, under `key` with everything that affects the
+    source. If it has all scores, the source does not run.
     """
 
     def __init__(
@@ -202,13 +198,7 @@ class SourceEvaluation:
         cache: Any = None,
         key: Mapping[str, Any] | None = None,
     ) -> None:
-        """Args:
-        subject: the loaded source.
-        cache: an `engine.cache.StepCache`, which stores scores as JSON values; None to store nothing.
-        key: everything that affects the source; it becomes a part of the cache's keys.
-
-        Raises InputError, with the position of the item, if the suite does not fit the source.
-        """
+        """Raise InputError, with the position of the item, if the suite does not fit the source `subject`."""
         self.plan, self.subject, self._trust = plan, subject, trust_remote_code
         self._cache, self._key = cache, key
         self._loaded: dict[bool, tuple[Path, Runner]] = {}
@@ -339,7 +329,7 @@ class SourceEvaluation:
         return compare(path, self._runner(file), parent_path, self._runner(parent, is_parent=True), inputs)
 
     def distance(self, file: Path, parent: Path) -> float:
-        """Return the mean distance between a file's and its parent's outputs on the suite, as a share of the parent's norm.
+        """Return the mean distance of a file's outputs from its parent's outputs on the suite, as a share of their norm.
 
         Raises ConversionError if one of the two files does not load or run.
         """
@@ -462,7 +452,7 @@ def time_judged(
 
 @dataclass(frozen=True)
 class FigureDifference:
-    """A figure of a certificate that differs from the item scores. `metric` is "" for the verdict as a whole."""
+    """A figure of a certificate that the item scores do not give. `metric` is "" for the verdict as a whole."""
 
     metric: str
     key: str
@@ -479,14 +469,10 @@ class FigureDifference:
 def recompute(
     certificate: EvaluationDocument, read: Callable[[Digest], bytes], label: str
 ) -> list[FigureDifference]:
-    """Compare every figure of a certificate with the item scores; return the differences.
+    """Compare every figure of a certificate with the item scores, which `read` returns by digest; return the differences.
 
-    Args:
-        read: a function that takes a digest and returns the bytes of the published file.
-        label: the name of the certificate in messages.
-
-    Raises NotFoundError if no item scores were published, InputError if a metric is not installed or has another version
-    here, IntegrityError for scores that do not belong to the certificate.
+    Messages call the certificate `label`. Raises NotFoundError if no item scores were published, InputError if a metric is
+    not installed or has another version here, IntegrityError for scores that do not belong to the certificate.
     """
     records, differences = list[MetricRecord](), list[FigureDifference]()
     for recorded in certificate.metrics:

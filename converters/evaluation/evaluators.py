@@ -36,7 +36,7 @@ Run = Callable[[Feed], Mapping[str, Any]]
 
 
 class Reading(NamedTuple):
-    """The model runs from which one item is predicted. `feeds` has the inputs of each run.
+    """The runs of a model that predict one item. `feeds` has the inputs of each run.
 
     `predict` turns the runs' outputs into a prediction. It raises ConversionError if an output is missing or misshapen.
     """
@@ -46,7 +46,7 @@ class Reading(NamedTuple):
 
 
 class TaskEvaluator(ABC):
-    """The evaluator of one kind of task. `tasks` are ids of export tasks, `Item` is the class of an item, a frozen value.
+    """The evaluator of one kind of task. `tasks` are ids of export tasks, `Item` is the immutable class of an item.
 
     `shares_runs` is True if several items may share a run, because its rows are independent.
     """
@@ -395,7 +395,7 @@ LABELS, GROUPS = "labels", "groups"
 
 
 class LabelledRow(msgspec.Struct, frozen=True, eq=False):
-    """A row of every input, as arrays of batch 1, and the right class of the first output, if known."""
+    """One row of each input, as arrays of batch 1, and the right class of the first output, if known."""
 
     feed: Feed
     label: Any = None

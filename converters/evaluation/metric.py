@@ -197,7 +197,7 @@ def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
 
 
 def combine(records: Sequence[MetricRecord]) -> tuple[State, tuple[str, ...]]:
-    """Return the worst state (refused, unknown, certified), and the reasons for all states, the worst first."""
+    """Return the worst state of several metrics (refused, unknown, certified), and all reasons, first those for it."""
     order: tuple[State, ...] = ("refused", "unknown", "certified")
     ranked = sorted(records, key=lambda record: order.index(record.state))
     return ranked[0].state, tuple(reason for record in ranked for reason in record.reasons)
@@ -419,9 +419,7 @@ class Metric:
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
         """Return the checks for the manifest, in JSON form: the value, and the loss with its limit.
 
-        Args:
-            name: the name of the suite and the metric, such as `sts/spearman`.
-            dataset: the digest of the suite.
+        `name` names the suite and the metric, such as `sts/spearman`; `dataset` is the digest of the suite.
         """
         record = judgement.record
         common = {"verdict": CHECKED[record.state], "samples": record.samples, "dataset": dataset}

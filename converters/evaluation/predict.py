@@ -157,11 +157,9 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
 
 
 def generator(graphs: Mapping[str, Path], directory: Path) -> "Runner":
-    """Return the runner of an encoder-decoder's graphs; the outputs of a row are the tokens that follow the prompt.
+    """Return the runner of an encoder-decoder. Its output for a row is the generated tokens, without the prompt.
 
-    Args:
-        graphs: the file of each member, such as `encoder`.
-        directory: the directory with the checkpoint's config and settings.
+    `graphs` has the file of each member, such as `encoder`; `directory` has the config and settings of the checkpoint.
     """
     model = Generator(graphs)
     rules = Rules.read(read_json(directory / CONFIG), directory / GENERATION_CONFIG)

@@ -2,7 +2,7 @@
 
 The items of a token classifier are fixtures: texts with gold spans, in OpenMed's format. Gold labels are matched with the
 model's labels by OpenMed's canonical names: FIRSTNAME and `first_name` both mean FIRST_NAME; NAME and `patient` mean PERSON.
-`openmed_labels.json` lists the canonical names and their other spellings, these without separators, as facts about OpenMed
+`openmed_labels.json` lists each canonical name with its other spellings, without separators. These are facts about OpenMed
 (openmed/core/labels.py, Apache-2.0).
 """
 
@@ -53,8 +53,8 @@ class Fixture(msgspec.Struct, frozen=True):
 def read_fixture(row: dict[str, Any], position: str) -> Fixture:
     """Read a fixture from `{text, gold_spans: [{start, end, label, text?}]}`; `gold_spans` may be empty.
 
-    Raises InputError for a missing text, offsets outside the text, a span with another text than at its offsets, and
-    overlapping spans of one label.
+    Raises InputError for a missing text, offsets outside the text, a span whose `text` is not the text at its offsets,
+    and overlapping spans of one label.
     """
     text, rows = convert(row.get("text"), Word, f"{position}: `text`"), first(row, SPANS_KEYS)
     spans = []

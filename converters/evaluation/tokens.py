@@ -37,15 +37,11 @@ class TokenRow:
 
 
 class TextTokenizer:
-    """A tokenizer that turns texts into rows of at most `max_length` tokens."""
+    """A `tokenizers.Tokenizer` that turns texts into rows of at most `max_length` tokens. Longer rows are cut at `side`."""
 
     def __init__(self, tokenizer: Any, max_length: int, side: str = "right") -> None:
-        """Args:
-        tokenizer: a `tokenizers.Tokenizer`. A copy is used, since encoding changes its settings.
-        side: the side where a row is cut if it is too long.
-        """
         self.max_length, self._side = max_length, side
-        self._tokenizer = copy.deepcopy(tokenizer)
+        self._tokenizer = copy.deepcopy(tokenizer)  # encoding changes its settings
         self._tokenizer.no_padding()
 
     @classmethod

@@ -47,12 +47,12 @@ TABLES = "-embeddings"
 MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
 """The name prefixes of two kinds of mixed candidates, and a guess of their bits per weight.
 
-A mixed candidate uses dynamic INT8 for the groups of products that tolerate it. The first kind quantizes the other groups
+A mixed candidate uses dynamic INT8 for the groups of matrix products that tolerate it. The first kind quantizes the other groups
 as `w8a8-128` does. The second stores them as 8 bits in blocks of 128, which is faster on a processor without instructions
 for dot products of int8.
 """
 MAX_GROUPS = 12
-"""The number of the largest groups of products that are tried with dynamic INT8; the others count as least tolerant."""
+"""The most groups of matrix products, largest first, that are tried alone; the others count as least tolerant."""
 ALPHA = 0.6
 """The share of the range of activations that smoothing moves into the weights."""
 MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}
@@ -62,7 +62,7 @@ SCRATCH = ".search"
 UNTRIED = "a smaller candidate passed"
 SLOW = "it is slower than the file in full precision, and another passed"
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
-"""The most near misses (or doubts about the source) in an error message, and the most characters of other reasons."""
+"""The most near misses (or doubts about the source) that an error message lists, and the most characters of reasons."""
 NOTHING_PUBLISHED = "nothing was published; docs/certification.md says what to do after a refusal"
 
 
@@ -140,12 +140,9 @@ def _blocks(bits: int, size: int, **more: Any) -> dict[str, Any]:
 def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candidate]:
     """Yield the built-in candidates.
 
-    Some run only if the user names them: 4 bits for all products but the last, and the default quantization of ONNX Runtime,
-    of Olive (after basic optimization) and of Optimum (`AutoQuantizationConfig`).
-
-    Args:
-        calibration: the file of rows for static quantization; None omits static quantization.
-        head: the name of the last product (`head_of`).
+    Some run only if the user names them: 4 bits for all products but the last (`head`), and the default quantization of
+    ONNX Runtime, of Olive (after basic optimization) and of Optimum (`AutoQuantizationConfig`). Static quantization needs
+    the file `calibration` with rows.
     """
     yield Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16))
     dynamic, tables = (_pass(DYNAMIC, op_types_to_quantize=[*PRODUCTS, *more]) for more in ((), ("Gather",)))
@@ -353,7 +350,7 @@ class Search:
     def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
         """Search; return the plan of the export with the winner's steps and a record of every candidate.
 
-        Raises ConversionError if no candidate passes, and before any candidate is made if the source allows no verdict.
+        Raises ConversionError if no candidate passes. If the source allows no verdict, no candidate is made.
         """
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()
@@ -445,7 +442,7 @@ class Search:
     def _mix(self, candidate: Candidate) -> None:
         """Put smoothing, and dynamic INT8 for the groups of products that tolerate it, before a candidate's passes.
 
-        This method tries all groups but the least tolerant, then fewer; after another mixed candidate passed, only the same
+        It tries all groups but the least tolerant, then fewer; after another mixed candidate passed, only the same
         groups. If nothing passes, the candidate stays as it is.
         """
         groups, (_, smooth) = self._groups, self._smoothed
