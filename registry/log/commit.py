@@ -195,11 +195,11 @@ def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | No
 
 
 class CollectResult(Struct, frozen=True):
-    """The deleted blobs with their sizes in bytes, the number of blobs in use, and of pushes that had to start over."""
+    """The result of a collection."""
 
-    freed: dict[BlobKey, int]
-    in_use: int
-    fenced: int = 0
+    freed: dict[BlobKey, int]  # the deleted blobs, with their sizes in bytes
+    in_use: int  # the number of blobs that stay
+    fenced: int = 0  # the number of pushes that had to start over
 
     @property
     def size(self) -> int:

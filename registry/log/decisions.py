@@ -30,12 +30,12 @@ MAX_BLOBS_PER_PURGE = 500
 
 
 class DecisionResult(NamedTuple):
-    """A decision's version, True if an event was appended, other affected versions, the channel's version before."""
+    """The result of a decision about the version `target`."""
 
     target: LocatedVersion
-    is_logged: bool
-    others: tuple[Version, ...] = ()
-    before: Version | None = None
+    is_logged: bool  # an event was appended
+    others: tuple[Version, ...] = ()  # versions that the decision affects too
+    before: Version | None = None  # the version that the channel had
 
 
 class Decisions(Struct, frozen=True):

@@ -2,8 +2,8 @@
 
 A `Log` has the lines (each with an event), and the state that follows from them. `Replay` computes the state.
 
-New lines form the *tail*. When it has 64 lines, the next line *seals* them: they become a segment blob, and the tables
-of that moment the checkpoint blob. A replay from the first line gives equal bytes.
+New lines form the *tail*. When it has 64 lines, the next line *seals* them: a segment blob stores these lines, and a
+checkpoint blob stores the versions and channels after them. A replay from the first line gives equal bytes.
 
 Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests.
 """
@@ -232,7 +232,7 @@ class Replay:
         return sorted({*newest_of(self.versions), *targets, *rolled_out})
 
     def seal(self) -> Checkpoint:
-        """Make the checkpoint of a sealing, and drop the speeds of versions that `shown` does not return."""
+        """Make a checkpoint for sealed lines, and drop the speeds of versions that `shown` does not return."""
         manifests = {self.versions[version].manifest for version in self.shown() if version in self.versions}
         self.speeds = {key: table for key, table in self.speeds.items() if key in manifests}
         self.recent.clear()
@@ -393,7 +393,7 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """Return the state for these tables. A missing summary is a StateError, unless `is_new`: then it is made."""
+        """Return the state for a replay's tables. A missing summary is made if `is_new`; else it is a StateError."""
         shown, summaries = replay.shown(), {}
         for version in shown:
             entry, summary = replay.versions.get(version), self.summaries.get(version)

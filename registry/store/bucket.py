@@ -263,8 +263,7 @@ class BucketStore(ObjectStore):
     def _upload(self, key: str, blocks: Iterator[Buffer], length: int) -> None:
         """Create a large object in parts. IntegrityError if a part was changed in transit.
 
-        After an error, obstore removes the uploaded parts, unless only the last `PARTS_AT_A_TIME` were still in
-        transit.
+        After an error, obstore removes the uploaded parts, unless only the last `PARTS_AT_A_TIME` were under way.
         """
         part = max(PART_BYTES, -(-length // MAX_PARTS))
         limits: Any = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_A_TIME}
@@ -310,7 +309,7 @@ class BucketStore(ObjectStore):
         list(self._pool.map(self._delete, keys))
 
     def _delete(self, key: str) -> None:
-        """Delete an object. Never repeat a blob's unanswered request: it may come late, and delete a new upload."""
+        """Delete an object. For a blob, no answer is an error: it may be deleted later, so its key stays condemned."""
         passing = is_busy if BlobKey.of_path(key) else is_passing
         try:
             self._ask(f"deleting {key}", partial(obstore.delete, self._writes, key), True, passing)

@@ -254,7 +254,7 @@ class DirectoryStore(ObjectStore):
         self.url = url or path_text(root)
 
     def open_file(self, key: str) -> BinaryIO:
-        """Open a regular file, unbuffered. FileNotFoundError if it is absent. A subclass for servers refuses links."""
+        """Open a regular file, unbuffered. FileNotFoundError if it is absent. The server's subclass refuses links."""
         return open_regular(f"{self.root}/{key}", 0)  # a Path takes longer to make than to open
 
     def read(self, key: str) -> bytes | None:
@@ -335,7 +335,7 @@ class DirectoryStore(ObjectStore):
         return temporary
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete files. Before blobs, make all logs durable: after a power cut, no log may need a deleted blob."""
+        """Delete files. Before blobs go, make all logs durable: after a power cut, no log may need a deleted blob."""
         key_list, index = list(keys), self.root / "index"
         folders = {(self.root / key).parent for key in key_list if BlobKey.of_path(key)}
         with host_errors(f"deleting files of {self.url}"):
@@ -348,7 +348,7 @@ class DirectoryStore(ObjectStore):
             self.disk.sync_directories([path for path in sorted(folders) if path.is_dir()])
 
     def refuse_link(self, path: Path) -> None:
-        """Raise IntegrityError if the path contains a link below the root. Above, links are allowed."""
+        """Raise IntegrityError if the path contains a link below the root. Links above the root are allowed."""
         for ancestor in takewhile(lambda above: above != self.root, (path, *path.parents)):
             if ancestor.is_symlink():
                 raise IntegrityError(

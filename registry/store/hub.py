@@ -228,7 +228,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the changes of layout and card for an index file. Ignore a bad layout, unless one is requested."""
+        """Return the changes of layout and card for an index file. A bad layout is an error only if it was chosen."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:

@@ -165,8 +165,7 @@ class HubClient:
     ) -> tuple[bytes | None, str]:
         """Return the bytes of a small file (None if absent), and the id of the commit that was read.
 
-        Without `revision`, the newest commit is read. If the file still has the bytes in `cached`, they are not sent
-        again.
+        Without `revision`, the newest commit is read. If the file still has the bytes in `cached`, they are not sent.
         """
         conditions = {"If-None-Match": f'"{git_hash(cached)}"'} if cached is not None else {}
         data: bytes | None

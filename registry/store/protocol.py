@@ -246,7 +246,7 @@ class RegistryReader(BlobReader, Protocol):
         return None
 
     def names(self) -> Iterator[str]:
-        """List the names of all models, sorted. UnlistedError if the store cannot list. See `read_index` for one."""
+        """List the sorted names of all models. UnlistedError if the store cannot list. `read_index` finds one model."""
 
     def index_tokens(self) -> dict[str, str]:
         """Return for each model a token that changes with the index file; the token is "" if the store has none."""
@@ -382,7 +382,7 @@ class ObjectStore(Protocol):
         """Write a new object; return False, and write nothing, if the object exists.
 
         `create` reads the source to its end before the object becomes visible. If reading fails, `create` raises the
-        error and writes nothing. A large blob may replace a blob with equal bytes.
+        error and writes nothing. As an exception, a large blob may replace equal bytes.
         """
         return self.swap(key, source.read(), None)
 
@@ -597,7 +597,7 @@ def create_registry(
 def open_registry(
     store: ObjectStore, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> RegistryStore:
-    """Open the registry in a store. `create`: create it in an empty store; InputError if the store has other files."""
+    """Open the registry in a store. `create`: make one if the store is empty; InputError if it has other files."""
     if create and store.get("registry.json") is None:
         if not store.is_empty() and store.get("registry.json") is None:
             hint = "name a registry, or a place with nothing below it"

@@ -190,8 +190,7 @@ def merge(
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
     """Return the lines that the destination lacks, in the source's order, but with statements and yanks at the end.
 
-    Between copies of one registry, all lines travel. ConflictError for a selection of artifacts, ForkError for forked
-    logs.
+    Between copies of one registry, all lines travel. A selection of artifacts is a ConflictError, a fork a ForkError.
 
     Between other registries, lines about requested versions travel, and verdicts and yanks of versions that the
     destination has. Channels, pins and expiry never travel, refusals always do. Raises the errors of `check_versions`.
@@ -297,7 +296,7 @@ def blobs_of(
     versions: Collection[Version],
     selected: Mapping[Version, ArtifactPaths],
 ) -> dict[Digest, Reference]:
-    """Return the blobs of these lines and versions that the source has. `selected` limits a version's artifacts."""
+    """Return the source's blobs that these lines and versions need. `selected` limits the artifacts of a version."""
     stored = {reference.digest: reference for reference in documents(source)}
     published, named = set(versions), set[Digest]()
     for line in lines:
