@@ -1,4 +1,4 @@
-"""Exceptions in families. Each family needs another reaction of the user, and gives another exit status."""
+"""Exceptions in families. A family says what kind of step the user must take next, and has its own exit status."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -66,7 +66,7 @@ class ForkError(IntegrityError):
     """Two copies of one log have different lines at the same number."""
 
 
-FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}  # those above, of no other module
+FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}  # only the classes above
 VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE, to see the extent"
 """The hint for damage in a registry."""
 

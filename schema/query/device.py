@@ -1,7 +1,7 @@
 """A device: the ONNX Runtime of an app, and the phone on which the app runs.
 
-`Device.requirements` makes the tests that an artifact must pass. If the opset, ORT format or operators of an artifact are
-not recorded, it fails their test. Specification: `docs/resolve.md`; test vectors: `tests/vectors/resolve`.
+`Device.requirements` makes the tests that an artifact must pass. An artifact fails if its opset, ORT format or operators are
+tested and not recorded. Specification: `docs/resolve.md`; test vectors: `tests/vectors/resolve`.
 
 Each device decides for itself if it takes part in a rollout, and reports nothing. If the share grows, devices join and no
 device leaves, because the rollout keeps its random salt. Each rollout has a new salt, and so begins with other devices.
