@@ -25,8 +25,6 @@ from onnxreg.schema.compare.figures import wilson
 from onnxreg.schema.core.errors import InputError
 
 DISTANCE, VERDICT = "distance", "in_distribution"
-AXES_ARE_AN_INPUT = 18
-"""The first opset in which ReduceL2 takes the axes as an input."""
 MAX_DEPENDENT_SHARE = 0.01
 """The largest share of dimensions that may depend on others. One dimension always may, because of layer norms."""
 ROUNDING_UNITS = 4
@@ -86,7 +84,7 @@ def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Row
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
-    """Convert floats `[n, *shape]`, n > 0, to float32. Raises InputError, about `label`, for other arrays or values."""
+    """Convert floats `[n, *shape]`, n > 0, to float32. InputError, about `label`, for other arrays, NaN or infinity."""
     import numpy as np
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):
@@ -245,7 +243,7 @@ def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
         "whitening": detector.covariance.whitening.astype(np.float32),
         "threshold": np.array(detector.threshold, np.float32),
     }
-    if opset >= AXES_ARE_AN_INPUT:
+    if opset >= 18:  # ReduceL2 takes the axes as an input
         weights["axis"] = np.array([1], np.int64)
         length = make_node("ReduceL2", ["whitened", "axis"], [DISTANCE], keepdims=0)
     else:

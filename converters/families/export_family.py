@@ -384,8 +384,7 @@ def _write(
     origin: Outputs,
     step: Step | None = None,
 ) -> Iterator[MemberFile]:
-    """Write a member's float32 graph and compare it with `origin`. Then write other precisions and compare with
-    float32.
+    """Write a member in float32 and compare it with `origin`; then write it in other precisions and compare them.
 
     Raises ConversionError, naming the member, if a pass fails, or a graph does not load, gives NaN or differs too much.
     """

@@ -130,7 +130,7 @@ class Child:
 def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = False) -> "Adopted":
     """Make a draft of a directory or of a repository on the Hub (`hf://ORG/NAME`) in a separate process.
 
-    External data of unusual names is downloaded after its graph was read. Raises the errors of `Child.adopt` and
+    If a graph names external data in unusual files, these are downloaded later. Raises the errors of `Child.adopt` and
     `fetch_repository`.
     """
     from onnxreg.converters.onnx.onnx_graph import MissingDataError

@@ -125,7 +125,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def require_memory(size: int | None, work: str) -> None:
-    """Raise HostError if `work` needs more memory, `size` in bytes, than is free. None is accepted."""
+    """Raise HostError if `work` needs more bytes of memory (`size`) than are free. None is an unknown size."""
     free = free_memory()
     if size is not None and free is not None and size > free:
         raise HostError(

@@ -287,7 +287,7 @@ def part_of(
     """Run a module on all feeds and make its part. `axes` names the dynamic axes of inputs and outputs.
 
     An output with the axes of `attention_mask` has values per token. With `has_golden`, the part gets golden vectors: short
-    rows if there is a mask; else the first row of the first feed, with random whole numbers for its floats.
+    rows if there is a mask; else the first row of the first feed, its floats replaced by random whole numbers.
     """
     import numpy as np
     import torch
@@ -410,7 +410,7 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
-    """Hash a checkpoint. The files in `names` affect an export; the files in `companions` are only published."""
+    """Hash a checkpoint's files. Those in `names` affect an export, those in `companions` are only published."""
     directory = location.directory
     for name in (*names, *companions):
         check_inside(directory, directory / name)
@@ -563,7 +563,7 @@ def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = 
 def unloadable(
     part: str, directory: Path, error: Exception, hint: str = "copy its files again, all of one model"
 ) -> InputError:
-    """Make the error for a `part` that transformers cannot load. Raises HostError if that is for want of a package."""
+    """Make the error for a `part` that transformers cannot load. Raises HostError if a package is missing."""
     refuse_missing(error, part)
     reason = why(error, 300).replace(str(directory), "the checkpoint")
     return InputError(f"{part} could not be loaded: {reason}", hint)

@@ -1,4 +1,5 @@
 """Factories: Python functions, named `module:function`, that make torch modules. They run only with consent.
+
 A factory is identified by the digest of its file or package or, if it is installed, by its distribution and version. It
 may import only what this covers, and what is installed. docs/threat-model.md says which code may run.
 """
@@ -63,7 +64,7 @@ class Factory:
 
     @property
     def digests(self) -> dict[str, Digest]:
-        """The digests of `files` as parts of a source; for an installed function, the digest of `code`."""
+        """The digests of `files` by name, as parts of a source; for an installed function, the digest of `code`."""
         digests = {f"code/{name}": digest_file(path) for name, path in self.files.items()}
         return digests or {f"code/{self.name}": Digest.of(canonical.encode(self.code.to_json()))}
 
@@ -216,6 +217,7 @@ def _function(factory: Factory) -> Any:
 @dataclass(frozen=True)
 class Consent:
     """The code that the user allowed to run: `names` from `--allow-code`, and a factory that was typed as the `source`.
+
     The name `net.py:build` allows one function, `net.py` all functions that this file defines. With `is_recorded`, a
     manifest names the code, so it is not searched in the working directory.
     """
@@ -297,7 +299,7 @@ def _roots() -> tuple[Path, ...]:
 
 @dataclass
 class _Guard:
-    """A finder of imports that refuses modules unless the digest covers them, or they are installed or of onnxreg."""
+    """A finder of imports. It refuses a module unless the digest covers it, or it is installed or part of onnxreg."""
 
     factory: Factory
     refused: set[str] = field(default_factory=set)

@@ -35,11 +35,11 @@ PREFIXES = ("_orig_mod.", "module.", "model.")
 
 
 class ImageClassificationOptions(PassParams, title="Options"):
-    """Options of an image model that a checkpoint does not state; paths are relative to the recipe.
+    """The options of an image classifier. Paths are relative to the recipe. docs/vision.md explains the rest.
 
-    `input` is (channels, height, width). `factory` makes the module if the source is a directory. `outputs` are names in the
-    module's order. `samples` is the number of random images; they run one by one and, without `fixed_batch`, also in batches.
-    `preprocessing` has the manifest's keys. `labels` are the classes of the first output. docs/vision.md has the rest.
+    `input` is (channels, height, width). `factory` makes the module if the source is a directory. `outputs` are names
+    in the module's order; `labels` are the classes of the first. `samples` is the number of random images, which run
+    one by one and, without `fixed_batch`, also in batches. `preprocessing` has the manifest's keys.
     """
 
     input: tuple[PositiveInt, PositiveInt, PositiveInt]

@@ -26,7 +26,7 @@ TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.jso
 MAX_GOLDEN_VALUES = 2_000
 """Graphs with more values in the inputs and outputs of one sample get no golden vectors."""
 SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
-"""The sizes of random samples: one sample more than elsewhere, since fewer rows agree too often by chance."""
+"""The sizes of random samples: one more than elsewhere, since the outputs of fewer rows agree too often by chance."""
 
 
 class OnnxFileOptions(PassParams, title="Options"):

@@ -22,8 +22,6 @@ PHOTOGRAPHS = ((97, 131), (160, 120), (64, 64), (211, 90))
 """The heights and widths of the generated photographs: wide, high and square."""
 SECONDS = (0.5, 0.73, 0.41, 1.02)
 """The lengths of the generated sounds in seconds."""
-MAX_RATE = 1_000_000
-"""The highest accepted sampling rate, in samples a second."""
 MAX_FILE_BYTES = 256 * 2**20
 """The largest file of an image or a sound that is read."""
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
@@ -80,7 +78,7 @@ class Processor:
                 options: dict[str, Any] = {}
                 if modality == "audio":
                     options["sampling_rate"] = rate = self.processor.sampling_rate
-                    if not 0 < rate <= MAX_RATE:
+                    if not 0 < rate <= 1_000_000:
                         raise ValueError(f"{rate} samples a second")
                     self.drawn = [draw_sound(rate, seconds) for seconds in SECONDS]
                 else:
@@ -100,6 +98,7 @@ class Processor:
 
     def part(self, model: Any, names: Mapping[int, str], outputs: Mapping[str, Sequence[str]]) -> Part:
         """Make the part of a model. `names` has the input's axes that may be dynamic, `outputs` those of each output.
+
         Raises InputError if results vary along an axis that `names` lacks, or if the model does not take their sizes.
         """
         import numpy as np

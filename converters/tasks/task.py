@@ -31,12 +31,12 @@ Modality = Literal["text", "image", "audio"]
 
 @dataclass(frozen=True)
 class TaskHead:
-    """A kind of checkpoints: the classes whose names end with `suffix`, as `BertForTokenClassification` does.
+    """A kind of checkpoints. The names of their classes end with `suffix`, such as `ForTokenClassification`.
 
     `outputs` names the first axes of each output, which are dynamic. With `labelled`, the last axis counts labels.
     `aliases` are further names that people may type. If no task exports such a checkpoint, `way` says what to do.
-    `AutoModel` with the ending `auto` (by default `suffix`) loads it. `axes` names the input's axes, besides the batch,
-    that may be dynamic. `beside` are files that are published as they are.
+    The class `AutoModel` with the ending `auto` (by default `suffix`) loads it. `axes` names the input's axes, besides
+    the batch, that may be dynamic. `beside` are files that are published as they are.
     """
 
     task: str
@@ -158,7 +158,7 @@ HEADS = (
     _elsewhere("video-classification", "ForVideoClassification", modality="image"),
 )
 # fmt: on
-"""The heads that the name of a class tells. The first that fits counts. Some have no task that exports them."""
+"""The kinds of checkpoints with a head. The first whose suffix fits counts. Some have no task that exports them."""
 ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
 """For each modality, the `TaskHead` of a class without a head, such as `ViTModel`."""
 LOADERS: Mapping[Modality, tuple[str, str]] = {

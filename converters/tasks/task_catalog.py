@@ -9,6 +9,7 @@ from onnxreg.converters.passes.conversion import NEWEST, OLDEST, OLDEST_OF_TRANS
 from onnxreg.converters.source.hub import fetch
 from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, Location, hub_id
 from onnxreg.converters.tasks import task as kinds
+from onnxreg.converters.tasks import text
 from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED, find_base, read_config
 from onnxreg.converters.tasks.code import is_factory
 from onnxreg.converters.tasks.generation import CausalDecoder, ProcessedSeq2Seq, Seq2Seq, TextGeneration
@@ -16,31 +17,19 @@ from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.processed import Processed
 from onnxreg.converters.tasks.task import Task
-from onnxreg.converters.tasks.text import (
-    MODULES_FILE,
-    PATTERNS,
-    SOUND_FILES,
-    STATIC,
-    Pooling,
-    StaticPooling,
-    TextTask,
-    Towers,
-    modules_of,
-    table_of,
-)
 from onnxreg.schema.core.errors import InputError, RegError, nearest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 
 CLASSES: Sequence[type[Task]] = (
-    TextTask.of(kinds.ENCODER, patterns=PATTERNS),
-    StaticPooling.of(kinds.VECTORS),
-    Pooling.of(kinds.VECTORS),
-    *map(TextTask.of, (kinds.SPANS, kinds.TEXTS, kinds.TOKENS, kinds.MASKED)),
+    text.TextTask.of(kinds.ENCODER, patterns=text.PATTERNS),
+    text.StaticPooling.of(kinds.VECTORS),
+    text.Pooling.of(kinds.VECTORS),
+    *map(text.TextTask.of, (kinds.SPANS, kinds.TEXTS, kinds.TOKENS, kinds.MASKED)),
     *map(Processed.of, (kinds.IMAGES, kinds.IMAGE_FEATURES, kinds.DEPTH, kinds.SEGMENTS)),
     ProcessedSeq2Seq.of(kinds.SPEECH),
     *map(Processed.of, (kinds.OBJECTS, kinds.CTC, kinds.SOUNDS, kinds.AUDIO_FEATURES)),
-    Towers.of(kinds.TOWERS),
-    Towers.of(kinds.SOUND_TOWERS, members=SOUND_FILES),
+    text.Towers.of(kinds.TOWERS),
+    text.Towers.of(kinds.SOUND_TOWERS, members=text.SOUND_FILES),
     ImageClassification,
     Seq2Seq.of(kinds.SEQ2SEQ),
     ProcessedSeq2Seq.of(kinds.IMAGE_TEXTS),
@@ -68,9 +57,9 @@ def of_source(
     if task.id == kinds.SPEECH.task and source:
         has_decoder = read_config(small_files(source).directory).get("is_encoder_decoder") is True
         kind = Seq2Seq if has_decoder else Processed
-    elif issubclass(task, Pooling) and source:
+    elif issubclass(task, text.Pooling) and source:
         with suppress(RegError):  # the task reports the error of the source
-            kind = task if table_of(small_files(source).directory) is None else StaticPooling
+            kind = task if text.table_of(small_files(source).directory) is None else text.StaticPooling
     elif issubclass(task, CausalDecoder) and TextGeneration.exporter in passes:
         kind = TextGeneration
     elif task is ImageClassification:
@@ -104,6 +93,7 @@ def task_recipe(
     source: str | None = None,
 ) -> RecipeFile:
     """Return the recipe of a task: a graph in full precision at `path` and, with `quantize`, one in INT8 beside it.
+
     `max_seq_length` is in tokens. With `int8_embeddings`, embedding tables are INT8 too. Raises InputError for an
     unknown task, an opset that PyTorch does not export to, and an option that the task does not have.
     """
@@ -175,7 +165,7 @@ def small_files(source: str) -> Location:
     hub = hub_id(source)
     if hub is None:
         return Location(Path(source))
-    small = {CONFIG, ADAPTER_CONFIG, MODULES_FILE, *PROCESSOR, *TOKENIZER}
+    small = {CONFIG, ADAPTER_CONFIG, text.MODULES_FILE, *PROCESSOR, *TOKENIZER}
     return fetch(hub, source.partition("@")[2] or None, small.intersection)
 
 
@@ -193,12 +183,12 @@ def _file(path: Path) -> tuple[str, str]:
 
 
 def _checkpoint(directory: Path) -> tuple[str, str]:
-    modules = [module.kind for module in modules_of(directory)[0]]
+    modules = [module.kind for module in text.modules_of(directory)[0]]
     if (base := find_base(directory, small_files)) is not None:
         task, why = _checkpoint(base.directory)
         return task, f"an adapter of a model whose {why}"
-    pooling = "pooling", f"{MODULES_FILE} says {', '.join(modules)[:200]}"
-    if STATIC in modules:
+    pooling = "pooling", f"{text.MODULES_FILE} says {', '.join(modules)[:200]}"
+    if text.STATIC in modules:
         return pooling
     config, modality = read_config(directory), kinds.modality_of(directory)
     names = config.get("architectures")

@@ -91,6 +91,7 @@ def sample_feeds(
     tokenizer: Any, config: Any, inputs: Sequence[str], max_length: int, page: Processor | None = None
 ) -> list[Feed]:
     """Return the sample: a short row; three padded rows, the second a pair of texts; a row of `max_length` tokens.
+
     The tokens are those of `SENTENCES` (if there is a tokenizer), then random ones of a fixed seed. In a model of
     documents, the boxes of tokens are in lines, from left to right, and `page` gives the images of pages.
     """
@@ -197,7 +198,7 @@ class TextOptions(PassParams, title="Options"):
 
 
 class TextTask(Saved):
-    """The task of text checkpoints with a head, or of encoders.
+    """The task of text checkpoints: encoders, and models with a head.
 
     The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`, and gives the
     outputs of its `TaskHead`, in float32.
@@ -330,7 +331,7 @@ class StaticPooling(Pooling):
 def pooled(encoder: Any, pooling: SentenceConfig) -> Any:
     """Wrap an encoder so that it returns the vectors of sentence-transformers: float32 `[batch, hidden]`.
 
-    It pools the tokens where `attention_mask` is 1, applies the dense layers, and normalizes vectors to length 1.
+    It pools the tokens where `attention_mask` is 1, applies the dense layers and, with `normalize`, scales to length 1.
     """
     import torch
 
@@ -523,7 +524,7 @@ def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
 
 
 def modules_of(directory: Path) -> tuple[list[_Module], str]:
-    """Return the modules of sentence-transformers in order ([] without `modules.json`), and the file of the pooling."""
+    """Return the modules of sentence-transformers ([] without `modules.json`), and the path of the pooling's settings."""
     path, modules = directory / MODULES_FILE, list[_Module]()
     if path.is_file():
         with about(
@@ -543,7 +544,7 @@ def table_of(directory: Path) -> str | None:
 
 
 def _mode(config: dict[str, Any]) -> Mode:
-    """Return the mode in a pooling's settings: `pooling_mode: cls`, or before `pooling_mode_cls_token: true`."""
+    """Return the mode in a pooling's settings: `pooling_mode: cls` or, in old files, `pooling_mode_cls_token: true`."""
     newer = config.get("pooling_mode") or []
     older = [key for key, value in config.items() if key.startswith("pooling_mode_") and value is True]
     named = [key.removeprefix("pooling_mode_") for key in older]
