@@ -62,9 +62,8 @@ def translate_olive(value: Mapping[str, Any]) -> dict[str, Any]:
         names = step["params"].get("dim_param")
         if isinstance(names, list) and not axes.keys().isdisjoint(map(str, names)):
             step["params"]["dim_param"] = renamed = [axes.get(str(axis), axis) for axis in names]
-            notes.append(
-                _note(f"passes.{name}.dim_param", names, f"dim_param: {', '.join(map(str, renamed))}")
-            )
+            became = f"dim_param: {', '.join(map(str, renamed))}"
+            notes.append(_note(f"passes.{name}.dim_param", names, became))
         steps.append({**step, "input": steps[-1]["name"]} if steps else step)
     outputs = [{"step": steps[-1]["name"], "path": "model.onnx"}]
     return {**fields, "steps": steps, "outputs": outputs, "translation": notes}
@@ -91,21 +90,15 @@ def _source_and_task(model: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
         fields = {"source": path, "task": table()["tasks"][task]}
         options |= _mapping(options.pop("load_kwargs", None) or {}, "input_model.load_kwargs")
     else:
-        raise InputError(
-            f"input_model is a {kind[:80]!r}; HfModel and OnnxModel are read here",
-            "a PyTorchModel is loaded by a script: write a recipe whose task loads it (docs/recipes.md)",
-        )
+        hint = "a PyTorchModel is loaded by a script: write a recipe whose task loads it (docs/recipes.md)"
+        raise InputError(f"input_model is a {kind[:80]!r}; HfModel and OnnxModel are read here", hint)
     for key, item in options.items():
         if key in table()["code"] and item is not None:
-            raise InputError(
-                f"input_model: {key} names code, which a document cannot have run",
-                "write a recipe whose task loads it (docs/recipes.md)",
-            )
+            hint = "write a recipe whose task loads it (docs/recipes.md)"
+            raise InputError(f"input_model: {key} names code, which a document cannot have run", hint)
         if key not in table()["idle"] and item not in (None, False):
-            raise InputError(
-                f"input_model: {key[:80]} changes the model, and is not supported",
-                "take it out, or apply it to the model first; a revision goes into the path: ID@REVISION",
-            )
+            hint = "take it out, or apply it to the model first; a revision goes into the path: ID@REVISION"
+            raise InputError(f"input_model: {key[:80]} changes the model, and is not supported", hint)
         notes.append(_note(f"input_model.{key}", item, UNUSED))
     return fields
 
@@ -113,9 +106,8 @@ def _source_and_task(model: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
 def _step(field: str, config: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
     """Return the `pass` and `params` of a step for a pass of Olive; note each parameter that is changed, dropped or added."""
     kind, rules = _find(str(config.get("type", "")))
-    options = {
-        key: item for key, item in config.items() if key not in ("type", "config", "host", "evaluator")
-    }
+    apart = ("type", "config", "host", "evaluator")
+    options = {key: item for key, item in config.items() if key not in apart}
     options |= _mapping(config.get("config") or {}, "config")
     notes += [_note(f"{field}.{key}", None, UNUSED) for key in ("host", "evaluator") if key in config]
     aliases = {
@@ -220,10 +212,8 @@ def translate_orchard(document: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError("export must be a section with keys")
     export = OrchardExport.from_json(section, "export")
     if unknown := sorted(document.keys() - {"export", *SECTIONS, *RECIPE_KEYS}):
-        raise InputError(
-            f"there is no key {unknown[0][:80]!r} beside export",
-            f"these may be there: {', '.join(sorted(RECIPE_KEYS))}",
-        )
+        hint = f"these may be there: {', '.join(sorted(RECIPE_KEYS))}"
+        raise InputError(f"there is no key {unknown[0][:80]!r} beside export", hint)
     beside = {key: document[key] for key in RECIPE_KEYS & document.keys()}
     conversion = {
         "target_opset": export.opset_version,

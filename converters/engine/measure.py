@@ -93,13 +93,9 @@ class StepResult:
             feeds = samples.draw(models.load(graphs[0]), samples.index_bounds(models.load(graphs[-1])))
         golden = part.golden if takes_sample else {}
         arrays = samples.all_outputs(session, [*feeds, *golden.values()], self.main.name)
-        outputs = arrays[: len(feeds)]
-        return Runs(
-            feeds,
-            takes_sample,
-            counting(outputs, part) if takes_sample else outputs,
-            dict(zip(golden, arrays[len(feeds) :], strict=True)),
-        )
+        outputs, others = arrays[: len(feeds)], arrays[len(feeds) :]
+        counted = counting(outputs, part) if takes_sample else outputs
+        return Runs(feeds, takes_sample, counted, dict(zip(golden, others, strict=True)))
 
     @property
     def _parent_runs(self) -> Runs:
@@ -197,10 +193,8 @@ def checks(
     names = [name for name in first if first[name].dtype.kind == "f" and not name.startswith(PRESENT)]
     measured = {"bytes", *(MEASURED if names else ())}
     if unmeasured := sorted(limits.keys() - measured):
-        raise InputError(
-            f"{path}: {unmeasured[0]} is not measured here, so no limit on it can be checked",
-            f"limits may be on {', '.join(sorted(measured))}",
-        )
+        message = f"{path}: {unmeasured[0]} is not measured here, so no limit on it can be checked"
+        raise InputError(message, f"limits may be on {', '.join(sorted(measured))}")
     distances = samples.compare(expected, outputs, path, is_bounded=is_bounded(limits)) if feeds else {}
     entries, dataset = [], str(samples.digest(feeds))
     for name in names:

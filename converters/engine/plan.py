@@ -138,10 +138,8 @@ class StepNode:
         if self.kind.takes != "checkpoint" and requested.endswith(suffix):
             return requested
         ending = name if name == GENERATOR else f"a name that ends in {suffix}"
-        raise InputError(
-            f"step {self.name}: {self.kind.id} cannot write {requested}",
-            f"its file has {ending}: path: {name}",
-        )
+        hint = f"its file has {ending}: path: {name}"
+        raise InputError(f"step {self.name}: {self.kind.id} cannot write {requested}", hint)
 
 
 def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
@@ -156,10 +154,8 @@ def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
         if step.name in inputs:
             raise InputError(f"two steps are called {step.name}", "give each step a name of its own")
         if step.name.startswith(GOLDEN_PREFIX):
-            raise InputError(
-                f"step {step.name}: names that begin with {GOLDEN_PREFIX} are those of golden vectors",
-                "give it another name",
-            )
+            message = f"step {step.name}: names that begin with {GOLDEN_PREFIX} are those of golden vectors"
+            raise InputError(message, "give it another name")
         with about(f"step {step.name}"):
             second = step.params.get(pass_catalog.find(step.pass_).second or "")
             inputs[step.name] = [name for name in (step.input, second) if isinstance(name, str)]
@@ -169,10 +165,8 @@ def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
     try:
         sorter.prepare()
     except CycleError as error:
-        raise InputError(
-            f"steps are each other's input: {' <- '.join(reversed(error.args[1]))}",
-            "the first step of a line has no `input`: it takes the source",
-        ) from None
+        message = f"steps are each other's input: {' <- '.join(reversed(error.args[1]))}"
+        raise InputError(message, "the first step of a line has no `input`: it takes the source") from None
     nodes_by_name: dict[str, StepNode] = {}
     while ready := sorter.get_ready():
         for step in recipe.steps:
@@ -217,10 +211,8 @@ def plan_outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[Reci
         folder = PurePosixPath(output.path or "").parent
         paths.append((folder / steps[output.step].file_name(output)).as_posix())
     if hidden := next((path for path in paths if path.startswith(".")), None):
-        raise InputError(
-            f"an output cannot be at {hidden}: names that begin with a dot are the program's own",
-            "give it another path",
-        )
+        message = f"an output cannot be at {hidden}: names that begin with a dot are the program's own"
+        raise InputError(message, "give it another path")
     with about("outputs", hint="give each a path of its own"):
         check_distinct(paths)
     limited = [(check.output, check.metric) for check in recipe.checks]
@@ -360,9 +352,8 @@ class ExportPlan(RecipeParts):
         current = self.task.find(self.start)
         source = replace(self.source, digest=current.digest, described=current.described)
         if replace(self, source=source).subject_key() != self.subject_key():
-            raise InputError(
-                "the source was changed while it was read", "export again once nothing writes to it"
-            )
+            hint = "export again once nothing writes to it"
+            raise InputError("the source was changed while it was read", hint)
 
     def subject_key(self) -> dict[str, Any]:
         """Return everything that affects the loaded source."""
@@ -413,9 +404,8 @@ def plan_export(
     parts = read_parts(recipe, source, directory, trust_remote_code, consent, label)
     task, start = parts.task, parts.start
     if label and task.id != "onnx" and Path(start).suffix == ".onnx" and Path(start).is_file():
-        raise InputError(
-            f"{label}: its task is {recipe.task}, and {start} is an ONNX file", "write `task: onnx` there"
-        )
+        message = f"{label}: its task is {recipe.task}, and {start} is an ONNX file"
+        raise InputError(message, "write `task: onnx` there")
     located = task.find(start)
     if profile is not None:
         profile.check_source(located)
@@ -474,9 +464,8 @@ def read_parts(
             if search is not None and search.confirm is not None:
                 confirm = planned(search.confirm)
     if start is None:
-        raise InputError(
-            "there is nothing to export", "name a source: reg export SOURCE, or `source` in the recipe"
-        )
+        hint = "name a source: reg export SOURCE, or `source` in the recipe"
+        raise InputError("there is nothing to export", hint)
     return RecipeParts(nodes, outputs, task, evaluation, confirm, start)
 
 

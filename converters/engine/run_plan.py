@@ -95,9 +95,8 @@ def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
     for outputs in chain.from_iterable(measure.counting(one.expected, one) for one in subject.parts.values()):
         for name, array in outputs.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise ConversionError(
-                    f"the source itself gives NaN or infinity in {name}", "check its weights"
-                )
+                message = f"the source itself gives NaN or infinity in {name}"
+                raise ConversionError(message, "check its weights")
     return subject
 
 
@@ -149,9 +148,8 @@ class _Execution:
         part = next(filter(None, (one.step.params.get("part") for one in line)), "")
         if part not in self.subject.parts:
             names = ", ".join(filter(None, self.subject.parts)) or "none"
-            raise InputError(
-                f"step {line[-1].name}: the source has no part {part or None}", f"its parts: {names}"
-            )
+            message = f"step {line[-1].name}: the source has no part {part or None}"
+            raise InputError(message, f"its parts: {names}")
         return self.subject.parts[part]
 
     def _make(self, node: StepNode) -> tuple[StepResult, Key | None]:
@@ -331,10 +329,8 @@ def _place(source: Path, workspace: Path, path: str) -> None:
     try:
         link_or_copy(source, workspace / path)
     except FileExistsError as error:
-        raise InputError(
-            f"two files of the export would be {path}",
-            "give its outputs directories of their own: path: a/...",
-        ) from error
+        hint = "give its outputs directories of their own: path: a/..."
+        raise InputError(f"two files of the export would be {path}", hint) from error
 
 
 def _describe(

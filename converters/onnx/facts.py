@@ -254,10 +254,8 @@ def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str,
     for node in nodes:
         elements = map(element_of, (*node.inputs, *node.outputs))
         types = frozenset(element.cpp for element in elements if element)
-        numbers = {
-            key: item.value if item.type.name == "INT" else None for key, item in node.attributes.items()
-        }
-        domain = node.domain or DEFAULT_DOMAIN
+        domain, stated = node.domain or DEFAULT_DOMAIN, node.attributes.items()
+        numbers = {key: item.value if item.type.name == "INT" else None for key, item in stated}
         uses.append(runtimes.Use(domain, node.op_type, len(node.inputs), types, numbers, in_ort_format))
     return runtimes.needs(uses)
 
@@ -283,9 +281,8 @@ def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[W
             if position in _SCALES.get(node.op_type, ()):
                 scales.add(value)
             elif node.op_type in _PACKED and element.name == "uint8":
-                numbers = {
-                    name: item.value for name, item in node.attributes.items() if item.type.name == "INT"
-                }
+                stated = node.attributes.items()
+                numbers = {name: item.value for name, item in stated if item.type.name == "INT"}
                 bits, level = numbers.get("bits", 4), numbers.get("accuracy_level", 0)
                 is_free = bits == 8 and level != _INT8_ACTIVATIONS
                 kinds[value] = WEIGHTS_ONLY if is_free else f"int{bits}"

@@ -199,11 +199,8 @@ def register_bindings() -> None:
     if BINDINGS in sys.modules:
         return
     runtime = find_spec("onnxruntime")
-    folders = [
-        f"{folder}/tools/ort_format_model"
-        for folder in (runtime and runtime.submodule_search_locations) or ()
-    ]
-    spec = PathFinder.find_spec(BINDINGS, folders)
+    homes = (runtime and runtime.submodule_search_locations) or ()
+    spec = PathFinder.find_spec(BINDINGS, [f"{home}/tools/ort_format_model" for home in homes])
     if spec is None or spec.loader is None:
         raise ImportError("onnxruntime with its flatbuffer bindings is not installed", name="onnxruntime")
     module = sys.modules[BINDINGS] = module_from_spec(spec)

@@ -181,9 +181,8 @@ def replace_but_weights(model: Any, light: Any, names: Collection[str] | None = 
     By default, `names` are the large initializers, and `light` is a tool's result for `without_weights(model)`.
     """
     public, weights = {value.name for value in model.graph.input}, model.graph.initializer
-    names = (
-        {one.name for one in weights if prod(one.dims) > MAX_SMALL_ELEMENTS} if names is None else {*names}
-    )
+    if names is None:
+        names = {tensor.name for tensor in weights if prod(tensor.dims) > MAX_SMALL_ELEMENTS}
     for message, field_kept in ((model, "graph"), (model.graph, "initializer")):
         for field, _ in message.ListFields():
             if field.name != field_kept:

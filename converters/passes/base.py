@@ -267,8 +267,8 @@ def record(step: str, pass_: Pass[In, Out], source: str | None, **outcome: Any) 
 
 
 def public_types(subject: Any) -> dict[str, int]:
-    """Return the TensorProto element type of each input and output."""
-    values = (*subject.graph.input, *subject.graph.output)
+    """Return the TensorProto element type of each input and output, by name, the inputs first."""
+    values = (*graph_inputs(subject.graph), *subject.graph.output)
     return {value.name: value.type.tensor_type.elem_type for value in values}
 
 

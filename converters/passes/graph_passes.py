@@ -152,13 +152,9 @@ class OnnxIODataTypeConverter(GraphPass):
 
     def _matching(self, subject: Any) -> list[str]:
         """Return the names of inputs, then of outputs, that have the source type and match the pattern, each once."""
-        names = [
-            value.name
-            for value in (*graph_inputs(subject.graph), *subject.graph.output)
-            if value.type.tensor_type.elem_type == self.params.source_dtype
-            and re.search(self.params.name_pattern, value.name)
-        ]
-        return list(dict.fromkeys(names))
+        source, types = self.params.source_dtype, public_types(subject).items()
+        names = [name for name, kind in types if kind == source]
+        return [name for name in names if re.search(self.params.name_pattern, name)]
 
 
 class DynamicToFixedShape(GraphPass):
@@ -231,18 +227,15 @@ class DynamicToFixedShape(GraphPass):
         if self.params.dim_param is not None:
             axes = {axis for dims in values.values() for axis in dims if isinstance(axis, str) and axis}
             if unknown := [axis for axis in self.params.dim_param if axis not in axes]:
-                raise InputError(
-                    f"{self.id}: no input has an axis called {unknown[0]!r}",
-                    f"the axes are {', '.join(sorted(axes)) or 'all fixed'}",
-                )
+                hint = f"the axes are {', '.join(sorted(axes)) or 'all fixed'}"
+                raise InputError(f"{self.id}: no input has an axis called {unknown[0]!r}", hint)
             return dict(zip(self.params.dim_param, self.params.dim_value, strict=True))
         sizes: dict[str, int] = {}
         for name, shape in zip(self.params.input_name, self.params.input_shape, strict=True):
             if len(values.get(name, ())) != len(shape):
                 present = ", ".join(f"{other} {dims}" for other, dims in values.items())
-                raise InputError(
-                    f"{self.id}: no input {name!r} has {len(shape)} axes", f"the inputs are {present}"
-                )
+                message = f"{self.id}: no input {name!r} has {len(shape)} axes"
+                raise InputError(message, f"the inputs are {present}")
             for axis, size in zip(values[name], shape, strict=True):
                 fixed = sizes.setdefault(axis, size) if isinstance(axis, str) and axis else axis or size
                 if fixed != size:

@@ -69,13 +69,9 @@ class MergeDecoders(GraphPass):
             value.name, value.type = name, own.type
             pairs = zip(shape, later.get(name, shape), strict=True)  # two names: a new name
             value.shape = ir.Shape([a if a == b or isinstance(b, int) else f"present_{a}" for a, b in pairs])
-        merged = ir.Graph(
-            [*inputs.values(), switch],
-            choice.outputs,
-            nodes=[choice],
-            opset_imports={**second.graph.opset_imports, **first.graph.opset_imports},
-            name="decoder_model_merged",
-        )
+        taken, opsets = [*inputs.values(), switch], second.graph.opset_imports | first.graph.opset_imports
+        name = "decoder_model_merged"
+        merged = ir.Graph(taken, choice.outputs, nodes=[choice], opset_imports=opsets, name=name)
         both = ir.Model(merged, ir_version=max(first.ir_version, second.ir_version))
         common.LiftSubgraphInitializersToMainGraphPass()(both)
         common.DeduplicateHashedInitializersPass()(both)

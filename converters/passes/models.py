@@ -206,11 +206,8 @@ def is_standard(node: Any) -> bool:
 
 def count_operators(model: Any) -> dict[str, int]:
     """Count the nodes of each operator, also in subgraphs and functions. A key is `Op` or, in other domains, `domain:Op`."""
-    names = (
-        node.op_type if is_standard(node) else f"{node.domain}:{node.op_type}"
-        for container in containers(model)
-        for node in container.node
-    )
+    nodes = (node for body in containers(model) for node in body.node)
+    names = (node.op_type if is_standard(node) else f"{node.domain}:{node.op_type}" for node in nodes)
     return dict(sorted(Counter(names).items()))
 
 
@@ -305,7 +302,7 @@ def edited(model: Any) -> Iterator[Any]:
     view.graph.sort()
     places = {tensor.name: index for index, tensor in enumerate(model.graph.initializer)}
     weights = view.graph.initializers
-    same = [name for name, value in weights.items() if isinstance(value.const_value, ir.TensorProtoTensor)]
+    same = {name for name, value in weights.items() if isinstance(value.const_value, ir.TensorProtoTensor)}
     for name in same:
         del weights[name]
     result = ir.to_proto(view)

@@ -124,8 +124,7 @@ def _wrap_output(subject: Any, operator: str, domain: str = "", **attributes: An
 def _add_function(subject: Any) -> None:
     import onnx
 
-    opset = next(entry.version for entry in subject.opset_import if entry.domain in ("", "ai.onnx"))
-    header = f'<domain: "local", opset_import: ["" : {opset}]>'
+    header = f'<domain: "local", opset_import: ["" : {models.default_opset(subject)}]>'
     subject.functions.append(onnx.parser.parse_function(f"{header} Double (x) => (y) {{ y = Add(x, x) }}"))
     subject.opset_import.add(domain="local", version=1)
     _wrap_output(subject, "Double", "local")

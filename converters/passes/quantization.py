@@ -392,10 +392,8 @@ def quantize_tables(view: Any) -> dict[str, Any]:
                 wide = add("Cast", [read], f"{label}_values", f"{label}_values", to=FLOAT)
                 add("Mul", [wide, scale], name=f"{label}_rows")
     if not tables:
-        raise ConversionError(
-            "quantization reached none of the embedding tables",
-            "the graph has no table that only Gather reads",
-        )
+        hint = "the graph has no table that only Gather reads"
+        raise ConversionError("quantization reached none of the embedding tables", hint)
     if not least >= MIN_ROW_COSINE:
         raise ConversionError(f"a row of a quantized table has the cosine {least:.3g} with its original")
     return {"tables": len(tables), "tables_quantized": len(tables), "min_row_cosine": float(f"{least:.6g}")}
@@ -606,19 +604,15 @@ class SmoothQuant(GraphPass):
             if node.domain and node.op_type not in NORMALIZATIONS:
                 continue
             has_vector = any(models.rank_of(value, {FLOAT}) == 1 for value in node.inputs)
+            is_last = node.op_type == "Add" and has_vector and not stretched.isdisjoint(node.inputs)
             if node.op_type == "Mul" and has_vector:
                 stretched.update(node.outputs)
-            elif node.op_type in NORMALIZATIONS or (
-                node.op_type == "Add" and has_vector and not stretched.isdisjoint(node.inputs)
-            ):
+            elif node.op_type in NORMALIZATIONS or is_last:
                 normalized.add(node.outputs[0])
             elif node.op_type == "MatMul" and node.inputs[0] in normalized:
                 matrix = node.inputs[1]
-                if (
-                    models.rank_of(matrix, {FLOAT}) == 2
-                    and len(matrix.uses()) == 1
-                    and not matrix.is_graph_output()
-                ):
+                is_matrix = models.rank_of(matrix, {FLOAT}) == 2
+                if is_matrix and len(matrix.uses()) == 1 and not matrix.is_graph_output():
                     products.setdefault(node.inputs[0], []).append(matrix)
         return products
 

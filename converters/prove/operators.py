@@ -36,9 +36,7 @@ ReduceSumSquare 1, Relu 6, Reshape 5, Round 11, Scan 9, ScatterElements 11, Scat
 Sign 9, Sin 7, Size 1, Slice 10, Softmax 13, Softplus 1, Softsign 1, Split 1, Sqrt 6, Squeeze 1, Sub 7, Sum 8, Tan 7,
 Tanh 6, ThresholdedRelu 10, Tile 6, TopK 11, Transpose 1, Trilu 14, Unsqueeze 1, Where 9, Xor 7
 """
-SINCE: Mapping[str, int] = {
-    name: int(version) for name, version in (item.split() for item in _SINCE.replace("\n", " ").split(","))
-}
+SINCE: Mapping[str, int] = {name: int(version) for name, version in map(str.split, _SINCE.split(","))}
 """The first version of an operator with today's meaning: later versions only add types, optional operands or attributes."""
 REDUCTIONS = tuple(name for name in SINCE if name.startswith("Reduce"))
 MOVED = dict.fromkeys((*REDUCTIONS, "Squeeze", "Unsqueeze"), "axes") | {"Split": "split"}
