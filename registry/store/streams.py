@@ -121,7 +121,7 @@ class Readable(io.RawIOBase):
 
 
 class CountingReader(Readable):
-    """A stream that reports the bytes read. IntegrityError after `size` bytes; CancelledError if the command stops."""
+    """A stream that reports the bytes read. IntegrityError beyond `size` bytes; CancelledError if the command stops."""
 
     def __init__(self, stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> None:
         self._stream = cast(Any, stream)

@@ -109,7 +109,6 @@ def _verbatim(
     enforce_policies(trust, policies)
     # The catalog is read before the models, so that the copy has every version in the catalog.
     catalog = innermost(source).read_file(CATALOG)
-    copy_policies(policies, destination)
     behind: dict[str, Log | None] = {}
     frees_blobs = False
     tombstones: set[Digest] = set()
@@ -131,6 +130,7 @@ def _verbatim(
                 # Keep a log that the trust file accepted, to copy exactly it. Read others again, to save memory.
                 behind[name] = log if trust.concerns(log.registry, name) else None
                 frees_blobs |= any(isinstance(line.event, GiveUp | Hold) for line in lines)
+    copy_policies(policies, destination)
     for name, accepted in behind.items():
         with list_errors(name, report.skipped):
             log = accepted or load(source, name)
