@@ -142,9 +142,11 @@ class Registry:
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
-        """Check this model's log (None: all logs) with `check_logs`, then return the `Decisions` of the registry."""
-        self.check_logs(None if name is None else [name], remote)
-        return Decisions(remote or self.store, self.actor, self.heads.remember)
+        """Return the `Decisions` of the registry, which check this model's log (None: all logs) as `check_logs` does."""
+        if name is None or remote is None:
+            self.check_logs(None if name is None else [name], remote)
+        reader = None if remote is None else CheckedReader(remote, self.heads)
+        return Decisions(remote or self.store, self.actor, self.heads.remember, reader)
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
         """Check that the logs of these models (None: all) continue their known heads. In a remote, check signatures.

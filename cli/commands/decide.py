@@ -79,18 +79,14 @@ def yank(
     A yank applies to the manifest: each version with the same manifest is yanked too, also a later version,
     until --undo.
     """
-    from onnxreg.registry.log.log import open_log
-
     registry, store = session.with_remote(remote)
     result = registry.yank(ref, reason, undo, store)
     name = result.target.name
     _report(session, result, *_states(result, "yanked", undo), store, reason)
-    channels = {} if undo else open_log(store or registry.store, name).state.channels
     suffix = "" if remote is None else f" --remote {remote}"
-    for channel, target in channels.items():
-        if target.version in (result.target.version, *result.others):
-            move = f"reg tag {name}:VERSION {channel}{suffix}"
-            session.warn(f"warning: {channel} holds it and resolves to nothing until it moves: {move}")
+    for channel in () if undo else result.channels:
+        move = f"reg tag {name}:VERSION {channel}{suffix}"
+        session.warn(f"warning: {channel} holds it and resolves to nothing until it moves: {move}")
     if result.is_logged and result.others:
         versions = ", ".join(f"{name}:{version}" for version in result.others)
         session.say(f"the same holds for {versions}, with the same manifest")

@@ -254,14 +254,14 @@ class Release(Struct, frozen=True):
         return Ref(self.name, str(self.version))
 
 
-def read_version(reader: RegistryReader, ref: Ref) -> Release:
+def read_version(reader: RegistryReader, ref: Ref, index: StoredObject | None = None) -> Release:
     """Read and verify a version's manifest, even if its files expired. Raise NotFoundError or IntegrityError."""
 
     def read(log: Log) -> Release:
         located = log.find(ref, gone=True)
         return Release.of(log, located.version, located.entry)
 
-    return consult(reader, ref.name, read)
+    return consult(reader, ref.name, read, index=index)
 
 
 def kept_manifest(log: Log, version: Version) -> Manifest | None:

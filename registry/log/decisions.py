@@ -13,7 +13,7 @@ from onnxreg.registry.log.commit import PUSH_WAIT_SECONDS, CollectResult, collec
 from onnxreg.registry.log.contents import files, present_versions
 from onnxreg.registry.log.log import LocatedVersion, Log, load, read_deltas, unknown_model
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import Push, RegistryStore
+from onnxreg.registry.store.protocol import Push, RegistryReader, RegistryStore
 from onnxreg.registry.system import stamp
 from onnxreg.schema.core.bounds import MAX_DELTAS
 from onnxreg.schema.core.canonical import Descriptor, Digest
@@ -36,6 +36,7 @@ class DecisionResult(NamedTuple):
     is_logged: bool  # an event was appended
     others: tuple[Version, ...] = ()  # versions that the decision affects too
     before: Version | None = None  # the version that the channel had
+    channels: tuple[str, ...] = ()  # channels that hold affected versions; only `yank` sets them
 
 
 class Decisions(Struct, frozen=True):
@@ -47,6 +48,7 @@ class Decisions(Struct, frozen=True):
     store: RegistryStore
     actor: str | None = None
     remember: Callable[..., None] = lambda *_: None
+    reader: RegistryReader | None = None  # reads the logs before decisions; None: `store`
 
     def tag(self, ref: Ref, channel: str, reason: str | None = None) -> DecisionResult:
         """Move a channel to a version. Raise ConflictError if another move came first, or the version is yanked."""
@@ -79,7 +81,8 @@ class Decisions(Struct, frozen=True):
             record = [self._about(events.Unyank, target, reason, yank=yank) for yank in yanks]
         same = {version for version, other in present_versions(log) if other.manifest == manifest}
         others = tuple(sorted(same - {target.version}))
-        return DecisionResult(target, self._append(log, record), others)
+        channels = tuple(name for name, item in log.channels.items() if item.version in {target.version, *others})
+        return DecisionResult(target, self._append(log, record), others, channels=channels)
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
         """Pin a version, so that `expire` keeps its files; `undo` takes the pin back."""
@@ -229,7 +232,7 @@ class Decisions(Struct, frozen=True):
         return list(targets.values()), {digest for event in record for digest in event.blobs}, users
 
     def _open(self, name: str) -> Log:
-        log = load_own(self.store, name)
+        log = load_own(self.reader or self.store, name)
         if log.index is None:
             raise unknown_model(name, self.store)
         return log

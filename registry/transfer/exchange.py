@@ -639,11 +639,15 @@ def exchange(
 
         for channel in merged.moves:
             check_free(destination, name, channel.tag)
-    present = destination.has(merged.blobs) if merged.blobs else set()
-    moving = {digest: file for digest, file in merged.blobs.items() if digest not in present}
-    sizes = {digest: file.size or 0 for digest, file in moving.items()}
+    is_small = sum(file.size or 0 for file in merged.blobs.values()) <= SMALL_TRANSFER_BYTES
+    is_local = isinstance(destination, DirectoryRegistry)
+    moving: dict[Digest, Reference] = {}
+    if merged.blobs and (is_local or not (is_small and merged.is_change)):  # else only the commit asks for them
+        present = destination.has(merged.blobs)
+        moving = {digest: file for digest, file in merged.blobs.items() if digest not in present}
     mover, events = BlobMover(source, progress, source_log.fetched), 0
-    if request.deltas and isinstance(destination, DirectoryRegistry):
+    if request.deltas and is_local:
+        sizes = {digest: file.size or 0 for digest, file in moving.items()}
         mover.deltas, mover.doubt = plan_deltas(source, source_log, request.versions, sizes, destination)
 
     def change(log: Log) -> Collection[Digest]:
@@ -657,9 +661,11 @@ def exchange(
         with destination.push() as push:
 
             def bring(missing: Collection[Digest]) -> None:
-                mover.move(push, {digest: merged.blobs[digest] for digest in missing})
+                files = {digest: merged.blobs[digest] for digest in missing}
+                moving.update(files)
+                mover.move(push, files)
 
-            if sum(sizes.values()) > SMALL_TRANSFER_BYTES:
+            if not is_small:
                 mover.move(push, moving)
             progress.step(f"committing {name}")
             result_log = commit(destination, push, name, change, source, *near, bring=bring, first=own)
@@ -672,7 +678,7 @@ def exchange(
         new=len(set(request.versions) - before),
         events=events,
         blobs=len(moving),
-        size=sum(sizes.values()),
+        size=sum(file.size or 0 for file in moving.values()),
         log=result_log,
         artifacts={version: result_log.versions[version].held for version in arrived},
         channels=tuple(merged.moves),
