@@ -10,13 +10,7 @@ from typing import Any
 
 from onnxreg.converters.engine.plan import ExportPlan, RecipeDocument, plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.families.export_family import (
-    DOCUMENT,
-    FamilyPlan,
-    make_family,
-    plan_family,
-    read_family,
-)
+from onnxreg.converters.families import export_family
 from onnxreg.converters.profiles import profile_catalog
 from onnxreg.converters.source.source_files import HUB_ID, below, digest_file
 from onnxreg.converters.tasks import task_catalog
@@ -60,7 +54,7 @@ def rebuild(
     """
     progress.step("checking the source")
     if manifest.model_family is not None and not manifest.stages:
-        return make_family(_plan_family(manifest, label, materials), workspace, progress)[0]
+        return export_family.make_family(_plan_family(manifest, label, materials), workspace, progress)[0]
     return execute(_plan(manifest, label, materials), workspace, progress=progress)
 
 
@@ -158,11 +152,11 @@ def _check_code(recorded: Code | None, current: Code | None, label: str) -> None
     raise InputError(f"{label} was made by {made_by}, here it is {here}", hint)
 
 
-def _plan_family(manifest: Manifest, label: str, materials: Materials) -> FamilyPlan:
+def _plan_family(manifest: Manifest, label: str, materials: Materials) -> export_family.FamilyPlan:
     recipe, source, by_name = manifest.recipe, materials.source, "name it: --source family.yaml"
     if materials.suite is not None or materials.data:
         raise InputError(f"{label} is a family: its document names all rows", by_name)
-    if recipe is None or DOCUMENT not in recipe.parameters:
+    if recipe is None or export_family.DOCUMENT not in recipe.parameters:
         hint = "export that document again: equal files give an equal manifest"
         raise NotFoundError(f"{label} does not record the document of its family", hint)
     if source is None:
@@ -172,8 +166,8 @@ def _plan_family(manifest: Manifest, label: str, materials: Materials) -> Family
     if not document.is_family:
         raise InputError(f"{path.name} describes no family", f"give the document that {label} was made from")
     consent = Consent.of(materials.allow_code, source, is_recorded=True)
-    plan = plan_family(read_family(document, manifest.name), path.parent, consent)
-    document = recipe.to_json()["parameters"][DOCUMENT]
+    plan = export_family.plan_family(export_family.read_family(document, manifest.name), path.parent, consent)
+    document = recipe.to_json()["parameters"][export_family.DOCUMENT]
     for other in json_changes.compare(document, plan.recorded, {}):
         change = f"{other.at.path} is {other.new}, recorded is {other.old}"
         raise InputError(f"{path.name} is not what {manifest.name} was made from: {change}")

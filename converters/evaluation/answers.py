@@ -205,7 +205,7 @@ def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
 
 
 def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
-    """Return the vector of each text, with the default prompt before the text. It may be the mean of token vectors."""
+    """Put the default prompt before each text, and return its vector: the graph's own, or the mean of its token vectors."""
     prompts, name = model.config.get("prompts"), model.config.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     prompt = prompt if isinstance(prompt, str) else ""

@@ -153,7 +153,7 @@ def plan_evaluation(
 def _plan(
     request: EvaluationRequest, task: str, full_suite: Suite, evaluator: type[TaskEvaluator]
 ) -> EvaluationPlan:
-    """Choose the half of the suite that the request names, and the metrics. By default, these are all that fit the items."""
+    """Choose the half of the suite, if the request names one, and the metrics, by default all that fit the items."""
     suite = full_suite if request.half is None else full_suite.half(request.half, request.seed)
     of_task = [kind() for kind in metrics.METRICS if task in kind.tasks]
     names = ", ".join(metric.id for metric in of_task)
@@ -452,7 +452,7 @@ def time_judged(
 
 @dataclass(frozen=True)
 class FigureDifference:
-    """A figure of a certificate that the item scores do not give. `metric` is "" for the verdict as a whole."""
+    """A figure that differs between a certificate and its item scores. `metric` is "" for the verdict as a whole."""
 
     metric: str
     key: str

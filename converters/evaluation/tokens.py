@@ -153,9 +153,9 @@ class TagScheme:
 def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
     """Return the scheme of a model's tags, which are in the order of the logits.
 
-    A model uses marks, such as the B in `B-NAME`, if some label has B and another mark, or if every tag but `O` begins with B
-    or I. In such a model, a tag has a mark if its label also has the mark B, or if all tags but `O` have marks and this one
-    is B or I. So `E-MAIL` is a whole label in a model without `B-MAIL`, and `HEPATITIS_B` in a model without `HEPATITIS_I`.
+    In `B-NAME`, B is a mark. But `E-MAIL` is a whole label in a model without `B-MAIL`, and `HEPATITIS_B` in a model without
+    `HEPATITIS_I`. A model has marks if a label occurs with B and with another mark, or if every tag but `O` begins with B or
+    I. Then a tag has a mark if its label also occurs with B, or if all tags but `O` match and this mark is B or I.
     """
     inside = [tag for tag in tags if tag not in ("O", "o")]
     split = {tag: ("", tag) for tag in inside}

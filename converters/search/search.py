@@ -47,9 +47,9 @@ TABLES = "-embeddings"
 MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
 """The name prefixes of two kinds of mixed candidates, and a guess of their bits per weight.
 
-A mixed candidate uses dynamic INT8 for the groups of matrix products that tolerate it. The first kind quantizes the other groups
-as `w8a8-128` does. The second stores them as 8 bits in blocks of 128, which is faster on a processor without instructions
-for dot products of int8.
+A mixed candidate uses dynamic INT8 for the groups of matrix products that tolerate it. The first kind quantizes the other
+groups as `w8a8-128` does. The second stores them as 8 bits in blocks of 128, which is faster on a processor without
+instructions for dot products of int8.
 """
 MAX_GROUPS = 12
 """The most groups of matrix products, largest first, that are tried alone; the others count as least tolerant."""
