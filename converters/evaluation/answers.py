@@ -2,8 +2,8 @@
 
 For a text (`run_texts`), a token classifier gives spans, a text classifier gives scored classes, and a graph with
 `start_logits` and `end_logits` answers a question; other graphs give vectors or text. Spans, answers and vectors are decoded
-as in an evaluation. Scores are made as in pipelines of transformers: by the sigmoid if several classes may be right at once
-or there is only one, unchanged for a regression, otherwise by the softmax. For an image or a sound (`run_numbers`):
+as in an evaluation. Classes are scored as in pipelines of transformers: by the softmax; by the sigmoid if there is only one
+class, or several may be right at once; unchanged for a regression. For an image or a sound (`run_numbers`):
 
 | output | answer |
 |---|---|
@@ -283,7 +283,7 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
 
 
 def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answer]:
-    """Return the objects, the best first. If a further class means "no object", the softmax scores them, else the sigmoid."""
+    """Return the objects, the best first. The softmax scores them if there is a class more, for "no object", else the sigmoid."""
     has_nothing = logits.shape[1] > len(labels)
     scores = _softmax(logits)[:, : len(labels)] if has_nothing else _sigmoid(logits)
     best, objects = scores.argmax(1), []

@@ -233,7 +233,7 @@ class SourceEvaluation:
         """Choose, for each graph of an encoder-decoder, the other graphs that generate text with it.
 
         Graphs of the same precision and format come first, then graphs of the same precision, then graphs in full precision.
-        The parent is in full precision. Raises InputError if the draft has no such graphs that generate together.
+        The graphs in full precision are the parent. Raises InputError if some of these are missing in the draft.
         """
         members = draft.fields["model_family"]["members"] if self.subject.is_joint else ()
         names = {path: member["name"] for member in members for path in member["artifacts"]}

@@ -121,7 +121,7 @@ def draws(groups: Integers) -> Iterator[Integers]:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """Return the central 95 % interval of the values other than NaN; None if there are none, or if one is infinite."""
+    """Return the central 95 % interval of values, without NaN; None if no value is left, or if one is infinite."""
     values = values[~np.isnan(values)]
     if not len(values) or np.isinf(values).any():
         return None
@@ -177,7 +177,7 @@ class Judgement:
 def judge_loss(loss: float, interval: Interval | None, limit: float, settings: Mapping[str, Any]) -> State:
     """Certify a loss below the limit, and refuse a loss whose whole interval is at the limit or above.
 
-    With the setting `margin`, certify it only if the whole interval is below the limit. Any other loss is unknown: only a
+    With the setting `margin`, certify only a loss whose whole interval is below the limit. Any other loss is unknown: only a
     larger suite can decide.
     """
     if loss < limit:
@@ -197,14 +197,14 @@ def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
 
 
 def combine(records: Sequence[MetricRecord]) -> tuple[State, tuple[str, ...]]:
-    """Return the worst state of several metrics (refused, unknown, certified), and all reasons, first those for it."""
+    """Return the worst state of several metrics (refused, unknown, certified), and all reasons, beginning with its own."""
     order: tuple[State, ...] = ("refused", "unknown", "certified")
     ranked = sorted(records, key=lambda record: order.index(record.state))
     return ranked[0].state, tuple(reason for record in ranked for reason in record.reasons)
 
 
 LIBRARIES = ("jiwer", "sacrebleu", "scikit-learn", "scipy")
-"""The distributions that compute figures of built-in metrics."""
+"""The packages that compute figures of built-in metrics."""
 
 
 @contextmanager

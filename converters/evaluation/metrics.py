@@ -291,7 +291,7 @@ class Perplexity(Metric):
 
 MAX_RECALL_LOSS = 0.005
 MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
-"""A label with fewer gold spans gives a warning: if they have equal lengths, the loss of one exceeds the limit."""
+"""A label with fewer gold spans gives a warning: at equal lengths, the loss of a single span exceeds the limit."""
 PER_LABEL = ("gold", "hits", "predicted", "spans")
 """The counts for each label in a text: gold characters, gold characters found, predicted characters, gold spans."""
 

@@ -86,7 +86,7 @@ class GoldenComparison:
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
-    """Cut short inputs for two golden cases from a sample: one row for `row`, and two rows, one padded, for `padded`.
+    """Cut short inputs for two golden cases from a sample: `row` has one row, `padded` has two rows, one of them padded.
 
     With very many labels, the rows are shorter, so that the file stays small.
     """
