@@ -418,7 +418,7 @@ def fallback_tag(digest: Digest) -> str:
 def entries(
     data: bytes, key: str, label: str, types: Collection[str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return the descriptors at `key`, only of these artifact `types` if given. IntegrityError if malformed."""
+    """Return the descriptors at `key`. With `types`, leave out other artifact types. IntegrityError if malformed."""
     try:
         descriptors = json.loads(data)[key]
         if types is not None:

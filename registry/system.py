@@ -122,7 +122,7 @@ def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dic
 
 
 def actor_of_event(actor: str | None) -> str | None:
-    """Return the author to record: `actor`, else `REG_ACTOR`, else `user@host` if known. "" means nobody: None."""
+    """Return the author to record: `actor`, else `REG_ACTOR`, else `user@host`. None if this is empty or unknown."""
     actor = variable("REG_ACTOR") if actor is None else actor
     if actor is not None:
         return actor or None

@@ -1,6 +1,6 @@
 """Change a model's log, and delete the blobs that no log refers to, even while others push.
 
-A change replaces the model's index file by compare-and-swap. If another change came first, it is decided again.
+A change replaces the model's index file by compare-and-swap. If another change came first, the caller decides again.
 
 A *collector* deletes unneeded blobs. Pushes and collectors use no common clock. They write notes for each other:
 

@@ -204,7 +204,7 @@ def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
 
 
 def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference]:
-    """Yield the blobs of a version: its held files, and the operator sets in its summary. Each blob is yielded once."""
+    """Yield the blobs of a version, each once: its held files, and lists of the operators that its artifacts use."""
     manifest, ref = log.manifest(version), f"{log.name}:{version}"
     entries = held_files(manifest, entry.held)
     blobs = {file.digest: Reference(file.digest, file.size, f"{ref} {file.path}") for file in entries}

@@ -226,7 +226,7 @@ class Replay:
         self.speeds[event.manifest] = {artifact: table[artifact] for artifact in newest}
 
     def shown(self) -> list[Version]:
-        """Return the versions that the state line always has: the newest, and those of channels and rollouts."""
+        """Return the versions that an index file always describes: the newest, and those of channels and rollouts."""
         targets = (channel.version for channel in self.channels.values())
         rolled_out = (rollout.to for rollout in self.rollouts.values())
         return sorted({*newest_of(self.versions), *targets, *rolled_out})
@@ -371,7 +371,7 @@ class Log:
 
     @cached_property
     def _replay(self) -> Replay:
-        """Replay the tail on the checkpoint. Raise StateError if the resulting tables contradict the state line."""
+        """Replay the tail on the checkpoint. StateError if the tables contradict line 1 of the index file."""
         replay = self.replay_from(self._state.checkpoint, self.tail)
         if self._derive(replay) != self._state:
             raise self._contradiction
@@ -536,9 +536,9 @@ class Log:
         return LocatedVersion(self.name, version, entry)
 
     def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
-        """Return a version's summary with all later verdicts and speeds, from the state line or else from the manifest.
+        """Return a version's summary with all later verdicts and speeds, from the index file or else from the manifest.
 
-        With `member`, the summary names the artifacts of this member of a family. The state line has such names only
+        With `member`, the summary names the artifacts of this member of a family. The index file has such names only
         for stages of pipelines, so the manifest of other families is read.
         """
         summary = self.state.summaries.get(target.version)
@@ -556,7 +556,7 @@ class Log:
             raise ConflictError(f"{ref} is yanked: a channel would resolve to nothing", hint)
 
     def check_summary(self, target: LocatedVersion) -> None:
-        """Raise IntegrityError if the state line's summary of a version contradicts the version's manifest."""
+        """Raise IntegrityError if the index file's summary of a version contradicts the version's manifest."""
         summary, manifest = self.state.summaries.get(target.version), target.entry.manifest
         if summary is not None and summary != self.summarize(manifest):
             raise IntegrityError(
@@ -634,7 +634,7 @@ class Log:
         return b"".join(line + b"\n" for line in (self.state.encode(), *(line.raw for line in self.tail)))
 
     def check_keys(self) -> None:
-        """Raise HostError if a later build added keys to the state line, because writing the index would lose them."""
+        """Raise HostError if a later build added keys to line 1 of the index file, which this build would lose."""
         if self._line and State.decode(self._line).encode() != self._line:
             lost = f"a newer onnxreg wrote the index of {self.name}, with keys that would be lost"
             raise HostError(lost, UPGRADE)

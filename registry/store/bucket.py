@@ -3,7 +3,7 @@
 The server must support conditional writes; a trial checks this before the first write. A blob of up to `PART_BYTES` is
 created only if its key is unused. A larger blob is uploaded in parts without a condition, and may replace equal bytes.
 
-This module repeats failed requests itself, since the meaning of a failed condition depends on earlier tries; obstore
+This module repeats failed requests itself, since a failed condition may mean that an earlier try worked. obstore
 repeats only parts of an upload. Users see the summary of an obstore error and the server's answer, not the causes.
 """
 

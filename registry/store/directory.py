@@ -548,7 +548,7 @@ class DirectoryPush(StagedBlobs, Push):
         return {digest for digest in digests if digest in staged or self._is_present(digest)}
 
     def _is_present(self, digest: Digest) -> bool:
-        """True if the directory has the blob under a key that is not condemned, and no usable key is damaged."""
+        """True if the directory has the blob under a usable key (not condemned), and no such key is damaged."""
         usable = [key for key in keys_of(digest) if key not in self.condemned]
         present = next((key for key in usable if is_regular(self._registry.root / key.path)), None)
         if present is None or not self.damaged.isdisjoint(usable):

@@ -257,7 +257,7 @@ class RegistryReader(BlobReader, Protocol):
 
 
 class ReaderWrapper(RegistryReader):
-    """A registry reader that forwards every call to `source`. Subclasses override methods, to cache, check or count."""
+    """A registry reader that passes reads of models and blobs on to `source`. Subclasses cache, check or count them."""
 
     def __init__(self, source: RegistryReader) -> None:
         self.source, self.url = source, source.url
