@@ -89,9 +89,8 @@ def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):
         axes = ", ".join(["n", *map(str, shape)])
-        raise InputError(
-            f"{label} is {array.dtype} {list(array.shape)}", f"it must be floats [{axes}] with a row or more"
-        )
+        hint = f"it must be floats [{axes}] with a row or more"
+        raise InputError(f"{label} is {array.dtype} {list(array.shape)}", hint)
     with np.errstate(over="ignore"):
         converted = array.astype(np.float32, copy=False)
     check_finite(converted, label)

@@ -255,9 +255,8 @@ def make_family(
     paths = _paths(document, heads)
     for member in plan.certificates:
         if member not in (names := [BACKBONE, *(head.name for head in heads.values())]):
-            raise InputError(
-                f"certify names {member}, which is neither the backbone nor a head", suggest(member, names)
-            )
+            message = f"certify names {member}, which is neither the backbone nor a head"
+            raise InputError(message, suggest(member, names))
     values = document.preprocessing
     preprocessing = None if values is None else Preprocessing.of_input(values, backbone.shape)
 
@@ -328,7 +327,6 @@ def make_family(
 
 
 def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
-    """Return the first images of the evaluation file as float32."""
     path = plan.directory / str(plan.document.evaluation)
     arrays = golden.read_rows(path)
     if INPUT not in arrays:
@@ -354,9 +352,7 @@ def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tu
     }
     if document.ood is not None:
         paths[DETECTOR] = [(PLAIN, f"{DETECTOR}.onnx")]
-    hint = (
-        "let backbone.file and heads.file differ, and class ids in more than case; list each precision once"
-    )
+    hint = "let backbone.file and heads.file differ, and class ids in more than case; list a precision once"
     with about("two files of members collide", hint=hint):
         check_distinct(path for _, path in chain.from_iterable(paths.values()))
     return paths
@@ -409,9 +405,8 @@ def _write(
                     checks.append(make_check(about, "agreement", float((outputs[0][name] == array).mean())))
                     continue
                 limit = getattr(limits.parity, precision)
-                most = (
-                    None if limit is None else limit * (1.0 if parent is None else max(1.0, distance.largest))
-                )
+                scale = 1.0 if parent is None else max(1.0, distance.largest)
+                most = None if limit is None else limit * scale
                 checks.append(make_check(about, "max_abs_diff", distance.max_abs_diff, most))
                 if name in (document.backbone.logits, document.heads.logits):
                     checks.append(make_check(about, "argmax_agreement", distance.argmax_agreement))
@@ -464,9 +459,8 @@ def _draft(
         if any(file.role == role for file in files)
     ]
     routing = {id_: heads[id_].name if id_ in heads else None for id_ in backbone.classes}
-    family = ModelFamily.from_json(
-        {"members": members, "edges": edges, "routing": routing}, f"the family of {plan.name}"
-    )
+    value = {"members": members, "edges": edges, "routing": routing}
+    family = ModelFamily.from_json(value, f"the family of {plan.name}")
 
     steps: dict[str, dict[str, Any]] = {}
     for file in files:  # one step for each role and precision: hundreds of heads are made in one way

@@ -16,7 +16,7 @@ from onnxreg.schema.inputs.family_file import HeadsSpec
 SUFFIX = ".safetensors"
 MAX_NAME = 64
 """The most characters of a class id in the name of a member. A longer id is replaced by a digest."""
-HEAD_FORMAT_HINT = "save the head as safetensors, with its classes as a JSON list in the metadata"
+FORMAT_HINT = "save the head as safetensors, with its classes as a JSON list in the metadata"
 BATCH = "batch"
 
 
@@ -87,13 +87,11 @@ def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width
         if file is None:
             raise NotFoundError(
                 f"{name}: there is no checkpoint {class_id}{SUFFIX}",
-                f"{HEAD_FORMAT_HINT}; or name its class under heads.none",
+                f"{FORMAT_HINT}; or name its class under heads.none",
             )
-        heads[class_id] = read_head(file, name, spec.classes.get(class_id))
-        if heads[class_id].width != width:
-            raise InputError(
-                f"{name} reads embeddings of width {heads[class_id].width}, the backbone gives {width}"
-            )
+        heads[class_id] = head = read_head(file, name, spec.classes.get(class_id))
+        if head.width != width:
+            raise InputError(f"{name} reads embeddings of width {head.width}, the backbone gives {width}")
     if orphan := next(iter(files), None):
         raise InputError(
             f"{orphan} is the head of no class",
@@ -118,12 +116,10 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
             recorded = json.loads(notes["classes"]) if "classes" in notes else None
     except Exception as error:
-        raise InputError(
-            f"{name}: {path.name} is not a safetensors file of floats", HEAD_FORMAT_HINT
-        ) from error
+        raise InputError(f"{name}: {path.name} is not a safetensors file of floats", FORMAT_HINT) from error
     for key, array in tensors.items():
         if array.dtype.kind != "f":
-            raise InputError(f"{name}: {key} is {array.dtype}, no float", HEAD_FORMAT_HINT)
+            raise InputError(f"{name}: {key} is {array.dtype}, no float", FORMAT_HINT)
         check_finite(array, f"{name}: {key}")
     stems = sorted((key.removesuffix("weight") for key in tensors if key.endswith("weight")), key=_natural)
     if not stems or {f"{stem}{part}" for stem in stems for part in ("weight", "bias")} != set(tensors):
@@ -132,14 +128,10 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
         )
     layers: list[tuple[Any, Any]] = []
     for stem in stems:
-        weight, bias = (
-            np.ascontiguousarray(tensors[f"{stem}{part}"], np.float32) for part in ("weight", "bias")
-        )
+        weight, bias = (np.ascontiguousarray(tensors[stem + part], np.float32) for part in ("weight", "bias"))
         follows = not layers or weight.shape[1:] == layers[-1][1].shape
         if weight.ndim != 2 or bias.shape != weight.shape[:1] or not follows:
-            raise InputError(
-                f"{name}: the shapes of {stem}weight and {stem}bias do not fit what comes before"
-            )
+            raise InputError(f"{name}: the shapes of {stem}weight and {stem}bias do not fit the layer before")
         layers.append((weight, bias))
     return Head(name, tuple(layers), _classes(recorded, classes, name, len(layers[-1][1]), path.stem))
 

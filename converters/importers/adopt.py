@@ -44,9 +44,7 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
     if not isinstance(source, Path):
         return _adopt(survey_files(source, intake, **options), intake)
     if not source.is_dir():
-        raise NotFoundError(
-            f"there is no directory {source.name}", "give the directory that holds the models"
-        )
+        raise NotFoundError(f"there is no directory {source.name}", "give the directory of the models")
     path = source / FILENAME
     if not path.is_file():
         return _adopt(survey_repository(source, intake), intake)

@@ -161,9 +161,8 @@ class Intake:
                     with real.open("rb") as data, target.open("xb") as copy:
                         shutil.copyfileobj(data, copy, 2**20)
         except OSError as error:
-            raise HostError(
-                f"{relative} cannot be placed in the workspace: {error.strerror or error}"
-            ) from error
+            reason = error.strerror or error
+            raise HostError(f"{relative} cannot be placed in the workspace: {reason}") from error
         return taken
 
     def draft(

@@ -107,9 +107,8 @@ def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
             metadata["quantization"] = requested
         if is_promised and model_facts is not None:
             metadata["profile"] = "android"
-        fields, _ = scrub(
-            {"metadata": metadata, **({"claimed": claimed} if claimed else {})}, intake.name, directory
-        )
+        values = {"metadata": metadata, **({"claimed": claimed} if claimed else {})}
+        fields, _ = scrub(values, intake.name, directory)
         if model_facts is not None and model_facts.ort_format is not None:
             fields["reproducible"] = False
         models.append(
@@ -167,9 +166,8 @@ def _found(root: Path, path: str, role: str, label: str | None = None) -> Found:
 
 
 def _check_inside(path: str, label: str) -> None:
-    with about(
-        f"the manifest names a {label} that cannot be in its directory", hint="export the model again"
-    ):
+    prefix = f"the manifest names a {label} that cannot be in its directory"
+    with about(prefix, hint="export the model again"):
         check_path(path)
 
 
@@ -191,9 +189,8 @@ def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
     yield _found(root, claim.path, "model", label)
     file = Path(claim.path)
     if file.suffix not in _MODELS:
-        raise InputError(
-            f"the manifest names {file} as {label}, which is not a model file ({', '.join(_MODELS)})"
-        )
+        message = f"the manifest names {file} as {label}, which is not a model file ({', '.join(_MODELS)})"
+        raise InputError(message)
     config = claim.metadata.op_config_path if claim.metadata else None
     usual = file.with_name(f"{file.stem}.required_operators_and_types.config").as_posix()
     if config is not None or (file.suffix == ".ort" and (root / usual).is_file()):

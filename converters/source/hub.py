@@ -87,9 +87,7 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
     import httpx2
     from huggingface_hub import errors
 
-    network = (
-        "check the network, the proxy, HF_ENDPOINT, the token (hf auth login), the disk, and SSL_CERT_FILE"
-    )
+    network = "check the network, the proxy, HF_ENDPOINT, the token (hf auth login), the disk, SSL_CERT_FILE"
     gated = "ask for access on its page, then log in: hf auth login, or set HF_TOKEN"
     unreachable = httpx2.ConnectError, httpx2.TimeoutException, errors.OfflineModeIsEnabled
     try:

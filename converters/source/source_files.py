@@ -24,7 +24,7 @@ GENERATION_CONFIG = "generation_config.json"
 GENAI_CONFIG = "genai_config.json"
 """The settings of onnxruntime-genai, beside a graph."""
 WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
-"""The files of weights, each with the pattern of its shards. The first of which the file or an index exists is used."""
+"""The files of weights, each with the pattern of its shards. The first that exists, whole or as an index, is used."""
 # fmt: off
 TOKENIZER = (
     "added_tokens.json", "chat_template.jinja", "merges.txt", "sentencepiece.bpe.model", "special_tokens_map.json",

@@ -83,9 +83,8 @@ def distribution_of(module: str) -> tuple[str, str] | None:
     if top in sys.stdlib_module_names:
         return "python", platform.python_version()
     versions = package_versions(sorted(set(distributions().get(top, ()))))
-    return next(
-        ((name, release.partition("+")[0]) for name, release in versions.items() if release is not None), None
-    )
+    installed = ((name, release.partition("+")[0]) for name, release in versions.items() if release)
+    return next(installed, None)
 
 
 def cpu_model() -> str:

@@ -158,9 +158,7 @@ class Saved(Task):
             raise InputError("architectures in config.json of the checkpoint is not a list of names")
         is_text = head.modality == "text" and head is not kinds.SEQ2SEQ
         if config.get("is_encoder_decoder") is True and is_text:
-            message = (
-                "an encoder-decoder takes the words so far as a second input, which this task does not have"
-            )
+            message = "an encoder-decoder takes the words so far as a second input, which this task lacks"
             hint = "leave --task out; or save its encoder alone, and export that"
             raise InputError(message, hint)
         fitting = [name for name in architectures if name.endswith(head.suffix) and name != "StaticModel"]
@@ -179,9 +177,7 @@ class Saved(Task):
         elif head.modality != "text":
             require_processor(directory, head.modality)
         elif head is kinds.SEQ2SEQ and any((directory / name).is_file() for name in PROCESSOR):
-            message = (
-                "the checkpoint reads images or sound (it has a processor), and the task gives texts alone"
-            )
+            message = "the checkpoint reads images or sound (it has a processor), the task gives texts alone"
             raise InputError(message, kinds.OPTIMUM)
         shaping, copied = self.further_files(directory)
         located = located_source(location, [*taking_part(directory, trusted), *shaping], copied)
@@ -362,7 +358,6 @@ def write_companions(
 
 
 def _without_local_keys(value: Any) -> Any:
-    """Return a JSON value without `_LOCAL_KEYS` at any depth."""
     if isinstance(value, dict):
         return {key: _without_local_keys(child) for key, child in value.items() if key not in _LOCAL_KEYS}
     return [_without_local_keys(child) for child in value] if isinstance(value, list) else value
@@ -486,9 +481,7 @@ def refuse_timm(config: Mapping[str, Any]) -> None:
     is_part = isinstance(part, int | float) and part > 0
     if not is_size or not is_part or max(size[1:]) > MAX_EDGE * min(part, 1):
         message = f"{CONFIG} has the input_size {str(size)[:80]} and the crop_pct {str(part)[:80]}"
-        hint = (
-            f"[channels, height, width]; divided by the crop_pct, at most {MAX_EDGE:,} pixels along an edge"
-        )
+        hint = f"[channels, height, width]; divided by the crop_pct, at most {MAX_EDGE:,} pixels at an edge"
         raise InputError(message, hint)
     if find_spec("timm") is None:
         raise missing_extra("timm", "timm", f"exporting a model of timm ({name})")
@@ -513,10 +506,8 @@ def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = 
         arguments = stated.get("model_args") or {}
         options["model_args"] = {key: value for key, value in arguments.items() if key != "num_classes"}
     for part in (stated, stated.get("backbone_config")):
-        if isinstance(part, dict) and ":" in str(name := part.get("backbone")):  # timm would ask the Hub
-            raise InputError(
-                f"{CONFIG} names a model of timm outside the checkpoint ({str(name)[:80]})", SAVED
-            )
+        if isinstance(part, dict) and ":" in (name := str(part.get("backbone"))):  # timm would ask the Hub
+            raise InputError(f"{CONFIG} names a model of timm outside the checkpoint ({name[:80]})", SAVED)
     size: int | None = None
     with suppress(Exception), silent_transformers(), torch.device("meta"):  # shapes without numbers
         config = transformers.AutoConfig.from_pretrained(directory, **options)

@@ -386,12 +386,9 @@ class Rules(msgspec.Struct, frozen=True):
         settings = {"decoder_start_token_id": config.get("decoder_start_token_id"), **settings}
         settings["positions"] = positions_of(config)
         rules = convert({k: v for k, v in settings.items() if v is not None}, cls, GENERATION_CONFIG)
-        others = {
-            "encoder_no_repeat_ngram_size": rules.encoder_no_repeat_ngram_size,
-            "sequence_bias": rules.sequence_bias,
-            "forced_decoder_ids": rules.no_timestamps_token_id is None and rules.forced_decoder_ids,
-        }
-        if other := next((name for name, value in others.items() if value), None):
+        others = ["encoder_no_repeat_ngram_size", "sequence_bias"]
+        others += ["forced_decoder_ids"] if rules.no_timestamps_token_id is None else []  # not Whisper
+        if other := next((name for name in others if getattr(rules, name)), None):
             message = f"the model's {GENERATION_CONFIG} has {other}, which is not followed here"
             raise InputError(message, "generate with Transformers.js or Optimum: docs/howto-speech.md")
         return rules
@@ -417,9 +414,8 @@ class Rules(msgspec.Struct, frozen=True):
         penalty, size = self.repetition_penalty or 1.0, self.no_repeat_ngram_size or 0
         if penalty != 1.0:
             earlier = sorted(token for token in {*ids} if 0 <= token < len(scores))
-            scores[earlier] = np.where(
-                scores[earlier] < 0, scores[earlier] * penalty, scores[earlier] / penalty
-            )
+            before = scores[earlier]
+            scores[earlier] = np.where(before < 0, before * penalty, before / penalty)
         if size > 0:
             last = ids[len(ids) - size + 1 :]
             drop(ids[at + size - 1] for at in range(len(ids) - size + 1) if ids[at : at + size - 1] == last)

@@ -25,7 +25,6 @@ MAX_SAMPLES = 10_000
 MAX_SAMPLE_BYTES = 2**30
 """The most bytes of all sample images together."""
 MAX_BATCH_IMAGES = 32
-"""The most images in one run."""
 WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights")
 """The usual keys of the weights in a file that also has other values, such as an epoch."""
 AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", "ema", "swa_state_dict")
@@ -241,9 +240,8 @@ def load_into(module: Any, path: Path) -> None:
     }.items():
         if names:
             hint = "the factory must make the module that was trained, with the same arguments"
-            raise InputError(
-                f"{path.name} is not of this module: {problem} {listing(sorted(names), 6)}", hint
-            )
+            message = f"{path.name} is not of this module: {problem} {listing(sorted(names), 6)}"
+            raise InputError(message, hint)
     module.load_state_dict(weights)
 
 

@@ -40,7 +40,6 @@ CLASSES: Sequence[type[Task]] = (
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
 ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in task.aliases}
 PATH = "model.onnx"
-"""The default path of a graph."""
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 """The suffixes of files that have only weights."""
 

@@ -208,7 +208,6 @@ class TextTask(Saved):
     Options = TextOptions
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
-        """Return, for an encoder, the files of sentence-transformers, which are only published."""
         return [], sentence_files(directory, all_modules=True) if self.head is kinds.ENCODER else []
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
@@ -243,7 +242,6 @@ class Pooling(TextTask):
     patterns = PATTERNS
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
-        """Return the files of sentence-transformers that affect vectors."""
         return sentence_files(directory), []
 
     def find(self, source: str) -> LocatedSource:
@@ -527,9 +525,8 @@ def modules_of(directory: Path) -> tuple[list[_Module], str]:
     """Return the modules of sentence-transformers ([] without `modules.json`), and the path of the pooling's settings."""
     path, modules = directory / MODULES_FILE, list[_Module]()
     if path.is_file():
-        with about(
-            "the checkpoint", hint=f"save it again; if its texts give no vectors, delete {MODULES_FILE}"
-        ):
+        hint = f"save it again; if its texts give no vectors, delete {MODULES_FILE}"
+        with about("the checkpoint", hint=hint):
             modules = convert(read_json(path), list[_Module], MODULES_FILE)
     for module in modules:
         if PurePosixPath(module.path).is_absolute() or ".." in PurePosixPath(module.path).parts:
