@@ -1,6 +1,7 @@
 """`reg tag`, `untag`, `pin`, `yank`, `drop`, `sign`: decide about versions. Each decision is an event of the log."""
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from onnxreg.cli.options import CHANNEL, EXACT_REF, REASON, REF, REMOTE, Session, flag, option
@@ -83,9 +84,9 @@ def yank(
     result = registry.yank(ref, reason, undo, store)
     name = result.target.name
     _report(session, result, *_states(result, "yanked", undo), store, reason)
-    suffix = "" if remote is None else f" --remote {remote}"
-    for channel in () if undo else result.channels:
-        move = f"reg tag {name}:VERSION {channel}{suffix}"
+    suffix = "" if remote is None else f" --remote {quote(remote)}"
+    for channel, entry in () if undo else result.channels.items():
+        move = f"reg {'promote' if entry.policy else 'tag'} {name}:VERSION {channel}{suffix}"
         session.warn(f"warning: {channel} holds it and resolves to nothing until it moves: {move}")
     if result.is_logged and result.others:
         versions = ", ".join(f"{name}:{version}" for version in result.others)

@@ -143,13 +143,13 @@ def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]
     if others := [name for name in OTHER_INPUTS if name in names and name not in pages]:
         message = f"{type(model).__name__} reads {', '.join(others)}, and the task gives texts alone"
         raise InputError(message, "export it with Optimum, then reg import the directory")
-    takes_types = "token_type_ids" in names
-    if takes_types:
+    if takes_types := "token_type_ids" in names:
         has_weights = any(name.endswith(SEGMENT_WEIGHTS) for name, _ in model.named_parameters())
         takes_types = (getattr(model.config, "type_vocab_size", None) or 1 + has_weights) > 1
     if takes_types and tokenizer is not None:
         encode = tokenizer.backend_tokenizer.encode
-        takes_types = any(map(any, (encode("a").type_ids, encode("a", "a").type_ids)))
+        takes_types = any(encode("a").type_ids + encode("a", "a").type_ids)
+        takes_types &= "token_type_ids" in tokenizer.init_kwargs.get("model_input_names", names)
     return (*REQUIRED, *(["token_type_ids"] if takes_types else []), *pages)
 
 

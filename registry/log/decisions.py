@@ -22,7 +22,7 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.delta.delta_format import Delta, encode_table
 from onnxreg.schema.log import events
 from onnxreg.schema.log.events import BENCHMARK, Deltas, Event, check_channel
-from onnxreg.schema.log.state import newest_of
+from onnxreg.schema.log.state import Channel, newest_of
 
 EventType = TypeVar("EventType", bound=Event)
 MAX_BLOBS_PER_PURGE = 500
@@ -36,7 +36,7 @@ class DecisionResult(NamedTuple):
     is_logged: bool  # an event was appended
     others: tuple[Version, ...] = ()  # versions that the decision affects too
     before: Version | None = None  # the version that the channel had
-    channels: tuple[str, ...] = ()  # channels that hold affected versions; only `yank` sets them
+    channels: dict[str, Channel] = {}  # channels that hold affected versions; only `yank` sets them
 
 
 class Decisions(Struct, frozen=True):
@@ -81,7 +81,7 @@ class Decisions(Struct, frozen=True):
             record = [self._about(events.Unyank, target, reason, yank=yank) for yank in yanks]
         same = {version for version, other in present_versions(log) if other.manifest == manifest}
         others = tuple(sorted(same - {target.version}))
-        channels = tuple(name for name, item in log.channels.items() if item.version in {target.version, *others})
+        channels = {name: item for name, item in log.channels.items() if item.version in same}
         return DecisionResult(target, self._append(log, record), others, channels=channels)
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:

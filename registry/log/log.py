@@ -263,7 +263,7 @@ class Replay:
         if isinstance(event, events.Purge):
             self.tombstones += [blob for blob in event.blobs if blob not in self.tombstones]
         elif entry.pinned:
-            raise ConflictError(f"{ref} is pinned", "take the pin back: reg pin --undo")
+            raise ConflictError(f"{ref} is pinned", f"take the pin back: reg pin {ref} --undo")
         elif entry.gone is not None:
             raise ConflictError(f"{ref} is {entry.gone.how} already", f"`reg log {self.name}` says why")
         elif isinstance(event, events.Drop) and (entry.attested or entry.yanked):

@@ -82,10 +82,10 @@ def test_promote_prints_a_table_and_moves(reg, registry):
     assert reg("promote", V2, "stable").out.endswith(f"nothing to do: {STABLE} is 1.1.0 under this policy\n")
     done = reg("promote", REFUSED, "stable", "--json")
     assert (done.status, done.error["family"], done.json["moved"]) == (8, "gate", False)
-    failed = [each["requirement"] for each in done.json["findings"] if each["verdict"] == "fail"]
-    assert failed == ["certified"]
+    assert [f["requirement"] for f in done.json["findings"] if f["verdict"] == "fail"] == ["certified"]
     assert reg("promote", V1, "beta").status == 2
     assert reg("tag", V1, "stable").ended(8, "reg promote")
+    assert f"until it moves: reg promote {NAME}:VERSION stable\n" in reg("yank", V2).err
 
 
 @pytest.mark.parametrize("verb", ["resolve", "pull", "coverage", "lock", "verify"])

@@ -94,8 +94,9 @@ def test_channels_and_pins_hold(filled):
     owner.pin(filled, "acme/pii:0.1.1", reason="in the field")
     owner.gc(filled, 1)
     assert versions(filled) == ["0.1.0", "0.1.1", "0.1.4"]
-    with pytest.raises(ConflictError, match="is pinned"):
+    with pytest.raises(ConflictError, match="is pinned") as caught:
         owner.drop(filled, "acme/pii:0.1.1")
+    assert caught.value.hint.endswith("reg pin acme/pii:0.1.1 --undo")
     with pytest.raises(ConflictError, match="stable"):
         owner.purge(filled, "acme/pii:0.1.0", "leak")
     with pytest.raises(InputError):
