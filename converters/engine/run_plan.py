@@ -143,7 +143,7 @@ class _Execution:
         return self._results
 
     def _source_of(self, node: StepNode) -> Part:
-        """Return the part of the source that a step or its first ancestor reads. Raises InputError if no part is meant."""
+        """Return the part of the source that a step or its first ancestor reads. Raises InputError if there is no such part."""
         line = node.lineage()
         part = next(filter(None, (one.step.params.get("part") for one in line)), "")
         if part not in self.subject.parts:

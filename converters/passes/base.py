@@ -57,7 +57,7 @@ class Pass(ABC, Generic[In, Out]):
     second: ClassVar[str | None] = None
     """The name of the parameter that refers to a second step. A GraphPass gets the graph of that step as `beside`."""
     tools: ClassVar[tuple[str, ...]] = ()
-    """The packages that affect the pass's output and are not in `toolchain.TOOLS`, which every recipe records."""
+    """The packages whose versions a recipe records because of this pass, besides `toolchain.TOOLS`."""
     tolerance: ClassVar[float | None] = None
     """The largest allowed distance of outputs before and after the pass, as a share of the largest value; None: no limit."""
 
@@ -150,7 +150,7 @@ class GoldenVectors(Pass[Outputs, Path]):
 
 
 class GraphPass(Pass[Any, Any]):
-    """A pass from a valid graph (`onnx.ModelProto`) to a graph (the same or a new one) with the same outputs and opset.
+    """A pass that changes a valid graph (`onnx.ModelProto`), or makes a new one with the same outputs and opset.
 
     A subclass extends `observe` and `ensures` with its own facts. If the result must have other inputs, outputs or types,
     `observe` returns these as `names` and `types`. The engine runs both graphs, and compares their outputs.

@@ -195,7 +195,7 @@ class OrtMixedPrecision(HalfPass):
 
 
 def minimize(all_names: Sequence[str], holds: Callable[[list[str]], bool]) -> list[str]:
-    """Return a minimal list of names for which `holds` is true: none can be left out. It must be true for `all_names`."""
+    """Return a minimal part of `all_names` for which `holds` is true. `holds(all_names)` must be true."""
     names, parts = list(all_names), 2
     if names and holds([]):
         return []

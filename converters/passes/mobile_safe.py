@@ -1,4 +1,4 @@
-"""`MobileSafeRewrite`: rewrites a graph with operators that ONNX Runtime's mobile builds contain.
+"""`MobileSafeRewrite`: replaces operators that ONNX Runtime's mobile builds may lack.
 
 A rewrite function gets a tape (`onnx_ir.tape.Tape`), a node and its inputs; the last operator on the tape replaces the node.
 A rewrite that might not be equal (for example, because the element type or rank is unknown) returns False; the node stays.

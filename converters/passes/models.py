@@ -289,7 +289,7 @@ def name_nodes(model: Any) -> None:
 
 @contextmanager
 def edited(model: Any) -> Iterator[Any]:
-    """A context with an `onnx_ir.Model` to edit in place of `model`; at the end, its sorted nodes are written to `model`.
+    """A context with an `onnx_ir.Model` to edit instead of `model`. At the end, its sorted nodes are written to `model`.
 
     No weight of the main graph is copied. Types of intermediate values are dropped. Weights keep their order, and new
     weights follow; imported operator sets do not change.
@@ -369,7 +369,7 @@ def replaced(node: Any) -> Iterator[Callable[..., Any]]:
 
 
 def fresh_names(view: Any) -> Callable[[str], str]:
-    """Return a function that makes a name for a new value: its argument, with a number if the model has this name."""
+    """Return a function that makes new names: it returns its argument, with a number if the model has this name already."""
     taken = {value.name for body in view.graphs() for value in (*body.inputs, *body.initializers.values())}
     taken |= {value.name for node in view.graph.all_nodes() for value in node.outputs}
 

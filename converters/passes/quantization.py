@@ -29,7 +29,7 @@ RANGES = {"QInt8": ((-LIMIT, LIMIT), (-64, 64)), "QUInt8": ((0, 255), (0, 127))}
 MIN_ROW_COSINE = 0.99
 """The lowest cosine of a coded row with the original row; below it, the row is wrong, not only rounded."""
 DRAWN_ROWS, MAX_SHIFT = 16, 12
-"""The batch size of random inputs that show the largest activations, and the largest exponent of a scale (power of two)."""
+"""For `SmoothQuant`: the batch size of its random inputs, and the largest exponent of a scale, which is a power of two."""
 NORMALIZATIONS = frozenset(
     f"{kind}Normalization" for kind in ("Layer", "SimplifiedLayer", "RMS", "SkipLayer", "SkipSimplifiedLayer")
 )
@@ -491,9 +491,9 @@ class OnnxStaticQuantization(QuantizationPass):
 
 
 def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool) -> Any:
-    """Return a range for each activation: the share of its range (`SHARES`) whose 256 codes have the least squared error.
+    """Return a range for each activation, as `TensorsData` of ONNX Runtime. Every range contains 0.
 
-    Errors are estimated from a histogram of the data. Ranges are returned as `TensorsData` of ONNX Runtime, and contain 0.
+    It is the share of the whole range (`SHARES`) whose 256 codes have the least squared error, by a histogram of the data.
     """
     import numpy as np
     from onnxruntime.quantization import CalibrationMethod, create_calibrator

@@ -1,4 +1,4 @@
-"""Inputs for measuring a graph (drawn with a seed so that they fit it, or read from files), and comparisons of outputs.
+"""Inputs for measuring a graph, random or from files, and comparisons of outputs.
 
 ONNX's checker accepts graphs that ONNX Runtime refuses, and converters write graphs that run but compute something else. So
 the outputs of the graph after a pass are compared with the outputs of the graph before it.
@@ -29,7 +29,7 @@ SEED = 0
 MIN_COSINE = 0.5
 """The lowest cosine of an output with the parent's output; below it, the graph is wrong, not only rounded."""
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
-"""The lowest cosine of what varies in an output and in its parent's. Outputs within the distance `ROUNDED` always pass."""
+"""The lowest cosine of an output's variation over the samples with its parent's. A distance up to `ROUNDED` passes too."""
 ROUNDINGS = 8
 """The allowed error in steps of a 16-bit type: more than one, because two kernels may round at different places."""
 EIGHT_BITS = {2, 3}
@@ -80,7 +80,7 @@ def draw(
 
 
 def index_bounds(model: Any) -> dict[str, int]:
-    """Return, for each integer input that indexes stored tables, the number of rows of the smallest of these tables."""
+    """Return a bound for each input that is an index: the number of rows of the smallest stored table that it reads from."""
     rows = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if len(tensor.dims) >= 2}
     origin = {value.name: value.name for value in graph_inputs(model.graph)}
     bounds: dict[str, int] = {}
@@ -264,7 +264,7 @@ def compare(
 def _pairs(
     name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str
 ) -> list[Any]:
-    """Return the arrays of an output, for each run the expected array and the actual array as one array of float64."""
+    """Return an output's arrays: for each run one array of float64, with the expected array and the actual array."""
     import numpy as np
 
     if any(name not in arrays for arrays in got):
@@ -276,7 +276,7 @@ def _pairs(
 
 
 def _by_position(pairs: Sequence[Any]) -> tuple[int, float, float]:
-    """Return the number of positions of an output, the lowest cosine and the share of equal indices: see `Distance`."""
+    """Return the `positions`, `min_cosine` and `argmax_agreement` of an output's `Distance`."""
     import numpy as np
 
     least, same = 1.0, list[Any]()
@@ -300,7 +300,7 @@ def parity(feeds: Sequence[Feed], distances: Mapping[str, Distance]) -> dict[str
 def relative_distance(
     expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str, floor: float = 0.0
 ) -> float:
-    """Return the largest difference of any output as a share of its largest value, or of `floor` if larger; see `compare`."""
+    """Return the largest difference of any output, divided by the output's largest value (at least `floor`). See `compare`."""
     distances = compare(expected, got, label, is_bounded=False).values()
     return max((one.max_abs_diff / (max(floor, one.largest) or 1.0) for one in distances), default=0.0)
 

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnxreg.converters.onnx.tensors import FLOATS, dims_of, is_numeric, type_of
 
 INPUT, CONSTANT = "input", "constant"
-"""The `operator` of the formula of an input of the graph, and of a stored value."""
+"""The `operator` of formulas for the graph's inputs, and for stored values."""
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean"})
 Attributes = tuple[tuple[str, Hashable], ...]
 READ_AS = {"bfloat16": np.float32, "int4": np.int8, "uint4": np.uint8}
@@ -31,9 +31,9 @@ class StoredValue:
     """A constant: the values of a tensor. With `scale`, the tensor has codes, and a value is `(code - zero point) * scale`.
 
     Each index along `axis` has a scale (None: all codes have the same scale); with `block`, every `block` consecutive codes
-    along the axis share a scale. `views` are the steps from the tensor to the constant: a function of numpy, its arguments,
-    and its arguments for the way back. `tolerance` is the relative error that a comparison allows for a factor that this
-    package computed. Two constants are equal if they read the same tensors in the same way.
+    along the axis share a scale. `views` are the steps from the tensor to the constant: a function of numpy, its argument,
+    and the argument of the way back, such as `("reshape", (2, 3), (6,))`. `tolerance` is the relative error that is allowed
+    for a factor that this package computed. Two constants are equal if they read the same tensors in the same way.
     """
 
     tensor: ir.TensorProtocol

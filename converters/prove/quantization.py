@@ -19,7 +19,7 @@ DYNAMIC = "DynamicQuantizeLinear"
 
 
 def _plain(*parts: Operand) -> list[StoredValue]:
-    """Return the constants of all operands but None; [] unless each is an unquantized constant without views."""
+    """Return the stored values of the operands that are not None; [] if one is computed, quantized or a view."""
     values = [one.constant for one in parts if one is not None]
     stored = [value for value in values if value is not None and not value.views and not value.is_coded]
     return stored if len(stored) == len(values) else []
@@ -57,7 +57,7 @@ def quantized_constant(_: Rewriter, formula: Formula) -> Operand:
 
 
 def _codes_and_scale(formula: Formula) -> tuple[Any, Any]:
-    """Return a product's factor that is cast to float32, before the cast, and the other factor; without a cast, two None."""
+    """Return `codes` and `scale` of a product `Cast(codes) * scale`; (None, None) for another product."""
     pair = split(formula.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
     return (pair[0].operands[0], pair[1]) if pair else (None, None)
 
@@ -166,7 +166,7 @@ def fused_dynamic_product(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("quantized-rows", "Mul")
 def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
-    """Replace gathered rows of codes, times the gathered scales of these rows, by gathered rows of values."""
+    """Replace `Cast(Gather(codes, rows)) * Gather(scales, rows)` by `Gather(values, rows)`."""
     codes, scales = _codes_and_scale(formula)
     if codes is None or not (codes.is_op("Gather") and scales.is_op("Gather")):
         return None

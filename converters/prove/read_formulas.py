@@ -68,7 +68,7 @@ def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
 
 
 def _input_dims(inputs: tuple[TensorSpec, ...]) -> dict[str, Dims]:
-    """Return the shapes of inputs. In ONNX, sizes with the same name are equal, and an empty shape may be an unknown one."""
+    """Return the shapes of inputs. Sizes with the same name are equal. Scalars are left out: their shape may be unknown."""
     return {
         spec.name: tuple(
             dim.value

@@ -39,8 +39,8 @@ def rule(name: str, *kinds: str) -> Callable[[Rule], Rule]:
 class Rewriter:
     """Makes the formulas of one graph, and rewrites each by the rules.
 
-    `used` counts rewrites by rule; `ranges` has the nodes of static activation ranges. `transposed` has, for a formula and
-    axes, the result of moving a transposition before the operator (None: impossible); `waiting` has unfinished moves.
+    `used` counts rewrites by rule. `ranges` has the names of nodes that give an activation a fixed range. `transposed` keeps
+    the result of a transposition by formula and axes (None: impossible), and `waiting` has the formulas in progress.
     """
 
     def __init__(self, shapes: Shapes) -> None:
@@ -52,7 +52,7 @@ class Rewriter:
         self.node = ""
 
     def op(self, name: str, *operands: Operand, node: str | None = None, **attributes: Any) -> Formula:
-        """Make the formula of an ONNX operator's first output, in today's meaning. `node`: by default, the rewritten node."""
+        """Make the formula of the first output of an ONNX operator of today. `node`: by default, the rewritten node's name."""
         epoch, node = SINCE.get(name, 1), self.node if node is None else node
         element = next(result_types(DEFAULT_DOMAIN, name, epoch, operands), "")
         return self.rewritten(Formula(name, operands, tuple(attributes.items()), 0, element, node, epoch))

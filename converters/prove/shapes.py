@@ -118,7 +118,7 @@ class Shapes:
         return self._of(formula)[0] if formula is not None else None
 
     def value(self, formula: Operand) -> Any:
-        """Return a small value that is stored, or follows from sizes alone (int64, or objects with expressions); else None."""
+        """Return a small value that is stored or follows from sizes alone, as an array of numbers or expressions; else None."""
         if formula is None or formula.constant is not None:
             return array_of(formula, MAX_ELEMENTS)
         return self._of(formula)[1]
@@ -187,7 +187,7 @@ def broadcast(shapes: Sequence[Dims]) -> Dims:
 
 
 def _together(sizes: Sequence[Size]) -> Size:
-    """Return the size of a broadcast axis: all sizes other than 1 are equal.
+    """Return the size of an axis to which `sizes` are broadcast: all sizes other than 1 must be equal.
 
     `min(512, length)` beside `length` is `length`, because each of the two is 1 only if the other is 1 too.
     """
@@ -200,7 +200,7 @@ def _together(sizes: Sequence[Size]) -> Size:
 
 
 def _broadcast(of: Shapes, formula: Formula, *shapes: Dims) -> Dims | None:
-    """Return the broadcast shape; None if the attribute `broadcast` (before version 7) places the second operand's axes."""
+    """Return the broadcast shape; None if an operator before version 7 aligns the axes by its attribute `broadcast`."""
     return broadcast(shapes) if formula.attribute("broadcast") is None else None
 
 
