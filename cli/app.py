@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 from typer.models import OptionInfo
 
 from onnxreg.cli import COMPLETES, VERSION
-from onnxreg.cli.options import Session, flag, option
+from onnxreg.cli.options import Session, flag, option, query
 from onnxreg.cli.output import filled
 from onnxreg.registry import system
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError, nearest
@@ -197,20 +197,26 @@ def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
 
     If the verb raises an error because an argument is at the wrong place, the error's hint says where it belongs.
 
-    The wrapper has the option `--json` if the verb's help describes it. Its value is in `Session.as_json`.
+    The wrapper has the option `--json` if the verb's help describes it. Its value is in `Session.as_json`. If the verb
+    has a parameter `query`, the wrapper has the options of the function `query` in its place.
     """
     signature = inspect.signature(verb)
+    _, *parameters = signature.parameters.values()
+    of_query = list(inspect.signature(query).parameters.values())[2:]
 
     @wraps(verb)
     def run(context: typer.Context, as_json: bool = False, **arguments: Any) -> None:
         try:
+            if "query" in signature.parameters:
+                values = {item.name: arguments.pop(item.name) for item in of_query}
+                arguments["query"] = query(context.obj, arguments["remote"], **values)
             verb(context.obj, **arguments)
         except (InputError, NotFoundError) as error:
             with suppress(RegError, OSError):
                 error.hint = misplaced(context, error=error) or error.hint
             raise
 
-    _, *parameters = signature.parameters.values()
+    parameters = [one for item in parameters for one in (of_query if item.name == "query" else [item])]
     kind = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter("context", kind, annotation=typer.Context)]
     if "With --json" in (verb.__doc__ or ""):

@@ -1,13 +1,11 @@
 """The session of a command, and the arguments and options that several verbs share, with completion by the Tab key."""
 
-import inspect
 import json
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError, RegError, about
 from onnxreg.schema.core.files import read_given
-from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import Progress, parse_duration, parse_size
 from onnxreg.schema.manifest.vocabulary import check_description, check_license
 
@@ -219,7 +217,8 @@ DESCRIPTION = option(
     "What the model does, in one line of at most 500 characters.", parser=check_description, metavar="TEXT"
 )
 VERSION = option(
-    "A SemVer version; default: the next patch, or 0.1.0; another task needs a new major version."
+    "A SemVer version; default: the next patch, or 0.1.0; another task needs a new major version.",
+    parser=Version.parse,
 )
 OUTPUT = option("Also write the files here: a new directory, or an earlier export.")
 ALLOW_CODE = option(
@@ -249,7 +248,7 @@ def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) ->
 
 
 ANYTHING: Any = None
-"""The default of a command's parameter `query`. It is never used: `takes_query` computes the value from options."""
+"""The default of a verb's parameter `query`. It is never used: the function `query` makes the value from its options."""
 
 
 def query(
@@ -312,23 +311,6 @@ def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Dige
     from onnxreg.registry.resolution import contracts_of
 
     yield from contracts_of(session.reader(remote), Ref.parse(word))
-
-
-def takes_query(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of the function `query`, whose result is passed as the command's argument `query`."""
-    _, _, *options = inspect.signature(query).parameters.values()
-
-    @wraps(command)
-    def run(session: Session, **arguments: Any) -> None:
-        values = {item.name: arguments.pop(item.name) for item in options}
-        command(session, query=query(session, arguments["remote"], **values), **arguments)
-
-    declared = inspect.signature(command).parameters.values()
-    parameters = [
-        parameter for item in declared for parameter in (options if item.name == "query" else [item])
-    ]
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return run
 
 
 def read_one_device(word: str | None) -> "Device | None":

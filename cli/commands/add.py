@@ -50,7 +50,7 @@ def add(
         "--member",
         metavar="NAME=FILE",
     ),
-    version: str | None = VERSION,
+    version: Version | None = VERSION,
     format: str | None = option("The format's name, if not the one read from the file."),
     precision: str | None = option("The precision, if the weights do not show it."),
     parent: Path | None = option("The file among these that the others were made from; they are proven."),
@@ -77,7 +77,6 @@ def add(
     named = _members(members)
     if not files and not named:
         raise InputError("no file is named", "name at least one model file")
-    new_version = None if version is None else Version.parse(version)
     from onnxreg.converters.importers.confine import Child
 
     with Child() as child:
@@ -95,7 +94,7 @@ def add(
             statements = {"license": license, "task": task, "description": description}
             stated = {key: text for key, text in statements.items() if text is not None}
             draft = replace(draft, fields={**draft.fields, **stated})
-            published = registry.add(draft, new_version)
+            published = registry.add(draft, version)
     for warning in draft.warnings:
         session.warn(f"warning: {warning}")
     proofs = [] if parent is None else _prove(session, registry, published)
@@ -123,7 +122,7 @@ def import_(
         "SOURCE",
     ),
     name: str | None = option("The model's name: NAME or ORG/NAME; required unless from oci://."),
-    version: str | None = VERSION,
+    version: Version | None = VERSION,
     statements: bool | None = option(
         "From oci://: record the signatures and evaluations of the version, too; each is a line, signed by your key "
         "if one is set. By default they are recorded if no key is set, and with a key it is an error to say neither."
@@ -140,13 +139,12 @@ def import_(
     With --json: {ref, name, version, digest, manifest, states, yanked, output, differences: [{path, claimed,
     found}], proofs: [{path, parent, verdict, reasons}]}; without proofs for oci://.
     """
-    new_version = None if version is None else Version.parse(version)
     if source.startswith("oci://"):
         from onnxreg.registry.oci import fetch_version
 
         with session.progress(f"importing {source}") as moving:
             registry = session.open(create=None)
-            published = fetch_version(registry.publisher(new_version), source, name, moving, statements)
+            published = fetch_version(registry.publisher(version), source, name, moving, statements)
         report_published(session, published, differences=[])
         return
     if name is None:
@@ -157,7 +155,7 @@ def import_(
     registry = session.open(create=None)
     with registry.workspace() as workspace:
         draft, differences = adopt_source(source, workspace, name=name, progress=progress)
-        published = registry.add(draft, new_version)
+        published = registry.add(draft, version)
     for warning in draft.warnings:
         session.warn(f"warning: {warning}")
     documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]

@@ -1,7 +1,7 @@
 """`reg coverage`: show the artifact that each device of a fleet gets."""
 
 from onnxreg.cli.commands.resolve import UNCERTIFIED
-from onnxreg.cli.options import ANYTHING, REF, REMOTE, Session, option, read_devices, takes_query
+from onnxreg.cli.options import ANYTHING, REF, REMOTE, Session, option, read_devices
 from onnxreg.cli.output import counted, size, standing, table
 from onnxreg.registry.resolution import DeviceCoverage, NoAnswerError, coverage
 from onnxreg.schema.core.errors import GateError, InputError
@@ -13,7 +13,6 @@ EXAMPLES = ("reg coverage acme/pii-small --devices fleet.json --devices ort-ios-
 COLUMNS = ("DEVICE", "MEMBER", "VERSION", "PATH", "FORMAT", "CERTIFICATION", "SIZE", "WHY")
 
 
-@takes_query
 def command(
     session: Session,
     ref: str = REF,

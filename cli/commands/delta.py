@@ -23,10 +23,11 @@ EXAMPLES = (
 def delta_make(
     session: Session,
     ref: str = REF,
-    since: list[str] | None = option(
+    since: list[Version] | None = option(
         "An old version; may be repeated; default: the release before, and versions of channels.",
         "--from",
         metavar="VERSION",
+        parser=Version.parse,
     ),
     remote: str | None = REMOTE,
 ) -> None:
@@ -40,9 +41,8 @@ def delta_make(
     from onnxreg.cli.services import make_deltas
 
     registry, store = session.with_remote(remote)
-    old_versions = [Version.parse(item) for item in since or ()]
     with session.steps() as progress:
-        report = make_deltas(registry, store or registry.store, Ref.parse(ref), old_versions, progress)
+        report = make_deltas(registry, store or registry.store, Ref.parse(ref), since or (), progress)
     rows = _rows(report.deltas, report.files)
     unlike = [{"path": path, "from": version} for path, version in report.unlike]
     session.show(

@@ -64,7 +64,7 @@ def command(
     name: str | None = option("The model's name; default: the hub id."),
     license: str | None = LICENSE,
     description: str | None = DESCRIPTION,
-    version: str | None = VERSION,
+    version: Version | None = VERSION,
     output: Path | None = OUTPUT,
     push: str | None = option("Push it to this remote too: name, path or URL, new or not.", metavar="REMOTE"),
     opset: int | None = option("The ONNX opset, 7 to 23; default 14, android 18."),
@@ -148,7 +148,6 @@ def command(
     request = requests.ExportRequest(
         source, name, profile, recipe, task, given, trust_remote_code, allow_code or (), is_typed=True
     )
-    new_version = None if version is None else Version.parse(version)
     if push is not None:
         session.remotes().url_of(push)  # fail before the export, which may take an hour
     target = output and session.check_target(output)
@@ -159,7 +158,7 @@ def command(
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
         with session.steps() as progress:
-            published, tables = publish(registry, plan, new_version, progress, not no_cache, dry_run)
+            published, tables = publish(registry, plan, version, progress, not no_cache, dry_run)
     more: dict[str, Any] = {"latency": [item for one in tables for item in one.to_json()]} if tables else {}
     measured = (_latencies(tables), searched(published, tables) if tables else ())
     last, more = _slower(published, tables), more | ({"dry_run": True} if dry_run else {})

@@ -12,7 +12,6 @@ from onnxreg.cli.options import (
     flag,
     option,
     read_one_device,
-    takes_query,
 )
 from onnxreg.cli.output import fields, size, table, write_file
 from onnxreg.registry import lockfile
@@ -32,7 +31,6 @@ EXAMPLES = (
 )
 
 
-@takes_query
 def command(
     session: Session,
     refs: list[str] | None = argument(

@@ -13,7 +13,6 @@ from onnxreg.cli.options import (
     flag,
     option,
     read_one_device,
-    takes_query,
 )
 from onnxreg.cli.output import paint, size, standing, table
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
@@ -33,7 +32,6 @@ MAX_REJECTIONS = 10
 """The most rejections that are shown without `--explain`."""
 
 
-@takes_query
 def command(
     session: Session,
     ref: str = REF,

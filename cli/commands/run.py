@@ -17,7 +17,6 @@ from onnxreg.cli.options import (
     flag,
     option,
     read_one_device,
-    takes_query,
 )
 from onnxreg.cli.output import counted, needs, printable, table
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
@@ -59,7 +58,6 @@ ENCODER, DECODERS = "encoder", (("decoder_merged",), ("decoder", "decoder_with_p
 """The members of an encoder-decoder: the encoder, and sets of decoders. The first set that a version has is used."""
 
 
-@takes_query
 def command(
     session: Session,
     ref: str = REF,
