@@ -304,25 +304,8 @@ class UnknownEvent(OptionalEvent, frozen=True, kw_only=True):
         return cls.read({**common, "value": value, "kind": cls.__name__})
 
 
-ModelEvent = (
-    Publish
-    | Tag
-    | Untag
-    | Yank
-    | Unyank
-    | Attest
-    | Pin
-    | Unpin
-    | Expire
-    | Restore
-    | Purge
-    | Drop
-    | Hold
-    | Fence
-    | Deltas
-    | RolloutStep
-    | Timing
-)
+_OfVersion = Publish | Tag | Yank | Unyank | Pin | Unpin | Expire | Restore | Purge | Drop | Hold
+ModelEvent = _OfVersion | Untag | Attest | Fence | Deltas | RolloutStep | Timing
 """Any event in a model's log. The policy log has `PolicyEvent`s."""
 KINDS: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in ModelEvent.__args__}
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fnmatch import translate
-from functools import lru_cache
 from string import ascii_letters
 from typing import Any, NamedTuple
 
@@ -93,9 +92,9 @@ class Expression:
 
 
 class Literal(NamedTuple):
-    """A value in an expression; `text` is its spelling."""
+    """A value in an expression; `text` is its spelling. The value of a version is its `precedence`."""
 
-    value: str | int | float | Version
+    value: str | int | float | tuple[object, ...]
     text: str
 
     @classmethod
@@ -115,25 +114,8 @@ class Field(NamedTuple):
         return self.name if self.label is None else f"{self.name}[{Literal.of_text(self.label).text}]"
 
 
-def field_test(
-    field: Field, sign: str = "", values: Sequence[Literal] = (), negated: bool = False
-) -> Expression:
-    """Make a test of one field. Each use of the test costs one step of the budget.
-
-    `sign` is "" for a flag, a key of `COMPARE` for a comparison, `~` for a pattern, `in` if the field must equal one of the
-    values, or `has` if the field is a list that must contain the value. `negated` is for `in` and `has` only.
-    """
-    accepts = _value_test(sign, [literal.value for literal in values], negated)
-    texts, word = [literal.text for literal in values], "not in" if negated else "in"
-    match sign:
-        case "":
-            text = str(field)
-        case "in":
-            text = f"{field} {word} ({', '.join(texts)})"
-        case "has":
-            text = f"{texts[0]} {word} {field}"
-        case _:
-            text = f"{field} {sign} {texts[0]}"
+def field_test(field: Field, text: str, accepts: Callable[[Any], bool]) -> Expression:
+    """Make a test of one field from its canonical text and a test of the field's value. Each use costs one step."""
 
     def matches(candidate: FieldValues) -> bool:
         spend(1)
@@ -143,23 +125,6 @@ def field_test(
         return value is not None and accepts(value)
 
     return Expression(text, frozenset({field.name}), matches)
-
-
-def _value_test(sign: str, values: Sequence[Any], negated: bool) -> Callable[[Any], bool]:
-    match sign:
-        case "":
-            return lambda value: value is True
-        case "has":
-            return lambda value: (values[0] in value) is not negated
-        case "~":
-            return matcher(str(values[0]))
-    keys = [value.precedence if isinstance(value, Version) else value for value in values]
-    key_of = _precedence if isinstance(values[0], Version) else lambda value: value
-    if sign == "in":
-        among = frozenset(keys)
-        return lambda value: (key_of(value) in among) is not negated
-    compare = COMPARE[sign]
-    return lambda value: compare(key_of(value), keys[0])
 
 
 def junction(word: str, operands: Sequence[Expression]) -> Expression:
@@ -175,11 +140,6 @@ def junction(word: str, operands: Sequence[Expression]) -> Expression:
         return all(results) if word == "and" else any(results)
 
     return Expression(text, frozenset[str]().union(*(node.fields for node in operands)), matches, word)
-
-
-@lru_cache(4096)
-def _precedence(version: str) -> tuple[object, ...]:
-    return Version.parse(version).precedence
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
@@ -302,30 +262,38 @@ class _Parser:
         if sign.kind != "operator" and sign.text not in ("not", "in"):
             if kind is not FieldKind.FLAG:
                 raise self._expected(f"a comparison: {subject} is by itself neither true nor false")
-            return field_test(subject)
+            return field_test(subject, str(subject), lambda value: value is True)
         if kind is FieldKind.FLAG:
             hint = f"write {subject}, or not {subject}"
             raise self._wrong(start, f"{subject} is true or false by itself and is not compared", hint)
         if kind is FieldKind.LIST:
             hint = f"write 'VALUE' in {subject}"
             raise self._wrong(start, f"{subject} is a list and is not compared", hint)
+        is_version = kind is FieldKind.VERSION
+        key_of = (lambda value: Version.parse(value).precedence) if is_version else lambda value: value
         if sign.kind != "operator":
             negated = self._accept("not")
             self._require("in")
             self._require("(")
-            values = [self._literal(kind, kind.value)]
+            literals = [self._literal(kind)]
             while self._accept(","):
-                values.append(self._literal(kind, kind.value))
+                literals.append(self._literal(kind))
             self._require(")", ", or )")
-            return field_test(subject, "in", values, negated)
+            among, texts = {literal.value for literal in literals}, [literal.text for literal in literals]
+            text = f"{subject} {'not in' if negated else 'in'} ({', '.join(texts)})"
+            return field_test(subject, text, lambda value: (key_of(value) in among) is not negated)
         self._index += 1
         if sign.text == "~":
             if kind not in (FieldKind.TEXT, FieldKind.VERSION):
                 raise self._wrong(sign, f"{subject} is {kind.value}, which has no patterns")
-            return field_test(subject, "~", (self._literal(FieldKind.TEXT, "a pattern, such as 'acme/*'"),))
+            pattern = self._literal(FieldKind.TEXT, "a pattern, such as 'acme/*'")
+            return field_test(subject, f"{subject} ~ {pattern.text}", matcher(str(pattern.value)))
         if kind is FieldKind.TEXT and sign.text[0] in "<>":
             raise self._wrong(sign, f"{subject} is a text, which has no order", "use =, !=, in or ~")
-        return field_test(subject, sign.text.replace("==", "="), (self._literal(kind, kind.value),))
+        word, literal = sign.text.replace("==", "="), self._literal(kind)
+        compare = COMPARE[word]
+        text = f"{subject} {word} {literal.text}"
+        return field_test(subject, text, lambda value: compare(key_of(value), literal.value))
 
     def _is_membership(self) -> bool:
         """True if the next tokens are a value and `in` before the name of a list, as in `stable in channels`."""
@@ -344,7 +312,8 @@ class _Parser:
         if self._fields[subject.name] is not FieldKind.LIST:
             lists = " or ".join(name for name, kind in self._fields.items() if kind is FieldKind.LIST)
             raise self._wrong(start, f"expected {lists}, or values in brackets: (onnx-int8, ort-android)")
-        return field_test(subject, "has", (value,), negated)
+        text = f"{value.text} {'not in' if negated else 'in'} {subject}"
+        return field_test(subject, text, lambda items: (value.value in items) is not negated)
 
     def _field(self) -> Field:
         """Parse by the rule: field = NAME | ("recall" | "metric") ("." LABEL | "[" TEXT "]")
@@ -373,9 +342,9 @@ class _Parser:
             return Field("recall", label.removeprefix(RECALL))
         return Field(name, label)
 
-    def _literal(self, kind: FieldKind, expected: str) -> Literal:
+    def _literal(self, kind: FieldKind, expected: str = "") -> Literal:
         """Parse by the rule: value = TEXT | VERSION | SIZE | NUMBER. The kind of the field decides which."""
-        token = self._next
+        token, expected = self._next, expected or kind.value
         token_kinds, read = _LITERALS[kind]
         if token.kind not in token_kinds:
             hint = "put a text that begins with a digit in quotes" if token.kind == "number" else ""
@@ -452,7 +421,7 @@ def _nearest(name: str, fields: Iterable[str]) -> str:
 def _version(text: str) -> Literal:
     """Read VERSION = a version of SemVer 2.0. In the canonical text of an expression it has quotes."""
     version = Version.parse(text)
-    return Literal(version, f"'{version}'")
+    return Literal(version.precedence, f"'{version}'")
 
 
 def _number(text: str) -> Literal:
