@@ -44,7 +44,7 @@ def command(
     root = session.root
     with needs("serve", "reg serve"):
         from onnxreg.registry.server import server
-        from onnxreg.registry.server.settings import Limits, Settings
+        from onnxreg.registry.server.settings import Settings
     settings = Settings(
         _token(token_file), tuple(cors or ()), public_url(url), drain, behind_proxy, trial_folder(trial)
     )
@@ -54,7 +54,7 @@ def command(
         typer.echo("warning: everybody who reaches this address may read: no token is set", err=True)
     session.say(f"serving {root} at {server.url_of(listener)}")
     sys.stdout.flush()
-    server.serve(root, listener, settings, Limits(), not no_access_log, workers)
+    server.serve(root, listener, settings, not no_access_log, workers)
 
 
 def _token(file: Path | None) -> str | None:

@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from onnxreg.registry.log.log import MismatchError
-from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.errors import ConflictError, HostError, IntegrityError, RegError
 
@@ -180,14 +180,14 @@ def base_url(request: Request, settings: Settings) -> str:
     return f"{request.scope['scheme']}://{host}"
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """Read the body of a request. If it is too large, raise HttpError 413, which ends the connection."""
-    refusal = HttpError(413, f"the body has more than {limits.body:,} bytes", headers={"Connection": "close"})
-    if int(request.headers.get("content-length", "0")) > limits.body:
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """Read the body of a request. Above `max_bytes`, raise HttpError 413, which ends the connection."""
+    refusal = HttpError(413, f"the body has more than {max_bytes:,} bytes", headers={"Connection": "close"})
+    if int(request.headers.get("content-length", "0")) > max_bytes:
         raise refusal
     body = bytearray()
     async for part in request.stream():
         body += part
-        if len(body) > limits.body:
+        if len(body) > max_bytes:
             raise refusal
     return bytes(body)

@@ -26,7 +26,7 @@ from onnxreg.registry.server.answers import (
     read_body,
 )
 from onnxreg.registry.server.served_registry import Queue, Search, ServedRegistry
-from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import CATALOG, BlobKey, MissingBlobError, StoredObject, model_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
@@ -44,11 +44,11 @@ MAX_REJECTIONS = 1000
 class Api:
     """The routes for the registry's files and for the API. No other file is served."""
 
-    def __init__(self, registry: ServedRegistry, settings: Settings, limits: Limits) -> None:
-        self._registry, self._settings, self._limits = registry, settings, limits
-        self._search = Search(registry, limits)
-        self._plain = Queue("resolve", RESOLVE_THREADS, limits)
-        self._expressions = Queue("expressions", EXPRESSION_THREADS, limits)
+    def __init__(self, registry: ServedRegistry, settings: Settings) -> None:
+        self._registry, self._settings = registry, settings
+        self._search = Search(registry, settings)
+        self._plain = Queue("resolve", RESOLVE_THREADS, settings)
+        self._expressions = Queue("expressions", EXPRESSION_THREADS, settings)
 
     def routes(self) -> list[Route]:
         return [
@@ -122,7 +122,7 @@ class Api:
     async def resolve(self, request: Request) -> Response:
         """Answer a resolve request. Requests with an expression have their own threads, so that others do not wait."""
         base = base_url(request, self._settings)
-        body = await read_body(request, self._limits)
+        body = await read_body(request, self._settings.body)
 
         def begin() -> bytes | ResolveRequest:
             question = ResolveRequest.read(canonical.decode(body, "the request"))

@@ -28,7 +28,7 @@ from onnxreg.registry.server.answers import (
     read_body,
 )
 from onnxreg.registry.server.served_registry import Cache, Queue, ServedRegistry
-from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
@@ -114,10 +114,10 @@ def _git_id(text: str) -> str:
 
 
 class HubRoutes:
-    def __init__(self, registry: ServedRegistry, settings: Settings, limits: Limits) -> None:
-        self._registry, self._limits = registry, limits
+    def __init__(self, registry: ServedRegistry, settings: Settings) -> None:
+        self._registry, self._max_body_bytes = registry, settings.body
         self._immutable = settings.caching(IMMUTABLE)
-        self._queue = Queue("hub", HUB_THREADS, limits)
+        self._queue = Queue("hub", HUB_THREADS, settings)
         self._repositories: Cache[Repository] = Cache(MAX_CACHED_FILES)
 
     def routes(self) -> list[Route]:
@@ -161,7 +161,7 @@ class HubRoutes:
 
     async def paths_info(self, request: Request) -> Response:
         repository = await self._repository(request)
-        form = parse_qs((await read_body(request, self._limits)).decode("utf-8", "replace"))
+        form = parse_qs((await read_body(request, self._max_body_bytes)).decode("utf-8", "replace"))
         requested = dict.fromkeys(path.strip("/") for path in form.get("paths", []))
         entries = [repository.entries[path] for path in requested if path in repository.entries]
         return _document(request, entries, repository)

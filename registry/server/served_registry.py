@@ -22,7 +22,7 @@ from onnxreg.registry.resolution import Resolution, check_version_trust, resolve
 from onnxreg.registry.search.catalog import Catalog
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server.answers import HttpError
-from onnxreg.registry.server.settings import Limits
+from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.directory import DirectoryRegistry, DirectoryStore
 from onnxreg.registry.store.protocol import StoredObject, blob_path, index_path
 from onnxreg.registry.system import Disk, host_errors
@@ -183,10 +183,10 @@ class ServedRegistry(DirectoryRegistry):
 class Queue:
     """Answers questions of one kind in `threads` threads, so that questions of other kinds never wait for them."""
 
-    def __init__(self, kind: str, threads: int, limits: Limits) -> None:
+    def __init__(self, kind: str, threads: int, settings: Settings) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix=kind)
-        self._room = threads + limits.waiting
-        self._steps = limits.steps
+        self._room = threads + settings.waiting
+        self._steps = settings.steps
 
     async def run(self, question: Callable[[], Value]) -> Value:
         """Answer a question. HttpError 503 if too many questions wait; InputError if the question takes too many steps."""
@@ -207,10 +207,10 @@ class Queue:
 class Search:
     """Answers questions about all models, one at a time, and updates the catalog before each answer."""
 
-    def __init__(self, registry: ServedRegistry, limits: Limits) -> None:
+    def __init__(self, registry: ServedRegistry, settings: Settings) -> None:
         self._registry = registry
         self._catalog = LocalCatalog(registry)
-        self._queue = Queue("search", 1, limits)
+        self._queue = Queue("search", 1, settings)
 
     async def ask(
         self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False

@@ -41,7 +41,7 @@ from onnxreg.registry.server.api import Api
 from onnxreg.registry.server.hub_routes import HUB_HEADERS, HubRoutes
 from onnxreg.registry.server.pages.pages import Pages
 from onnxreg.registry.server.served_registry import ServedRegistry
-from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.server.settings import Settings
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError
 
 Log = Callable[[str], None]
@@ -180,14 +180,11 @@ IDLE_SECONDS = 30
 
 
 def application(
-    registry: ServedRegistry,
-    settings: Settings | None = None,
-    limits: Limits | None = None,
-    log: Log | None = None,
+    registry: ServedRegistry, settings: Settings | None = None, log: Log | None = None
 ) -> ASGIApp:
     """Create the ASGI application of a registry. `log` receives a line for each request."""
-    settings, limits, metrics = settings or Settings(), limits or Limits(), Metrics()
-    pages = Pages(registry, settings, limits)
+    settings, metrics = settings or Settings(), Metrics()
+    pages = Pages(registry, settings)
 
     async def failed(request: Request, error: Exception) -> Response:
         """Answer an error as JSON. A browser gets a page if the path has no route, or if a bug is the cause."""
@@ -201,9 +198,9 @@ def application(
         return of_error(request, error)
 
     handlers: dict[Any, Any] = dict.fromkeys((RegError, HTTPException, ClientDisconnect, Exception), failed)
-    app = Starlette(routes=routes(registry, settings, limits, metrics, pages), exception_handlers=handlers)
+    app = Starlette(routes=routes(registry, settings, metrics, pages), exception_handlers=handlers)
     app.router.redirect_slashes = False
-    guarded: ASGIApp = Guard(app, settings.token, limits.head)
+    guarded: ASGIApp = Guard(app, settings.token, settings.head)
     if settings.origins:
         methods = ("GET", "HEAD", "POST")
         guarded = CORSMiddleware(
@@ -217,9 +214,7 @@ def application(
     return Observer(guarded, metrics, log)
 
 
-def routes(
-    registry: ServedRegistry, settings: Settings, limits: Limits, metrics: Metrics, pages: Pages
-) -> list[BaseRoute]:
+def routes(registry: ServedRegistry, settings: Settings, metrics: Metrics, pages: Pages) -> list[BaseRoute]:
 
     async def healthz(request: Request) -> Response:
         """Answer 200 if the registry can be read, else 503, for example because its disk is gone."""
@@ -235,9 +230,9 @@ def routes(
         return of_bytes(request, description, JSON)
 
     return [
-        *Api(registry, settings, limits).routes(),
+        *Api(registry, settings).routes(),
         *pages.routes(),
-        *HubRoutes(registry, settings, limits).routes(),
+        *HubRoutes(registry, settings).routes(),
         Route("/healthz", healthz),
         Route("/metrics", metrics_text),
         Route("/openapi.json", openapi),
@@ -276,16 +271,14 @@ def url_of(listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def configuration(
-    make: Callable[[], ASGIApp], settings: Settings, limits: Limits, workers: int = 1
-) -> uvicorn.Config:
+def configuration(make: Callable[[], ASGIApp], settings: Settings, workers: int = 1) -> uvicorn.Config:
     """Return uvicorn's configuration; each worker calls `make` to create the application."""
     return uvicorn.Config(
         make,
         factory=True,
         workers=workers,
         http="h11",
-        h11_max_incomplete_event_size=limits.head,
+        h11_max_incomplete_event_size=settings.head,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -299,12 +292,10 @@ def configuration(
     )
 
 
-def serve(
-    root: Path, listener: socket.socket, settings: Settings, limits: Limits, has_log: bool, workers: int = 1
-) -> None:
+def serve(root: Path, listener: socket.socket, settings: Settings, has_log: bool, workers: int = 1) -> None:
     """Answer requests in `workers` processes. After SIGTERM or SIGINT, accept no new ones, and finish the running answers."""
-    make = partial(_make, root, settings, limits, has_log)
-    config = configuration(make, settings, limits, workers)
+    make = partial(_make, root, settings, has_log)
+    config = configuration(make, settings, workers)
     if workers > 1:
         with tempfile.TemporaryDirectory(prefix="reg-serve-") as directory:
             os.environ[WORKERS_DIRECTORY] = directory
@@ -316,10 +307,10 @@ def serve(
     server.run([listener])
 
 
-def _make(root: Path, settings: Settings, limits: Limits, has_log: bool) -> ASGIApp:
+def _make(root: Path, settings: Settings, has_log: bool) -> ASGIApp:
     if parent_process() is not None:
         threading.Thread(target=_end_with_parent, daemon=True).start()
-    return application(ServedRegistry.open(root), settings, limits, to_stderr if has_log else None)
+    return application(ServedRegistry.open(root), settings, to_stderr if has_log else None)
 
 
 def _end_with_parent() -> None:

@@ -28,7 +28,7 @@ from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, b
 from onnxreg.registry.server.pages.rendering import HERE, POLICY, SCRIPTS, Links, environment
 from onnxreg.registry.server.pages.snippets import OF_TREES, Snippet, snippets
 from onnxreg.registry.server.served_registry import Search, ServedRegistry
-from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import StoredObject
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
 from onnxreg.registry.trust.signatures import SignatureJudge, latest_proofs, word_of, words
@@ -206,11 +206,9 @@ class ModelPage:
 class Pages:
     """The pages of one registry."""
 
-    def __init__(
-        self, registry: ServedRegistry, settings: Settings, limits: Limits, links: Links | None = None
-    ) -> None:
+    def __init__(self, registry: ServedRegistry, settings: Settings, links: Links | None = None) -> None:
         self._registry, self._settings = registry, settings
-        self._search = Search(registry, limits)
+        self._search = Search(registry, settings)
         links = links or Links(urlsplit(settings.url or "").path)
         self._is_static = links.is_static
         self._templates = environment(

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from onnxreg.registry.server.pages.pages import STATIC, Pages
 from onnxreg.registry.server.pages.rendering import StaticLinks
 from onnxreg.registry.server.served_registry import ServedRegistry
-from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import CATALOG, index_path
 from onnxreg.registry.transfer.export_files import check_target, replacing
 from onnxreg.schema.core.errors import InputError
@@ -51,7 +51,7 @@ def write_site(registry: ServedRegistry, target: Path, url: str | None, trial: P
 
 async def _write_pages(registry: ServedRegistry, fresh: Path, tree: str, trial: Path | None) -> int:
     links, base = StaticLinks(f"{tree}/"), tree if urlsplit(tree).scheme else None
-    pages, names = Pages(registry, Settings(url=base, trial=trial), Limits(), links), sorted(registry.names())
+    pages, names = Pages(registry, Settings(url=base, trial=trial), links), sorted(registry.names())
     makers = {links.url(""): (pages.models, "/", "")}
     for name in names:
         versions = registry.log_of(name, registry.read_index(name)).versions

@@ -24,7 +24,7 @@ from onnxreg.registry.server import api
 from onnxreg.registry.server.pages.pages import Pages
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.server import DESCRIPTION, Metrics, routes
-from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import blob_path
 from onnxreg.schema.core import files
@@ -301,8 +301,8 @@ DOCUMENT = json.loads(DESCRIPTION.read_bytes())
 
 
 def test_every_route_is_described_and_each_is_there(filled):
-    registry, settings, limits = ServedRegistry.open(filled.store.root), Settings(), Limits()
-    found = routes(registry, settings, limits, Metrics(), Pages(registry, settings, limits))
+    registry, settings = ServedRegistry.open(filled.store.root), Settings()
+    found = routes(registry, settings, Metrics(), Pages(registry, settings))
     routed = [(route.path.replace(":path", ""), route.methods) for route in found if isinstance(route, Route)]
     there = {(path, method) for path, methods in routed for method in methods - {"HEAD"}}
     described = {(path, method.upper()) for path, item in DOCUMENT["paths"].items() for method in item}

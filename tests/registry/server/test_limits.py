@@ -30,7 +30,7 @@ from onnxreg.registry.server import served_registry
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.served_registry import Queue, ServedRegistry, open_beneath
 from onnxreg.registry.server.server import application
-from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import CATALOG, blob_path
 from onnxreg.registry.store.requests import SameOrigin, variable
 from onnxreg.schema.core.errors import InputError, NotFoundError
@@ -53,7 +53,7 @@ def ended(connection: socket.socket) -> bytes:
 @pytest.fixture
 def strict(filled) -> Iterator[Site]:
     """A server with little room."""
-    with running(filled.store.root, None, Limits(1000, 1000)) as site:
+    with running(filled.store.root, Settings(head=1000, body=1000)) as site:
         yield site
 
 
@@ -123,7 +123,7 @@ def test_a_question_with_too_many_conditions(site):
 
 def test_a_question_that_takes_too_many_steps(filled):
     tests = " or ".join(["path ~ '*zq*'"] * 50)
-    with running(filled.store.root, None, Limits(steps=40)) as site:
+    with running(filled.store.root, Settings(steps=40)) as site:
         answer = site.resolve({"ref": "acme/pii", "where": tests})
         assert (answer.status, answer.error["message"]) == (400, "the question takes more than 40 steps")
         page = site.get(f"/?q={quote(tests)}", Accept="text/html")
@@ -141,7 +141,7 @@ def test_a_queue_has_an_end(site):
         release.wait(60)
 
     async def ask() -> list[object]:
-        crew = Queue("test", 1, Limits(waiting=2))
+        crew = Queue("test", 1, Settings(waiting=2))
         running = [asyncio.ensure_future(crew.run(wait_for_release)) for _ in range(3)]
         await asyncio.to_thread(started.wait, 60)
         with pytest.raises(HttpError, match="too many questions") as refused:
@@ -163,7 +163,7 @@ def test_questions_with_expressions_do_not_delay_the_others(filled, monkeypatch)
         return answer(registry, request)
 
     monkeypatch.setattr(ServedRegistry, "resolve", resolve)
-    with running(filled.store.root, None, Limits()) as site, ThreadPoolExecutor(5) as clients:
+    with running(filled.store.root) as site, ThreadPoolExecutor(5) as clients:
         costly = [
             clients.submit(site.resolve, {"ref": "acme/pii", "where": f"path ~ '*{number}'"})
             for number in range(5)

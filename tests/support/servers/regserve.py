@@ -16,7 +16,7 @@ import uvicorn
 from onnxreg.registry.server import server
 from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.server import application
-from onnxreg.registry.server.settings import Limits, Settings
+from onnxreg.registry.server.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -112,13 +112,13 @@ def read_answer(connection: socket.socket) -> Answer:
 
 
 @contextmanager
-def running(root: Path, settings: Settings | None = None, limits: Limits | None = None) -> Iterator[Site]:
+def running(root: Path, settings: Settings | None = None) -> Iterator[Site]:
     """A server over the registry in a directory. Its thread ends by itself, a fifth of a second later."""
     listener = server.listen("127.0.0.1", 0)
     site = Site(listener.getsockname()[1], root)
-    settings, limits = settings or Settings(), limits or Limits()
-    app = application(ServedRegistry.open(root), settings, limits, site.lines.append)
-    serving = uvicorn.Server(server.configuration(lambda: app, settings, limits))
+    settings = settings or Settings()
+    app = application(ServedRegistry.open(root), settings, site.lines.append)
+    serving = uvicorn.Server(server.configuration(lambda: app, settings))
     threading.Thread(target=serving.run, args=([listener],)).start()
     try:
         yield site
