@@ -84,8 +84,8 @@ def execute(
 def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
     """Load the source of a plan; create `directory`, and save the source's companion files in it.
 
-    Raises the errors of the task's `load`; InputError if the source was changed meanwhile; ConversionError for NaN or
-    infinity in the source's outputs, because no graph can be compared with such outputs.
+    Raises the errors of the task's `load`, and InputError if the source was changed meanwhile. Raises ConversionError for
+    NaN or infinity in the source's outputs, because no graph can be compared with these.
     """
     import numpy as np
 

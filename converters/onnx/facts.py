@@ -265,9 +265,9 @@ def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[W
 
     A weight is a stored tensor of rank 2 or more that an operator reads, of a floating-point type or of at most 8 bits.
     Scales and zero points do not count; a shared weight counts once. If weights are quantized, the precision is `int8`,
-    `int4` or, for both, `mixed`; but `int8-weights` if all quantized weights have 8 bits and are read by operators of
-    `_PACKED` that do not round activations. Otherwise it is the floating-point type, or `mixed` if a second type has at
-    least `MINOR_SHARE` of the bytes. A graph without weights is `float32`.
+    `int4` or, for both, `mixed`. It is `int8-weights` if all quantized weights have 8 bits, and are read by operators of
+    `_PACKED` that do not round activations. Without quantized weights, it is the floating-point type, or `mixed` if a
+    second type has at least `MINOR_SHARE` of the bytes. A graph without weights is `float32`.
     """
     kinds: dict[ir.Value, str] = {}
     scales: set[ir.Value] = set()

@@ -152,11 +152,9 @@ class GoldenVectors(Pass[Outputs, Path]):
 class GraphPass(Pass[Any, Any]):
     """A pass that changes a valid graph (`onnx.ModelProto`), or makes a new one with the same outputs and opset.
 
-    A subclass extends `observe` and `ensures` with its own facts. If the result must have other inputs, outputs or types,
-    `observe` returns these as `names` and `types`. The engine runs both graphs, and compares their outputs.
+    A subclass extends `observe` and `ensures` with its own facts. If the result must have other names, types or another
+    opset, `observe` returns these as `names`, `types` and `opset`. The engine runs both graphs, and compares their outputs.
     """
-
-    keeps_opset: ClassVar[bool] = True
 
     def requires(self, subject: Any) -> None:
         """Raise InputError if `subject` is not a valid graph, or if a weight's size or the data do not fit it."""
@@ -183,15 +181,12 @@ class GraphPass(Pass[Any, Any]):
         }
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        opset, weights = models.default_opset(after), models.weight_bytes(after)
-        for part, was, now in (
-            ("inputs and outputs", before["names"], _names(after)),
-            ("public types", before["types"], public_types(after)),
-            ("opset", before["opset"] if self.keeps_opset else opset, opset),
-        ):
-            if was != now:
-                raise ConversionError(f"{self.id} changed the {part}: {was} became {now}")
-        return {"opset": opset, "weight_bytes": {"before": before["weight_bytes"], "after": weights}}
+        now = GraphPass.observe(self, after)
+        for key, part in {"names": "inputs and outputs", "types": "public types", "opset": "opset"}.items():
+            if before[key] != now[key]:
+                raise ConversionError(f"{self.id} changed the {part}: {before[key]} became {now[key]}")
+        weights = {"before": before["weight_bytes"], "after": now["weight_bytes"]}
+        return {"opset": now["opset"], "weight_bytes": weights}
 
 
 class QuantizationPass(GraphPass):

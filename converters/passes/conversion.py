@@ -396,8 +396,8 @@ def traced_builtins(module: Any) -> Iterator[None]:
     """A context in which `set` is `SortedSet` and `len` is `first_size` in the code of a torch module (but not in PyTorch's).
 
     A trace numbers values in the order of calls, and models such as ModernBERT call a part once for each element of
-    `set(config.layer_types)`: with Python's `set`, names in the graph depend on `PYTHONHASHSEED`. Set literals stay as
-    they are. RT-DETR takes its batch size from `len(tensor)`, which a trace would make a fixed number.
+    `set(config.layer_types)`. With Python's `set`, names in the graph would depend on `PYTHONHASHSEED`. RT-DETR takes its
+    batch size from `len(tensor)`, which a trace would make a fixed number.
     """
     names = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
     own = {name for name in names if name.partition(".")[0] not in ("builtins", "torch", "onnxreg")}

@@ -65,9 +65,9 @@ def _weights_of_type(model: Any, element: int) -> int:
 class OnnxFloatToFloat16(HalfPass):
     """Convert float32 weights and activations to float16 with ONNX Runtime's converter.
 
-    Nodes that make or read values beyond float16 on the sample inputs stay float32 too (`overflowing` in the result;
-    null if the graph does not run on random samples), since processors other than CPUs would turn such values into
-    infinity. If the include list names such a node, the pass fails.
+    Nodes that make or read values beyond float16 on the sample inputs stay float32 too, since processors other than CPUs
+    would turn such values into infinity. `overflowing` in the result names them; it is null if the graph does not run on
+    random samples. If the include list names such a node, the pass fails.
 
     `op_block_list` and `node_block_list` name operators and nodes that stay float32; the default is ONNX Runtime's own
     list. `op_include_list` names the only operators to convert; it cannot be given with a block list. With
@@ -128,7 +128,7 @@ class OrtMixedPrecision(HalfPass):
     other node, then try Olive's operators (if there is no list), then all operators. The first choice that keeps the
     outputs within `atol` is reduced, first by kinds of operators, then by single nodes, until every node in it is needed.
     After 200 trials the search ends, and `minimal` in the result is false. Without `search`, only the list stays float32
-    (by default Olive's), and the result must be within `atol`, which is a share of the largest value of an output.
+    (by default Olive's), and the result must be within `atol`. `atol` is a share of the largest value of an output.
     """
 
     id = "OrtMixedPrecision"

@@ -63,7 +63,7 @@ class ModelBuilder(Pass[Decoder, Path]):
 
     With `int4` and `int8`, blocks of `int4_block_size` weights share a scale; `int4_accuracy_level` is the
     type to which `MatMulNBits` may round activations (by default 4, int8). Both are read back from the graph.
-    The graph's logits are compared with the checkpoint's in PyTorch on seeded tokens; the last token is run
+    The graph's logits are compared with the checkpoint's in PyTorch on seeded tokens. The last token is run
     alone, with the keys and values of the others as inputs. Shapes that the builder states for values inside
     the graph are dropped: in float16 these shapes ignore the past, and ONNX Runtime trusts them.
     """

@@ -45,6 +45,8 @@ FLOATS = frozenset({1, 10})
 """The TensorProto element types of weights that can be quantized: float and float16."""
 SOURCE_KEYS = re.compile(r"namespace|pkg\..*")
 """The keys of metadata about source code: PyTorch's exporter writes classes, lines of code, and paths of files there."""
+STANDARD = ("", "ai.onnx")
+"""The two names of the default domain of operators."""
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
 
@@ -199,15 +201,10 @@ def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
         raise ConversionError(f"{failure}: {why(refuse_missing(error, label), 300)}", hint) from error
 
 
-def is_standard(node: Any) -> bool:
-    """True if the operator of a node is in the default domain."""
-    return node.domain in ("", "ai.onnx")
-
-
 def count_operators(model: Any) -> dict[str, int]:
     """Count the nodes of each operator, also in subgraphs and functions. A key is `Op` or, in other domains, `domain:Op`."""
     nodes = (node for body in containers(model) for node in body.node)
-    names = (node.op_type if is_standard(node) else f"{node.domain}:{node.op_type}" for node in nodes)
+    names = (node.op_type if node.domain in STANDARD else f"{node.domain}:{node.op_type}" for node in nodes)
     return dict(sorted(Counter(names).items()))
 
 
@@ -223,7 +220,7 @@ def refuse_unknown(kind: str, names: Collection[str] | None, present: Collection
 
 def default_opset(model: Any) -> int | None:
     """Return the opset of the default domain that a model imports; None if it imports none."""
-    return next((entry.version for entry in model.opset_import if is_standard(entry)), None)
+    return next((entry.version for entry in model.opset_import if entry.domain in STANDARD), None)
 
 
 def has_size(dim: Any) -> bool:
@@ -259,7 +256,7 @@ def inline_functions(model: Any) -> None:
 
 def drop_unused_imports(model: Any) -> None:
     """Drop the opset imports of unused domains, in place; the import of the default domain stays."""
-    used = {"", "ai.onnx", *(node.domain for body in containers(model) for node in body.node)}
+    used = {*STANDARD, *(node.domain for body in containers(model) for node in body.node)}
     imports = [entry for entry in model.opset_import if entry.domain in used]
     del model.opset_import[:]
     model.opset_import.extend(imports)

@@ -55,10 +55,10 @@ ARITHMETIC = CARRYING | {"Abs", "Ceil", "Clip", "Div", "Floor", "Log", "Max", "M
 class OnnxDynamicQuantization(QuantizationPass):
     """Quantize weights to 8 bits, `QInt8` symmetric or `QUInt8` with a zero point; activations are uint8 at run time.
 
-    By default each channel has a scale: on MiniLM the mean cosine of pooled outputs with the parent's is .993, and .963 with
-    a scale per tensor. A stack of matrices gets one scale, because no kernel takes more. A Gemm becomes a MatMul and an Add
-    first. The pass fails unless it quantizes every constant weight of the requested operators MatMul, Gemm and Conv, except
-    in `nodes_to_exclude`. `Gather` in `op_types_to_quantize` quantizes embedding tables as `EmbeddingQuantization` does.
+    By default each channel has a scale. On MiniLM, the mean cosine of pooled outputs with the parent's is then .993, not .963
+    as with a scale per tensor. A stack of matrices gets one scale, because no kernel takes more. A Gemm becomes a MatMul and
+    an Add first. The pass fails unless it quantizes every constant weight of the requested operators MatMul, Gemm and Conv,
+    except in `nodes_to_exclude`. `Gather` in `op_types_to_quantize` quantizes tables as `EmbeddingQuantization` does.
     """
 
     id = "OnnxDynamicQuantization"
@@ -283,8 +283,8 @@ class WeightQuantization(QuantizationPass):
     """Store each constant matrix of MatMul and Gemm as int8 codes: each block of a column's weights has one scale.
 
     Cast, Mul and Reshape turn codes and scales into the matrix, and ONNX Runtime computes that once, when it loads the graph.
-    So the file is small, every runtime that loads the graph's opset loads the file, and a run takes the time and the memory
-    of full precision. A column is a single block if `block_size` does not divide its length. Activations and all other
+    So the file is small, and every runtime that loads the graph's opset loads it. A run takes the time and the memory of
+    full precision. A column is a single block if `block_size` does not divide its length. Activations and all other
     weights do not change.
     """
 
@@ -406,8 +406,8 @@ class OnnxStaticQuantization(QuantizationPass):
     Runtime replaces these by quantized operators when it loads the file. `op_types_to_quantize` is by default
     every operator that ONNX Runtime can quantize. The pass fails unless it quantizes every constant weight of
     a Conv, Gemm or MatMul among them. Nodes that make or apply an attention mask, or compute an index, stay in
-    floating point (`float_nodes` in the result): beside a mask of -1e4 or -inf, 8 bits cannot hold the
-    scores, and a rounded index would select another row. `percentile` belongs to the method `Percentile`;
+    floating point (`float_nodes` in the result). Beside a mask of -1e4 or -inf, 8 bits cannot hold the
+    scores; a rounded index would select another row. `percentile` belongs to the method `Percentile`.
     `MSE` takes the range whose codes have the least squared error on the data.
     """
 
@@ -553,7 +553,7 @@ def _is_mask(tensor: Any) -> bool:
 class SmoothQuant(GraphPass):
     """Move the outliers of normalized activations into the weights that they are multiplied by, channel by channel.
 
-    Before the MatMuls that read a normalization's output, a Mul divides each channel by a scale; the rows of the MatMuls'
+    Before the MatMuls that read a normalization's output, a Mul divides each channel by a scale. The rows of the MatMuls'
     matrices are multiplied by the scales. A scale is `peak ** alpha / weight ** (1 - alpha)`, from the channel's largest
     activation and weight (Xiao et al. 2023, https://arxiv.org/abs/2211.10438), rounded to a power of two, so every product
     is the same number as before. Activations are measured on `data`, by default on random inputs. The pass quantizes

@@ -30,7 +30,7 @@ class UnprovableError(Exception):
 class StoredValue:
     """A constant: the values of a tensor. With `scale`, the tensor has codes, and a value is `(code - zero point) * scale`.
 
-    Each index along `axis` has a scale (None: all codes have the same scale); with `block`, every `block` consecutive codes
+    Each index along `axis` has a scale (None: all codes have the same scale). With `block`, every `block` consecutive codes
     along the axis share a scale. `views` are the steps from the tensor to the constant: a function of numpy, its argument,
     and the argument of the way back, such as `("reshape", (2, 3), (6,))`. `tolerance` is the relative error that is allowed
     for a factor that this package computed. Two constants are equal if they read the same tensors in the same way.

@@ -27,13 +27,12 @@ Pair = tuple[Operand, Operand]
 class Matcher:
     """Compares pairs of formulas, each once. `constants` collects the pairs of stored values, which are compared later.
 
-    `sizes` counts the pairs that are equal because both values follow from the sizes of inputs in the same way.
+    `used` counts the pairs to which the rules `sizes` and `constant-folding` apply.
     """
 
     def __init__(self, parent: Shapes, child: Shapes) -> None:
         self.nodes = 0
-        self.folded = 0
-        self.sizes = 0
+        self.used = Counter[str]()
         self._shapes = parent, child
         self.constants: list[tuple[StoredValue, StoredValue]] = []
 
@@ -57,7 +56,7 @@ class Matcher:
         values = [shapes.value(side) for shapes, side in zip(self._shapes, (one, other), strict=True)]
         kinds = ["" if value is None else value.dtype.kind for value in values]
         if "" not in kinds and "O" in kinds and np.array_equal(*values):
-            self.sizes += 1
+            self.used["sizes"] += 1
             return []
         if one.constant is None and other.constant is None:
             _check_heads(one, other)
@@ -66,8 +65,8 @@ class Matcher:
         pairs = list(zip((one, other), values, kinds, strict=True))
         if any(side.constant is None and kind in ("", "O") for side, _, kind in pairs):
             raise UnprovableError(f"the child computes {other}, the parent {one}")
-        self.folded += one.constant is None or other.constant is None
-        if self.folded > MAX_FOLDED:
+        self.used["constant-folding"] += one.constant is None or other.constant is None
+        if self.used["constant-folding"] > MAX_FOLDED:
             raise UnprovableError(f"more than {MAX_FOLDED:,} values would have to be computed")
         stored = [side.constant or computed(side.node, value) for side, value, _ in pairs]
         self.constants.append((stored[0], stored[1]))
@@ -141,7 +140,7 @@ def _compare(parent_file: Path, child_file: Path) -> tuple[list[str], dict[str, 
     ):
         if ranges := sorted(graph.rewriter.ranges):
             doubts.append(f"{len(ranges)} {problem}: {ranges[0]} is the first")
-    used = child.rewriter.used + Counter({"constant-folding": matcher.folded, "sizes": matcher.sizes})
+    used = child.rewriter.used + matcher.used
     counters = {"rewrites": used, "scales": comparison.scales, "roundings": comparison.roundings}
     figures = ("tensors", "weights", "quantized", "clipped", "largest")
     return doubts, {

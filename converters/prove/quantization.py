@@ -257,8 +257,8 @@ _OPERATORS = {
 }
 """The operators on codes, with the number of values that they take (0: any number).
 
-The operands are codes, scale and zero point of each value, then scale and zero point of the result (if the number is 0, the
-result's come first). The bias of Conv is the last operand; the bias of Gemm precedes the result's scale.
+The operands are codes, scale and zero point of each value, then scale and zero point of the result. If the number is 0, the
+result's come first. The bias of Conv is the last operand; the bias of Gemm precedes the result's scale.
 """
 
 

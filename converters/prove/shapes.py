@@ -1,7 +1,7 @@
 """The shapes of a graph's values, and the contents of small ones, as far as both follow from the sizes of inputs.
 
-The rules come from the ONNX operator specification, for runs that ONNX Runtime does not refuse: if shapes must fit, the
-rules assume that they fit. Each unknown size is a new symbol.
+The rules come from the ONNX operator specification. They assume a graph that runs: where the specification requires
+shapes to fit each other, they fit. Each unknown size is a new symbol.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
