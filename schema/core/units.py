@@ -12,7 +12,7 @@ from typing import Any
 
 from onnxreg.schema.core.errors import InputError
 
-SIZE_UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+SIZE_UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 SIZE_UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 DURATION_UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 Advance = Callable[[int], None]
@@ -20,11 +20,10 @@ Advance = Callable[[int], None]
 
 
 def parse_size(text: str) -> int:
-    """Read SIZE = DIGITS ["." DIGITS] [UNIT], a whole number of bytes; KB means kB. Raise InputError for other text."""
-    match = re.fullmatch(r"([0-9]{1,16})(?:\.([0-9]{1,15}))?([A-Za-z]*)", text)
+    """Read SIZE = DIGITS ["." DIGITS] [UNIT], a whole number of bytes. Raise InputError for other text."""
+    match = re.fullmatch(r"([0-9]{1,15})(?:\.([0-9]{1,9}))?([A-Za-z]*)", text)
     if match is None or match[3] not in SIZE_UNITS:
-        hint = f"write 30MB, 28.5MiB or a number of bytes; units are {', '.join(filter(None, SIZE_UNITS))}"
-        raise InputError(f"not a size: {text[:40]!r}", hint)
+        raise InputError(f"not a size: {text[:40]!r}", "write 30MB, 0.5GB, 28.5MiB or a number of bytes")
     decimals = match[2] or ""
     count, remainder = divmod(int(match[1] + decimals) * SIZE_UNITS[match[3]], 10 ** len(decimals))
     if remainder or count >= 2**53:
@@ -34,6 +33,8 @@ def parse_size(text: str) -> int:
 
 def size(value: Any) -> int:
     """Return a size in bytes from its form in a JSON document: a number of bytes, or a text that `parse_size` reads."""
+    if type(value) is int and 0 <= value < 2**53:
+        return value
     return parse_size(value if isinstance(value, str) else json.dumps(value))
 
 
@@ -41,8 +42,7 @@ def parse_duration(text: str) -> int:
     """Read DURATION = DIGITS UNIT as whole seconds. Raise InputError for other text."""
     match = re.fullmatch(r"([0-9]{1,9})([A-Za-z]*)", text)
     if match is None or match[2] not in DURATION_UNITS:
-        hint = f"write 12h or 7d; units are {', '.join(DURATION_UNITS)}"
-        raise InputError(f"not a length of time: {text[:40]!r}", hint)
+        raise InputError(f"not a length of time: {text[:40]!r}", "write 12h or 7d; units are s, min, h, d, w")
     return int(match[1]) * DURATION_UNITS[match[2]]
 
 

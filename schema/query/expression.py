@@ -445,8 +445,6 @@ def _share(text: str) -> Literal:
 def _size(text: str) -> Literal:
     """Read SIZE = NUMBER ["B" | "kB" | "MB" | "GB" | "TB" | "KiB" | "MiB" | "GiB" | "TiB"], a whole number of bytes."""
     _number(text.rstrip(ascii_letters))
-    if text.endswith("KB"):
-        raise InputError("KB is not a unit of size", "write kB or KiB")
     return Literal(parse_size(text), text)
 
 

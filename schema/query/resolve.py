@@ -94,7 +94,7 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
     where: Expression | None = None
     member: str | None = None
     contracts: Annotated[tuple[Digest, ...], _Few] = msgspec.field(default=(), name="contract")
-    context: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    context: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None = None
 
     @classmethod
     def read(cls, value: Any) -> "Query":

@@ -135,22 +135,14 @@ def test_names_of_providers():
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [
-        ("0", 0),
-        ("30MB", 30_000_000),
-        ("1.5kB", 1500),
-        ("28MiB", 28 * 2**20),
-        ("0.5KiB", 512),
-        ("7B", 7),
-        ("200KB", 200_000),
-    ],
+    [("0", 0), ("30MB", 30_000_000), ("1.5kB", 1500), ("0.5KiB", 512), ("7B", 7), ("9" * 15, 10**15 - 1)],
 )
 def test_sizes(text, count):
     assert parse_size(text) == size(text) == size(count) == count
 
 
 @pytest.mark.parametrize(
-    "text", ["", "MB", "-1", "1e3", "1,5MB", " 1", "1 MB", "1mb", "1.MB", ".5MB", "0.3B", "٣MB", "9" * 16]
+    "text", [" 1", *"MB -1 1e3 1,5MB 1mb 1.MB .5MB 2KB 0.3B ٣MB 1.0000000000".split(), "", "1 MB", "1" * 16]
 )
 def test_no_sizes(text):
     with pytest.raises(InputError):

@@ -104,7 +104,8 @@ def test_a_query_document():
 
 
 @pytest.mark.parametrize(
-    "value", [[], {"formats": [1]}, {"certified": 1}, {"min_recall": {"A": 2}}, {"size": 1}]
+    "value",
+    [[], {"formats": [1]}, {"certified": 1}, {"min_recall": {"A": 2}}, {"size": 1}, {"context": 2**53}],
 )
 def test_a_malformed_query_document(value):
     with pytest.raises(InputError):
