@@ -135,21 +135,18 @@ class Api:
 
     def _resolve(self, base: str, body: bytes, question: ResolveRequest) -> bytes:
         """Answer a question, decoded from `body`. Cache the answer until index file, policies or trust file changes."""
-        registry, name = self._registry, question.ref.name
-        key = ("resolve", base, Digest.of(body), *registry.rules())
-        answer = registry.answers.get(key, registry.token(name))
-        if answer is None:
-            resolution = registry.resolve(question)
-            document = resolution.to_json()
+
+        def make(index: StoredObject | None) -> bytes:
+            document = self._registry.resolve(question).to_json()
             for file in document["files"]:
                 file["url"] = base + file["url"]
             if (omitted := len(document["rejected"]) - MAX_REJECTIONS) > 0:
                 document["rejected"] = document["rejected"][:MAX_REJECTIONS]
                 document["rejected_omitted"] = omitted
-            answer = encode(document)
-            token = "" if resolution.index is None else resolution.index.token
-            registry.answers.put(key, token, answer, len(answer))
-        return answer
+            return encode(document)
+
+        key = ("resolve", base, Digest.of(body), *self._registry.rules())
+        return self._registry.answer(key, question.ref.name, make)
 
 
 def _no_file(request: Request) -> HttpError:

@@ -118,7 +118,7 @@ class HubRoutes:
         self._registry, self._max_body_bytes = registry, settings.body
         self._immutable = settings.caching(IMMUTABLE)
         self._queue = Queue("hub", HUB_THREADS, settings)
-        self._repositories: Cache[Repository] = Cache(MAX_CACHED_FILES)
+        self._repositories = Cache[Repository](lambda item: len(item.entries), MAX_CACHED_FILES)
 
     def routes(self) -> list[Route]:
         """Return all routes, for names like `pii` and like `acme/pii`. `refs` comes first, since later routes match it too."""
@@ -207,14 +207,15 @@ class HubRoutes:
         return await self._queue.run(partial(self._read, _name(request), revision))
 
     def _read(self, name: str, revision: str) -> Repository:
-        """Return a version as a repository. HttpError with the Hub's code if the version is absent, or refused by a policy."""
-        registry = self._registry
-        token = registry.token(name)
-        if not token:
+        """Return a version as a repository. It is cached until index file, policies or trust file changes."""
+        if not (token := self._registry.token(name)):
             raise _no_repository(name)
-        key = name, revision, *registry.rules()
-        if (repository := self._repositories.get(key, token)) is not None:
-            return repository
+        key = (name, revision, token, *self._registry.rules())
+        return self._repositories.get(key, partial(self._make, name, revision))
+
+    def _make(self, name: str, revision: str) -> Repository:
+        """Make a repository. HttpError with the Hub's code if the version is absent, or refused by a policy."""
+        registry = self._registry
         try:
             log, located = registry.locate(name, partial(_ref, revision))
         except MissingBlobError:
@@ -232,9 +233,7 @@ class HubRoutes:
         refused = located.channel is None and revision != MAIN and not is_commit
         files = layout(manifest, digest, len(data), states, located.entry.held, refused=refused)
         channels = sorted(tag for tag, item in log.channels.items() if item.version == located.version)
-        repository = Repository.of(name, digest, manifest, files, channels)
-        self._repositories.put(key, token, repository, len(repository.entries))
-        return repository
+        return Repository.of(name, digest, manifest, files, channels)
 
 
 def _ref(revision: str, log: Log) -> Ref:

@@ -13,6 +13,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Generic, TypeVar
@@ -43,30 +45,30 @@ Value = TypeVar("Value")
 
 
 class Cache(Generic[Value]):
-    """A cache that drops the least recently used values above `max_bytes`. A value is outdated if its token changed."""
+    """A cache that drops the least recently used values above `max_size`. `size` returns the size of a value.
 
-    def __init__(self, max_bytes: int = MAX_CACHED_BYTES) -> None:
-        self._free = max_bytes
-        self._items: OrderedDict[Hashable, tuple[str, Value, int]] = OrderedDict()
+    A key must have all that a value depends on, such as the token of an index file: then no value is outdated.
+    """
+
+    def __init__(self, size: Callable[[Value], int], max_size: int = MAX_CACHED_BYTES) -> None:
+        self._size, self._free = size, max_size
+        self._values: OrderedDict[Hashable, Value] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: Hashable, token: str) -> Value | None:
-        """Return the value of a key; None if there is no value with this token."""
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return the value of a key, from `make` if it is not in the cache."""
         with self._lock:
-            kept_token, value, _ = self._items.get(key, ("", None, 0))
-            if value is None or kept_token != token:
-                return None
-            self._items.move_to_end(key)
-            return value
-
-    def put(self, key: Hashable, token: str, value: Value, size: int) -> None:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        value = make()
         with self._lock:
-            if (former := self._items.pop(key, None)) is not None:
-                self._free += former[2]
-            self._items[key] = token, value, size
-            self._free -= size
+            if key not in self._values:
+                self._values[key] = value
+                self._free -= self._size(value)
             while self._free < 0:
-                self._free += self._items.popitem(last=False)[1][2]
+                self._free += self._size(self._values.popitem(last=False)[1])
+        return value
 
 
 class ServedStore(DirectoryStore):
@@ -95,8 +97,8 @@ class ServedRegistry(DirectoryRegistry):
         super().__init__(root, disk)
         self.store = ServedStore(root, self.disk, "this registry")  # messages do not name the directory
         self.url = self.store.url
-        self._indexes: Cache[StoredObject] = Cache()
-        self.answers: Cache[bytes] = Cache()
+        self._indexes = Cache[StoredObject | None](lambda index: len(index.data) if index else 0)
+        self.answers = Cache[bytes](len)
 
     @property
     def location(self) -> str:
@@ -112,15 +114,10 @@ class ServedRegistry(DirectoryRegistry):
 
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Return a model's index file, from the cache if its `stat` has not changed; None if the file does not exist."""
-        now = time.time_ns()
-        try:
-            state = FileState.of(os.lstat(f"{self.root}/{index_path(name)}"))
-        except OSError:
-            return super().read_index(name)
-        index = self._indexes.get(name, str(state))
-        if index is None and (index := super().read_index(name)) is not None:
-            self._indexes.put(name, state.token(now), index, len(index.data))
-        return index
+        token, read = "", partial(super().read_index, name)
+        with suppress(OSError):
+            token = FileState.of(os.lstat(f"{self.root}/{index_path(name)}")).token(time.time_ns())
+        return self._indexes.get((name, token), read) if token else read()
 
     def token(self, name: str) -> str:
         """Return a token, which changes with a model's index file; "" without an index file."""
@@ -145,12 +142,9 @@ class ServedRegistry(DirectoryRegistry):
         """Return the answer for `key`. It is cached until the index file of the model `name` changes."""
 
         def read(index: StoredObject | None) -> bytes:
-            answer = None if index is None else self.answers.get(key, index.token)
-            if answer is None:
-                answer = make(index)
-                if index is not None:
-                    self.answers.put(key, index.token, answer, len(answer))
-            return answer
+            if index is None:
+                return make(None)
+            return self.answers.get((key, index.token), partial(make, index))
 
         return read_consistently(self, name, read)
 
@@ -220,13 +214,9 @@ class Search:
         def answer() -> bytes:
             self._registry.store.check_readable()
             catalog = self._catalog.refresh(artifacts=artifacts)
-            answers, token = self._registry.answers, str(catalog.revision)
-            value = None if key is None else answers.get((self, key), token)
-            if value is None:
-                value = question(catalog)
-                if key is not None:
-                    answers.put((self, key), token, value, len(value))
-            return value
+            if key is None:
+                return question(catalog)
+            return self._registry.answers.get((self, catalog.revision, key), partial(question, catalog))
 
         return await self._queue.run(answer)
 
