@@ -92,10 +92,8 @@ def _check_classes(trained: Sequence[Any], stated: Sequence[str] | None) -> None
     if len(set(trained)) != len(trained):
         raise InputError("two of its classes have one id")
     if stated is not None and tuple(stated) != tuple(trained):
-        raise InputError(
-            "the classes asked for are not in the order of training",
-            f"the checkpoint's config says {', '.join(trained)[:300]}",
-        )
+        hint = f"the checkpoint's config says {', '.join(trained)[:300]}"
+        raise InputError("the classes asked for are not in the order of training", hint)
 
 
 def _with_embedding(model: Any, names: tuple[str, str]) -> Any:

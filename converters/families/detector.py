@@ -46,13 +46,12 @@ class Rows:
     stored: bool = False
 
     def check_apart(self, used: "Rows") -> None:
-        """Raise InputError if the two files share a row. A detector must not be tested on the rows that fitted it."""
+        """Raise InputError if the two files share a row. A detector must not be tested on its own rows."""
         embedded = keys_of(self.embeddings) & keys_of(used.embeddings)
         if count := max(len(self.keys & used.keys), len(embedded)):
-            raise InputError(
-                f"ood: {self.name} shares {count} of its rows with {used.name}, which made the detector",
-                "hold out other rows: a detector rejects too few of the rows that it was fitted on",
-            )
+            message = f"ood: {self.name} shares {count} of its rows with {used.name}, which made the detector"
+            hint = "hold out other rows: a detector rejects too few of the rows that it was fitted on"
+            raise InputError(message, hint)
 
 
 def keys_of(rows: Any) -> frozenset[bytes]:
@@ -161,10 +160,9 @@ def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance
     scale = np.sqrt(np.diag(shrunk))
     spread = np.linalg.eigvalsh(shrunk / np.outer(scale, scale))
     if spread[0] <= width * np.finfo(np.float64).eps * spread[-1]:
-        raise InputError(
-            "ood: the covariance of the fitted embeddings is singular, even once it was shrunk",
-            "allow more shrinkage, or fit on more varied rows",
-        )
+        message = "ood: the covariance of the fitted embeddings is singular, even once it was shrunk"
+        hint = "allow more shrinkage, or fit on more varied rows"
+        raise InputError(message, hint)
     whitening = np.linalg.solve(np.linalg.cholesky(shrunk), np.eye(width)).T
     return Covariance(mean, whitening, rank, shrinkage, float(spread[-1] / spread[0]))
 
@@ -206,8 +204,8 @@ def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None =
     """Fit a detector on embeddings `[n, d]`. Its threshold is the `percentile` of the distances of the `held_out` rows.
 
     `percentile` is above 50 and below 100. `shrinkage`, from 0 to 1, is by default the amount of Ledoit and Wolf.
-    Raises InputError if a side has too few distinct rows, NaN or infinity, or if the sides share a row. Raises the
-    errors of `estimate_covariance`.
+    Raises InputError if either file has too few distinct rows, NaN or infinity, or if they share a row; and the errors
+    of `estimate_covariance`.
     """
     import numpy as np
 

@@ -101,10 +101,8 @@ class FamilyPlan:
         """Raise InputError if a checkpoint or a file of rows has changed since planning."""
         now = plan_family(self.document, self.directory, self.consent)
         if (now.recorded, now.source) != (self.recorded, self.source):
-            raise InputError(
-                "a checkpoint or a file of rows was changed while it was read",
-                "export again once nothing writes to them",
-            )
+            hint = "export again once nothing writes to them"
+            raise InputError("a checkpoint or a file of rows was changed while it was read", hint)
 
 
 def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile:
@@ -232,10 +230,9 @@ def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: Lat
     ]
     if failed:
         more = f"; and {len(failed) - MAX_NAMED_LIMITS} more" if len(failed) > MAX_NAMED_LIMITS else ""
-        raise GateError(
-            f"nothing was published, limits do not hold: {'; '.join(failed[:MAX_NAMED_LIMITS])}{more}",
-            "fix the members, or relax the limits under `limits` (null removes one)",
-        )
+        message = f"nothing was published, limits do not hold: {'; '.join(failed[:MAX_NAMED_LIMITS])}{more}"
+        hint = "fix the members, or relax the limits under `limits` (null removes one)"
+        raise GateError(message, hint)
 
 
 def make_family(
@@ -341,10 +338,8 @@ def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tu
     }
     for class_id in heads:
         if member_of(class_id) in stems:
-            raise InputError(
-                f"two heads would be called {member_of(class_id)}",
-                "let class ids differ in letters and digits",
-            )
+            hint = "let class ids differ in letters and digits"
+            raise InputError(f"two heads would be called {member_of(class_id)}", hint)
         stems[member_of(class_id)] = (f"{document.heads.file}/{plain(class_id)}", document.variants.head)
     paths: dict[str, list[tuple[str, str]]] = {
         name: [(precision, f"{stem}{SUFFIXES[precision]}.onnx") for precision in (PLAIN, *precisions)]
@@ -512,10 +507,8 @@ def _evaluation(
     variants = [file for file in files if file.member == member]
     paths = tuple(file.path for file in variants if file.precision != PLAIN)
     if not paths:
-        raise InputError(
-            f"certify names {member}, which has no other precision than float32",
-            "name one under variants, or leave its suite out",
-        )
+        hint = "name one under variants, or leave its suite out"
+        raise InputError(f"certify names {member}, which has no other precision than float32", hint)
     takes, gives, embedding = INPUT, document.backbone.logits, document.backbone.embedding
     if member != BACKBONE:
         takes, gives, session = embedding, document.heads.logits, load_session(workspace / files[0].path)

@@ -49,14 +49,14 @@ class Head:
 
 
 def plain(class_id: str) -> str:
-    """Convert a class id for names and paths: `corn (maïs)` becomes `corn-mais`; if nothing fits remains, a digest."""
+    """Convert a class id for names and paths: `corn (maïs)` becomes `corn-mais`, an unusable id becomes a digest."""
     letters = unicodedata.normalize("NFKD", class_id).encode("ascii", "ignore").decode()
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", letters).strip("-._")
     return name if 0 < len(name) <= MAX_NAME else Digest.of(class_id.encode()).hex[:12]
 
 
 def member_of(class_id: str) -> str:
-    """Return the member's name of the head for a class."""
+    """Return the name of a class's head as a member, such as `head:apple`."""
     return f"head:{plain(class_id)}"
 
 
@@ -85,18 +85,14 @@ def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width
         name = member_of(class_id)
         file = files.pop(unicodedata.normalize("NFC", f"{class_id}{SUFFIX}"), None)
         if file is None:
-            raise NotFoundError(
-                f"{name}: there is no checkpoint {class_id}{SUFFIX}",
-                f"{FORMAT_HINT}; or name its class under heads.none",
-            )
+            hint = f"{FORMAT_HINT}; or name its class under heads.none"
+            raise NotFoundError(f"{name}: there is no checkpoint {class_id}{SUFFIX}", hint)
         heads[class_id] = head = read_head(file, name, spec.classes.get(class_id))
         if head.width != width:
             raise InputError(f"{name} reads embeddings of width {head.width}, the backbone gives {width}")
     if orphan := next(iter(files), None):
-        raise InputError(
-            f"{orphan} is the head of no class",
-            f"heads are called CLASS{SUFFIX}, a class of the backbone each",
-        )
+        hint = f"heads are called CLASS{SUFFIX}, a class of the backbone each"
+        raise InputError(f"{orphan} is the head of no class", hint)
     return heads
 
 
@@ -139,7 +135,7 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
 def _classes(
     recorded: Any, stated: Sequence[str] | None, name: str, columns: int, class_id: str
 ) -> tuple[str, ...]:
-    """Return the `recorded` classes, else the `stated`. InputError unless they are one for each output, and agree."""
+    """Return the `recorded` classes, else the `stated`. InputError unless each output has one, and both agree."""
     ids = stated if recorded is None else recorded
     usable = isinstance(ids, list | tuple) and all(
         isinstance(text, str) and text.isprintable() and 0 < len(text) <= 200 for text in ids
@@ -152,10 +148,8 @@ def _classes(
             f"heads: {{classes: {{{json.dumps(class_id, ensure_ascii=False)}: [{example}, ...]}}}}",
         )
     if stated is not None and tuple(stated) != tuple(ids):
-        raise InputError(
-            f"{name}: the classes asked for are not in the order of training",
-            f"it was trained on {', '.join(ids)[:300]}",
-        )
+        hint = f"it was trained on {', '.join(ids)[:300]}"
+        raise InputError(f"{name}: the classes asked for are not in the order of training", hint)
     return tuple(ids)
 
 

@@ -120,10 +120,9 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
     for model in () if "model_family" in fields else survey.models:
         classes, labels = model.facts and class_count(model.facts), described.get("labels")
         if labels is not None and classes is not None and len(labels) != classes:
-            raise InputError(
-                f"{model.path} has {classes} classes, but the labels beside it are {len(labels)}",
-                "use the id2label.json and config.json that were exported with this model",
-            )
+            message = f"{model.path} has {classes} classes, but the labels beside it are {len(labels)}"
+            hint = "use the id2label.json and config.json that were exported with this model"
+            raise InputError(message, hint)
     claimed, tokenizer = survey.claims.get("tokenizer") or {}, described.get("tokenizer") or {}
     formats = list(dict.fromkeys(artifact.format for artifact in artifacts))
     stated = ("task", "family", "max_sequence_length", "formats")

@@ -1,7 +1,7 @@
 """Adopt model files, or a repository of the Hub, in a separate process with limited memory and time.
 
-Native code parses graphs. It does not react to Ctrl-C, and may never end. So a child process runs this module: it
-receives one request over a socket, and sends these messages as JSON, of which nothing is unpickled:
+Native code parses graphs. It does not react to Ctrl-C, and may never end. So a child process runs this module. It
+receives one request over a socket, and sends these messages as JSON. Nothing that it sends is unpickled.
 
 {"reading": NAME, "size": BYTES}   before it reads a model file; BYTES is the size of all files so far
 {"adopted": ...}                   the draft and the differences, or
@@ -130,8 +130,8 @@ class Child:
 def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = False) -> "Adopted":
     """Make a draft of a directory or of a repository on the Hub (`hf://ORG/NAME`) in a separate process.
 
-    If a graph names external data in unusual files, these are downloaded later. Raises the errors of `Child.adopt` and
-    `fetch_repository`.
+    If a graph names external data that was not downloaded, it is downloaded then. Raises the errors of `Child.adopt`
+    and `fetch_repository`.
     """
     from onnxreg.converters.onnx.onnx_graph import MissingDataError
 

@@ -33,7 +33,7 @@ _SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})
 
 
 def refuse_unfit(path: Path) -> None:
-    """Raise InputError for a pickle, by its suffix or its bytes, and for a file that `check_content` refuses."""
+    """Raise InputError for a file that `check_content` refuses, or that is a pickle by its suffix or its bytes."""
     with path.open("rb") as file:
         check_content(file.read(HEAD_BYTES), path.name)
     if path.suffix.lower() in _PICKLES or (path.suffix.lower() not in _SAFE and _is_pickle(path)):

@@ -2,7 +2,7 @@
 
 Contracts, operators, opsets, precisions and labels are read from the files, and compared with the manifest's claims. A
 claimed certification becomes `unknown`, because the claim does not say for which bytes. A claimed refusal stays. The
-artifact keeps the claims of both under `claimed`.
+artifact keeps these claims under `claimed`.
 """
 
 import json
@@ -38,7 +38,7 @@ NO_EVIDENCE = (
 EXPORT_AGAIN = "export the model again; single files go in without this promise: reg add FILE... --name NAME"
 ONE_EXPORT = "the directory mixes files of two exports; export again into an empty directory"
 DEFAULT_RECALL_LOSS_LIMIT = 0.005
-"""OpenMed refuses a model from this loss of recall on if its documents state no limit."""
+"""The lowest loss of recall that OpenMed refuses if the documents state no limit."""
 _MODELS = (*GRAPHS, ".xml")
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 _QUANTIZATION_VERDICTS = ("certified", "quant_recall_delta", "quantization", "recall_delta_path")

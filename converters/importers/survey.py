@@ -82,8 +82,8 @@ def describe_model(
 ) -> Model:
     """Describe a model, given its graph and then the files that only this model uses.
 
-    A given `format` or `precision` counts before the graph's. `stated` has further fields of the artifact; in its
-    `metadata`, the graph's values count. With `is_android`, the tensor contract of the profile android is checked.
+    A given `format` or `precision` counts before the graph's. `stated` has further fields of the artifact; its
+    `metadata` counts after the graph's. With `is_android`, the tensor contract of the profile android is checked.
 
     Raises InputError, with the `hint`, if the file contradicts its format or breaks the tensor contract.
     """
@@ -187,7 +187,7 @@ def survey_files(
     parent: Path | None = None,
     root: Path | None = None,
 ) -> Survey:
-    """Survey .onnx and .ort files, and the companions among `files`, which need not list external data.
+    """Survey .onnx and .ort files, and the companions among `files`. External data need not be listed.
 
     An operator config (`STEM.*.config`) belongs to the .ort file with this stem, or to the only .ort file. Golden
     vectors (`MODEL.golden.json`) belong to the file MODEL.
@@ -359,7 +359,7 @@ def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
 
 
 def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
-    """Yield the models with parents: the float32 graph of a model's stage from which its weights were converted."""
+    """Yield the models with parents: a model's weights are converted from a float32 graph of the same stage, its parent."""
 
     def is_derived(model: Model, parent: Model) -> bool:
         try:
@@ -415,10 +415,9 @@ def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: s
         else:
             continue
         if not agree:
-            raise InputError(
-                f"{path} is not a conversion of {parent_path}: their weights differ in {stem}",
-                "the directory mixes files of two exports; export again into an empty directory",
-            )
+            message = f"{path} is not a conversion of {parent_path}: their weights differ in {stem}"
+            hint = "the directory mixes files of two exports; export again into an empty directory"
+            raise InputError(message, hint)
         compared += reference.ndim >= 2
     return compared
 

@@ -22,7 +22,7 @@ _CLASSES = {
     "x86_64": ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx"),
     "arm64": ("i8mm", "sve", "asimddp", "asimdhp", "asimd"),
 }
-"""The vector extensions of each processor family that select ONNX Runtime's kernels, by Linux's names, widest first."""
+"""The vector extensions by which ONNX Runtime chooses kernels, the widest first. The names are Linux's."""
 _NAMES = {"amd64": "x86_64", "aarch64": "arm64"}
 _CPUINFO = Path("/proc/cpuinfo")
 
@@ -127,10 +127,9 @@ def require_memory(size: int | None, work: str) -> None:
     """Raise HostError if `work` needs more bytes of memory (`size`) than are free. None is an unknown size."""
     free = free_memory()
     if size is not None and free is not None and size > free:
-        raise HostError(
-            f"{work} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free",
-            "close other programs, or export it on a machine with more memory",
-        )
+        message = f"{work} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free"
+        hint = "close other programs, or export it on a machine with more memory"
+        raise HostError(message, hint)
 
 
 T = TypeVar("T")

@@ -459,7 +459,7 @@ def refuse_own_code(directory: Path, trusted: bool) -> None:
 
 
 def is_timm(config: Mapping[str, Any]) -> bool:
-    """True if a config.json is that of a model of timm."""
+    """True if a config.json describes a model of timm."""
     return kinds.TIMM in config or config.get("model_type") == "timm_wrapper"
 
 

@@ -475,7 +475,7 @@ class Generator:
 
 
 def positions_of(config: Mapping[str, Any]) -> int | None:
-    """Return the most tokens that a decoder takes, with the prompt; None without a limit, as in T5."""
+    """Return the most tokens that a decoder takes, including the prompt; None without a limit, as in T5."""
     decoder = config.get("decoder")  # of an encoder-decoder from images
     own = decoder if isinstance(decoder, Mapping) else config
     keys = () if "relative_attention_num_buckets" in own else POSITIONS

@@ -69,7 +69,7 @@ def of_source(
 
 
 def find(name: str) -> type[Task]:
-    """Return the task with this id or alias, in any case. InputError, with a hint, if there is none."""
+    """Return the task with this id or alias, in upper or lower case. InputError, with a hint, if there is none."""
     typed = name.lower().replace("_", "-")
     task = TASKS.get(ALIASES.get(typed, typed))
     if task is None:

@@ -214,7 +214,7 @@ class TextTask(Saved):
         return self.graph(checkpoint, checkpoint.model, int(self.options.max_seq_length))
 
     def graph(self, checkpoint: LoadedCheckpoint, module: Any, length: int) -> Graphs:
-        """Make the part of a module with the inputs of the checkpoint's model. A text has at most `length` tokens."""
+        """Make the part of a module that takes the inputs of the checkpoint's model. Texts have at most `length` tokens."""
         length, page = longest(length, checkpoint.model), None
         inputs = input_names(checkpoint, self.head)
         if PIXELS in inputs:
