@@ -123,7 +123,7 @@ def _existing(release: Release) -> str:
 
 def doubts(version: Release) -> Iterator[str]:
     """Yield a sentence for each artifact whose state in the manifest disagrees with a later evaluation."""
-    return (printable(state.remark) for state in version.states if state.remark)
+    return (printable(state.remark) for state in version.states.values() if state.remark)
 
 
 def benchmark(document: BenchmarkDocument) -> Iterator[str]:
@@ -185,7 +185,7 @@ def _source(source: Source, name: str) -> str:
 
 
 def _states(version: Release) -> dict[str, str]:
-    return {item.path: item.state for item in version.states}
+    return {path: item.state for path, item in version.states.items()}
 
 
 def _artifacts(version: Release) -> Iterator[str]:
@@ -194,7 +194,6 @@ def _artifacts(version: Release) -> Iterator[str]:
     If the registry lacks some artifacts, the column HELD says which artifacts it has.
     """
     states, heads, stages = _states(version), version.manifest.heads, version.manifest.stages
-    latencies = {item.path: item.latency for item in version.states}
     groups: dict[tuple[str, ...], list[Artifact]] = {}
     for item in sorted(version.manifest.artifacts, key=lambda item: item.path in heads):
         alike = (item.format, item.precision, states[item.path])
@@ -209,7 +208,7 @@ def _artifacts(version: Release) -> Iterator[str]:
             certification += ", interval above the limit"
         total = size(sum(item.own_size for item in items))
         cells = (stages.get(name), name, first.format, first.precision, total, certification)
-        rows.append((*cells, latencies[first.path], None if version.held is None else share))
+        rows.append((*cells, version.states[first.path].latency, None if version.held is None else share))
     header = ("MEMBER", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION", "LATENCY", "HELD")
     return table(header, rows)
 

@@ -97,7 +97,7 @@ def command(
 
 def _overruled(side: Release) -> dict[str, str]:
     """Return path -> state for each artifact whose state a later evaluation changed."""
-    return {artifact.path: artifact.state for artifact in side.states if artifact.state != artifact.stated}
+    return {path: item.state for path, item in side.states.items() if item.state != item.stated}
 
 
 def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:

@@ -218,7 +218,7 @@ def certificates(
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
     certificates = _certificates(reader, published)
-    states = {item.path: item for item in published.states}
+    states = published.states
     documents, rows, changed = [], [], list[str]()
     for artifact, document in certificates:
         differences = None

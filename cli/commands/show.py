@@ -44,7 +44,7 @@ def command(
         from onnxreg.registry.trust.signatures import read_benchmarks
 
         benchmarks = read_benchmarks(reader, release)
-        speeds = {item.path: item.speeds for item in release.states if item.speeds}
+        speeds = {path: item.speeds for path, item in release.states.items() if item.speeds}
         session.show(
             {"ref": ref, "benchmarks": benchmarks, "speeds": speeds},
             None if benchmarks else f"no benchmark of {ref} is on record",

@@ -234,7 +234,7 @@ class Release(Struct, frozen=True):
     data: bytes
     new: bool = False
     held: ArtifactPaths = None
-    states: ArtifactStates = ()
+    states: ArtifactStates = {}
     index: StoredObject | None = None
     yank: Yank | None = None
     newer: Version | None = None

@@ -473,7 +473,7 @@ def attest(
     data = _signed(EVALUATED, artifact.digest, report, key)
     verdict = (artifact.digest, evaluation.state)
     decisions.attest(published.ref, data, MEDIA_TYPE if key else EVALUATION, reason, verdict)
-    before = next(item.state for item in published.states if item.path == artifact.path)
+    before = published.states[artifact.path].state
     return artifact, evaluation, effective_state(before, evaluation.state)
 
 

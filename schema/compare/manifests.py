@@ -63,15 +63,14 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
 
 
 def located_changes(
-    old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ((), ())
+    old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ({}, {})
 ) -> list[LocatedChange]:
     """Return the changes of the manifests and of the speeds in `states` (old, new), the worst first."""
     documents = old.to_json(), new.to_json()
     for document, side in zip(documents, states, strict=True):
-        timed = {state.path: {speed.machine: speed.ratio for speed in state.speeds} for state in side}
         for artifact in document["artifacts"]:
-            if ratios := timed.get(artifact["path"]):
-                artifact["latency"] = ratios
+            if (state := side.get(artifact["path"])) and state.speeds:
+                artifact["latency"] = {speed.machine: speed.ratio for speed in state.speeds}
     changes = [LocatedChange(_change(delta), delta) for delta in compare(*documents, LISTS)]
     return sorted(changes, key=lambda item: (SEVERITIES.index(item[0].severity), item[0].path, item[0].kind))
 

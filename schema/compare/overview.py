@@ -122,7 +122,7 @@ class DiffOverview(Record, frozen=True):
 
 
 def overview(
-    old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ((), ())
+    old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ({}, {})
 ) -> tuple[ManifestDiff, DiffOverview]:
     """Compare two manifests. Return the diff, and its changes grouped by the questions of an auditor.
 
@@ -138,12 +138,11 @@ def overview(
     figures = [row.replace(changes=tuple(positions.get((CHECK, *names), ()))) for names, row in rows.items()]
     figures.sort(key=lambda row: row.rank)
     stages = new.stages | old.stages
-    effective = [{artifact.path: artifact for artifact in side} for side in states]
     artifacts = []
     for name, (before, after) in pairs.items():
         graph, weights = _shares(before, after) if before and after else (None, None)
-        old_side = None if before is None else artifact_side(before, effective[0])
-        new_side = None if after is None else artifact_side(after, effective[1])
+        old_side = None if before is None else artifact_side(before, states[0])
+        new_side = None if after is None else artifact_side(after, states[1])
         artifacts.append(
             ArtifactRow(
                 name=name,
@@ -230,7 +229,7 @@ def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
     return shares(*(None if side.semantic is None else side.semantic.to_json() for side in (old, new)))
 
 
-def artifact_side(artifact: Artifact, states: Mapping[str, ArtifactState]) -> ArtifactSide:
+def artifact_side(artifact: Artifact, states: ArtifactStates) -> ArtifactSide:
     """Return an artifact with its state from `states`, or, if `states` lacks its path, with the state in the manifest."""
     effective = states.get(artifact.path, ArtifactState(artifact.path, artifact.certification.state))
     return ArtifactSide(

@@ -77,8 +77,7 @@ def model_history(
     measured.sort(key=lambda pair: pair[1].dataset is None or pair[1].dataset != pair[0].suite)
     chosen = _chosen(list(dict.fromkeys(check.label for _, check in measured)), metric)
     rows = []
-    for (row, _, artifact_states), items in zip(records, versions, strict=True):
-        states = {artifact.path: artifact for artifact in artifact_states}
+    for (row, _, states), items in zip(records, versions, strict=True):
         pairs = []
         for item in items:
             figures = {check.label: check.value for check in _measured(item) if check.value is not None}

@@ -13,7 +13,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.gates.statements import RecordedProof
-from onnxreg.schema.log.state import ArtifactStates
+from onnxreg.schema.log.state import ArtifactState
 from onnxreg.schema.manifest.manifest import MEDIA_TYPE, Artifact, Check, FileEntry, Manifest, Recipe
 from onnxreg.schema.manifest.vocabulary import spdx_expression
 
@@ -25,15 +25,14 @@ def bill(
     manifest: Manifest,
     digest: Digest,
     version: Version,
-    artifact_states: ArtifactStates = (),
+    states: Mapping[str, ArtifactState] = {},
     timestamp: str | None = None,
     proofs: Mapping[str, RecordedProof] = {},
 ) -> Json:
     """Make the bill of materials as a JSON value. `timestamp` is as in RFC 3339; `proofs` are by the artifacts' paths.
 
-    `digest` is the digest of the manifest's exact bytes. Without `artifact_states` the states in the manifest are used.
+    `digest` is the digest of the manifest's exact bytes. Without `states` the states in the manifest are used.
     """
-    states = {item.path: item.state for item in artifact_states}
     ref = f"{manifest.name}:{version}@{digest}"
     sidecars = [entry for artifact in manifest.artifacts for entry in artifact.files]
     files = {entry.path: entry for entry in reversed([*sidecars, *manifest.files])}
@@ -107,10 +106,10 @@ def _version(manifest: Manifest, digest: Digest, version: Version) -> Json:
     return value
 
 
-def _artifact(artifact: Artifact, state: str | None, proof: RecordedProof | None) -> Json:
+def _artifact(artifact: Artifact, effective: ArtifactState | None, proof: RecordedProof | None) -> Json:
     """Return an artifact as a component. The model card has the tensors, measurements, evaluation data and verdict."""
     metadata, stated = artifact.metadata, artifact.certification
-    evidence, state = stated.evidence, state or stated.state
+    evidence, state = stated.evidence, effective.state if effective else stated.state
     datasets = dict.fromkeys([*(check.dataset for check in artifact.checks), artifact.suite])
     about_verdict: list[tuple[str, object]] = [
         ("certification:state", state),

@@ -109,8 +109,8 @@ class ArtifactState(NamedTuple):
         return ""
 
 
-ArtifactStates = tuple[ArtifactState, ...]
-"""The states of all artifacts of a version, in the manifest's order."""
+ArtifactStates = Mapping[str, ArtifactState]
+"""The states of all artifacts of a version by path, in the manifest's order."""
 
 
 RECALL = "character_recall/"
@@ -502,12 +502,13 @@ class State(Record, frozen=True, dict=True):
 
     def artifact_states(self, manifest: "Manifest | None", entry: VersionEntry) -> ArtifactStates:
         """Return the states of a version's artifacts after later evaluations; empty without a manifest."""
-        states, speeds = [], self.speeds.get(entry.manifest, {})
+        states, speeds = dict[str, ArtifactState](), self.speeds.get(entry.manifest, {})
         for item in manifest.artifacts if manifest else ():
-            verdict, stated = entry.attested.get(item.digest), item.certification.state
+            verdict, timed = entry.attested.get(item.digest), speeds.get(item.digest, ())
             is_refused = item.digest in self.refused and verdict != "refused"
-            states.append(ArtifactState(item.path, stated, verdict, is_refused, speeds.get(item.digest, ())))
-        return tuple(states)
+            stated = item.certification.state
+            states[item.path] = ArtifactState(item.path, stated, verdict, is_refused, timed)
+        return states
 
     def speeds_until(self, seq: int) -> Speeds:
         """Return the speeds that the log lines up to line `seq` recorded."""

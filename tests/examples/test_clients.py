@@ -107,7 +107,7 @@ def test_a_client_measures_for_the_registry(release, call, registry, site, tmp_p
         assert check.get("direction") == ("lower" if check["metric"] == "ratio" else None)
     words = ("measure", f"{NAME}:1.0.0", "--on-device", str(tmp_path / "device.json"))
     assert main(["--registry", str(registry.store.root), *words]) == 0
-    (speed,) = next(state.speeds for state in registry.get(f"{NAME}:1.0.0").states if state.speeds)
+    (speed,) = next(state.speeds for state in registry.get(f"{NAME}:1.0.0").states.values() if state.speeds)
     assert (speed.isa, speed.threads, speed.runtime.partition("-")[0]) == ("arm64", 2, "onnxruntime")
     assert 0 < speed.low <= speed.ratio and speed.median_ms >= 2
     device = {"ort": "1.30", "abi": "arm64-v8a", "max_latency_ratio": speed.ratio}

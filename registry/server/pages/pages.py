@@ -41,7 +41,7 @@ from onnxreg.schema.formats.hub_layout import layout
 from onnxreg.schema.gates.statements import RecordedProof
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Attest, LogLine, Publish, RolloutStep, Tag, Untag
-from onnxreg.schema.log.state import ArtifactState, ArtifactStates, State, VersionEntry
+from onnxreg.schema.log.state import ArtifactStates, State, VersionEntry
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
@@ -93,15 +93,14 @@ class VersionRow(Struct, frozen=True):
         is_whole = has_vectors and bool(image if manifest.task == IMAGES else has_tokenizer)
         return is_whole and manifest.task in TRIALS and self.entry.gone is None and not self.entry.yanked
 
-    def states(self, manifest: Manifest) -> dict[str, ArtifactState]:
-        return {item.path: item for item in self.state.artifact_states(manifest, self.entry)}
+    def states(self, manifest: Manifest) -> ArtifactStates:
+        return self.state.artifact_states(manifest, self.entry)
 
     def best_artifact(self, manifest: Manifest) -> Artifact | None:
         """Return the smallest certified artifact that is here, else the first that is here and not refused, else None."""
-        states = {path: state.state for path, state in self.states(manifest).items()}
-        here = filter(self.has_files, manifest.entry_artifacts)
-        usable = [item for item in here if states[item.path] != "refused"]
-        certified = [item for item in usable if states[item.path] == "certified"]
+        states, here = self.states(manifest), filter(self.has_files, manifest.entry_artifacts)
+        usable = [item for item in here if states[item.path].state != "refused"]
+        certified = [item for item in usable if states[item.path].state == "certified"]
         return min(certified, key=lambda item: item.own_size, default=next(iter(usable), None))
 
 
@@ -398,7 +397,7 @@ def _side(model: ModelPage, ref: Ref) -> Side:
     manifest = kept_manifest(model.log, row.version)
     if manifest is None:
         raise NotFoundError(f"{ref} was taken down, its manifest too", "there is nothing left to compare")
-    return Side(Ref(ref.name, str(row.version)), manifest, row, tuple(row.states(manifest).values()))
+    return Side(Ref(ref.name, str(row.version)), manifest, row, row.states(manifest))
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:

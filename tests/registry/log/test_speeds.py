@@ -30,7 +30,7 @@ def table(registry: Home, version: str = "1.0.0") -> dict[str, list[tuple[object
     states = registry.get(f"{NAME}:{version}").states
     return {
         state.path: [(item.isa, item.runtime, item.threads, item.ratio, item.low) for item in state.speeds]
-        for state in states
+        for state in states.values()
         if state.speeds
     }
 
@@ -90,7 +90,7 @@ def test_the_newest_speed_of_each_class_of_machine_counts(one: Home) -> None:
     assert table(one) == {small(one): [(isa, runtime, 4, 0.5, 0.5), (isa, runtime, 1, 2, 2)]}
     for threads in range(1, 10):
         time(one, ratio(3), threads=threads)
-    assert [item.threads for item in one.get(ONE).states[1].speeds] == [*range(2, 10)]
+    assert [item.threads for item in one.get(ONE).states[small(one)].speeds] == [*range(2, 10)]
     one.check()
 
 

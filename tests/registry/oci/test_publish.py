@@ -104,7 +104,7 @@ def test_a_later_evaluation_is_one_more_referrer_and_comes_back(gated, other, se
     second = send(gated, url, ref)
     assert (second.target, second.referrers) == (first.target, first.referrers + 1)
     fetch_version(other.publisher(), f"{url}:1.0.0")
-    states = [[item.state for item in place.get(ref).states] for place in (other, gated)]
+    states = [[item.state for item in place.get(ref).states.values()] for place in (other, gated)]
     assert states[0] == states[1] and "refused" in states[0]
 
 

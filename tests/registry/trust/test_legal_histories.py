@@ -48,7 +48,7 @@ class World:
         """A refusal of bytes that are sent arrives with them."""
         self.registry.push(ref, self.other.place)
         here, there = (
-            {item.path for item in place.get(ref).states if item.state == "refused"}
+            {item.path for item in place.get(ref).states.values() if item.state == "refused"}
             for place in (self.registry, self.other)
         )
         assert here <= there

@@ -9,15 +9,15 @@ from support.schema.edits import copied, refused, sha
 from onnxreg.schema.compare.figures import difference, own_interval, wilson
 from onnxreg.schema.compare.manifests import diff
 from onnxreg.schema.compare.overview import DiffOverview, overview
-from onnxreg.schema.log.state import ArtifactState, ArtifactStates
+from onnxreg.schema.log.state import ArtifactState
 from onnxreg.schema.manifest.manifest import Check, Manifest
 
 INT8 = "onnx-int8/int8/model_int8.onnx"
 
 
-def compared(old: dict[str, Any], new: dict[str, Any], states: ArtifactStates = ()) -> DiffOverview:
+def compared(old: dict[str, Any], new: dict[str, Any], *states: ArtifactState) -> DiffOverview:
     one, other = Manifest.from_json(old), Manifest.from_json(new)
-    return overview(one, other, ((), states))[1]
+    return overview(one, other, ({}, {state.path: state for state in states}))[1]
 
 
 def test_equal_versions_have_one_sentence(full):
@@ -159,7 +159,7 @@ def test_a_lost_certificate_is_in_the_verdict(full, replaced):
     """By the manifest, and by a refusal that came later."""
     new = refused(full)
     assert "No longer certified: model_int8.onnx." in compared(full, new).verdict
-    later = (ArtifactState("model_int8.onnx", "certified", "refused"),)
+    later = ArtifactState("model_int8.onnx", "certified", "refused")
     found = compared(full, replaced("/license", "MIT"), later)
     assert "No longer certified: model_int8.onnx." in found.verdict
     assert [row.new.state for row in found.artifacts if row.new] == ["unknown", "refused", "unknown"]

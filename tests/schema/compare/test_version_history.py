@@ -19,7 +19,7 @@ def record(version: str, value: dict[str, Any] | None) -> HistoryEntry:
     row = HistoryRow(
         version=version, manifest=Digest.of(version.encode()), time=None, actor=None, status="", channels=()
     )
-    return row, document, ()
+    return row, document, {}
 
 
 def changed(full: dict[str, Any], spearman: float, suite: int = 90) -> dict[str, Any]:
