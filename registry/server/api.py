@@ -47,8 +47,8 @@ class Api:
     def __init__(self, registry: ServedRegistry, settings: Settings) -> None:
         self._registry, self._settings = registry, settings
         self._search = Search(registry, settings)
-        self._plain = Queue("resolve", RESOLVE_THREADS, settings)
-        self._expressions = Queue("expressions", EXPRESSION_THREADS, settings)
+        self._plain = Queue(RESOLVE_THREADS, settings)
+        self._expressions = Queue(EXPRESSION_THREADS, settings)
 
     def routes(self) -> list[Route]:
         return [

@@ -117,7 +117,7 @@ class HubRoutes:
     def __init__(self, registry: ServedRegistry, settings: Settings) -> None:
         self._registry, self._max_body_bytes = registry, settings.body
         self._immutable = settings.caching(IMMUTABLE)
-        self._queue = Queue("hub", HUB_THREADS, settings)
+        self._queue = Queue(HUB_THREADS, settings)
         self._repositories = Cache[Repository](lambda item: len(item.entries), MAX_CACHED_FILES)
 
     def routes(self) -> list[Route]:

@@ -5,19 +5,20 @@ are never outdated. Errors contain no local path, and links below the root are n
 threads of their own (`Queue`). The steps of a question, and the number of questions that wait, are limited.
 """
 
-import asyncio
 import errno
 import os
 import stat
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO, Generic, TypeVar
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 
 from onnxreg.registry.log.log import LocatedVersion, Log, log_of, read_consistently
 from onnxreg.registry.resolution import Resolution, check_version_trust, resolve
@@ -177,24 +178,18 @@ class ServedRegistry(DirectoryRegistry):
 class Queue:
     """Answers questions of one kind in `threads` threads, so that questions of other kinds never wait for them."""
 
-    def __init__(self, kind: str, threads: int, settings: Settings) -> None:
-        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=kind)
-        self._room = threads + settings.waiting
-        self._steps = settings.steps
+    def __init__(self, threads: int, settings: Settings) -> None:
+        self._limiter, self._settings = CapacityLimiter(threads), settings
 
     async def run(self, question: Callable[[], Value]) -> Value:
         """Answer a question. HttpError 503 if too many questions wait; InputError if the question takes too many steps."""
-        if self._room == 0:
+        if self._limiter.statistics().tasks_waiting >= self._settings.waiting:
             hint, retry = f"ask again in {RETRY_SECONDS} seconds", {"Retry-After": str(RETRY_SECONDS)}
             raise HttpError(503, "too many questions wait for an answer", hint, retry)
-        self._room -= 1
-        try:
-            return await asyncio.wrap_future(self._pool.submit(self._answer, question))
-        finally:
-            self._room += 1
+        return await run_sync(self._answer, question, limiter=self._limiter)
 
     def _answer(self, question: Callable[[], Value]) -> Value:
-        with limited(self._steps):
+        with limited(self._settings.steps):
             return question()
 
 
@@ -204,7 +199,7 @@ class Search:
     def __init__(self, registry: ServedRegistry, settings: Settings) -> None:
         self._registry = registry
         self._catalog = LocalCatalog(registry)
-        self._queue = Queue("search", 1, settings)
+        self._queue = Queue(1, settings)
 
     async def ask(
         self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False

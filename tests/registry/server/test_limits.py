@@ -141,7 +141,7 @@ def test_a_queue_has_an_end(site):
         release.wait(60)
 
     async def ask() -> list[object]:
-        crew = Queue("test", 1, Settings(waiting=2))
+        crew = Queue(1, Settings(waiting=2))
         running = [asyncio.ensure_future(crew.run(wait_for_release)) for _ in range(3)]
         await asyncio.to_thread(started.wait, 60)
         with pytest.raises(HttpError, match="too many questions") as refused:
