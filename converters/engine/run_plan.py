@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.engine import measure
 from onnxreg.converters.engine.cache import Key, StepCache
@@ -37,6 +37,9 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile
 from onnxreg.schema.manifest.family import pipeline_of
 from onnxreg.schema.manifest.manifest import Recipe, Step
 
+if TYPE_CHECKING:
+    from onnxreg.converters.evaluation.evaluate import EvaluationPlan, SourceEvaluation
+
 SCRATCH_DIRECTORY, NOTE_FILE = ".steps", "made.json"
 """The working directory in the workspace, and the name of the cached file with a step's record."""
 CRASHED = (
@@ -53,22 +56,20 @@ def execute(
     cache: StepCache | None = None,
     progress: Progress = SILENT,
     subject: ExportSubject | None = None,
+    evaluation: "SourceEvaluation | None" = None,
 ) -> Draft:
     """Run a plan in `workspace`, and return the draft of a version. Steps with a result in `cache` are skipped.
 
     Raises the errors of the task and the passes, and ConversionError if a graph does not load, gives NaN, differs from
     its parent, or is further from the source than a check allows. After an error the workspace is not valid. `subject` is
-    the loaded source, which stays loaded; if it is None, the source is loaded here.
+    the loaded source, which stays loaded; if it is None, the source is loaded here. `evaluation` is the result of `prepare`,
+    if the suite was prepared already.
     """
     scratch = workspace / SCRATCH_DIRECTORY
     (scratch / "steps").mkdir(parents=True)
     execution = _Execution(plan, scratch, subject, cache, progress)
-    evaluation = None
-    if plan.evaluation is not None:
-        from onnxreg.converters.evaluation.evaluate import SourceEvaluation, evaluate
-
-        trusted, key = plan.task.trust_remote_code, plan.subject_key()
-        evaluation = SourceEvaluation(plan.evaluation, execution.subject, trusted, cache, key)
+    if plan.evaluation is not None and evaluation is None:
+        evaluation = prepare(plan, plan.evaluation, execution.subject, cache)
     results = execution.run()
     progress.step("describing what was made")
     draft = draft_of(plan, execution.subject, results, workspace)
@@ -76,9 +77,20 @@ def execute(
         progress.step("running the graphs together")
         draft = execution.subject.proof(draft)
     if evaluation is not None:
+        from onnxreg.converters.evaluation.evaluate import evaluate
+
         draft = evaluate(evaluation, draft, progress)
     shutil.rmtree(scratch)
     return draft
+
+
+def prepare(
+    plan: ExportPlan, evaluation: "EvaluationPlan", subject: ExportSubject, cache: StepCache | None
+) -> "SourceEvaluation":
+    """Prepare a suite for judging a plan's artifacts. Raises InputError if the suite does not fit the source `subject`."""
+    from onnxreg.converters.evaluation.evaluate import SourceEvaluation
+
+    return SourceEvaluation(evaluation, subject, plan.task.trust_remote_code, cache, plan.subject_key())
 
 
 def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:

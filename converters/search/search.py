@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from onnxreg.converters.engine import run_plan
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import ExportPlan, plan_outputs, plan_steps
-from onnxreg.converters.evaluation.evaluate import BASE, SourceEvaluation, time_judged
+from onnxreg.converters.evaluation.evaluate import BASE, time_judged
 from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
 from onnxreg.converters.evaluation.metric import combine
@@ -274,16 +274,16 @@ def run_judged(
         assert plan.evaluation is not None, "callers look"
         progress.step("loading the source")
         subject = run_plan.load_subject(plan, scratch)
-        evaluation = SourceEvaluation(plan.evaluation, subject)
+        timed = judge = run_plan.prepare(plan, plan.evaluation, subject, cache)
     else:
         search = Search(plan)
         if cache is None:  # a cache for this search alone, so that steps that candidates share run once
             cache = StepCache(scratch / "cache")
         plan = search.run(scratch, cache, progress)
-        subject, evaluation, base = search.subject, search.evaluation, search.base
+        subject, timed, judge, base = search.subject, search.evaluation, search.confirmation, search.base
         tried = {one.name: one.latencies for one in search.candidates if one.latencies}
-    draft = run_plan.execute(plan, workspace, cache, progress, subject)
-    latencies = time_judged(evaluation, draft, base, progress)
+    draft = run_plan.execute(plan, workspace, cache, progress, subject, judge)
+    latencies = time_judged(timed, draft, base, progress)
     table = LatencyTable(PAIRS, tuple(latencies), tried)
     shutil.rmtree(scratch, ignore_errors=True)
     return draft, table
@@ -293,8 +293,8 @@ class Search:
     """A search. It tries candidates in the order of their estimated sizes. After one passes, it skips those too large to win.
 
     With the objective `fast-enough`, candidates that are slower than the file in full precision are judged only if no other
-    candidate passes. `base` is the file in full precision, `subject` is the loaded source, `evaluation` judges on the first
-    suite, and `candidates` are sorted by estimated size.
+    candidate passes. `base` is the file in full precision, `subject` is the loaded source, `evaluation` and `confirmation`
+    judge on the first and the second suite, and `candidates` are sorted by estimated size.
     """
 
     def __init__(self, plan: ExportPlan) -> None:
@@ -355,9 +355,8 @@ class Search:
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()
         self.subject = run_plan.load_subject(self._plan, directory / "subject")
-        key, trusted = self._plan.subject_key(), self._plan.task.trust_remote_code
-        SourceEvaluation(self._confirm, self.subject, trusted)  # it refuses a misfit before hours of work
-        self.evaluation = SourceEvaluation(self._choose, self.subject, trusted, cache, key)
+        self.confirmation = run_plan.prepare(self._plan, self._confirm, self.subject, cache)
+        self.evaluation = run_plan.prepare(self._plan, self._choose, self.subject, cache)
         progress.step("judging the source")
         records = (one.record for one in self.evaluation.judge(None))
         # "refused" is not a doubt: a metric whose limit demands a gain refuses the source itself
@@ -406,8 +405,8 @@ class Search:
             "winner": winner.name,
             "output": path,
         }
-        evaluation = replace(self._confirm, request=request)
-        return replace(self._final(winner, request), evaluation=evaluation, search=record)
+        self.confirmation.plan = replace(self._confirm, request=request)
+        return replace(self._final(winner, request), evaluation=self.confirmation.plan, search=record)
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
