@@ -25,12 +25,10 @@ GENAI_CONFIG = "genai_config.json"
 """The settings of onnxruntime-genai, beside a graph."""
 WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
 """The files of weights, each with the pattern of its shards. The first that exists, whole or as an index, is used."""
-# fmt: off
 TOKENIZER = (
     "added_tokens.json", "chat_template.jinja", "merges.txt", "sentencepiece.bpe.model", "special_tokens_map.json",
     "spiece.model", "spm.model", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
-)
-# fmt: on
+)  # fmt: skip
 PROCESSOR = ("preprocessor_config.json", "processor_config.json")
 """The files with the settings of a checkpoint's image processor, feature extractor or joint processor."""
 _ROLES = {
@@ -58,7 +56,7 @@ class Location:
 def hub_id(source: str) -> str | None:
     """Return `ORG/NAME` of a source `ORG/NAME[@REVISION]` on the Hub; None for a directory here.
 
-    Raises InputError for a file, NotFoundError for anything else.
+    Raises InputError for an .onnx or .ort file, NotFoundError for anything else.
     """
     if Path(source).is_dir():
         return None

@@ -82,12 +82,10 @@ PARAMETER_BYTES = 12
 LABELS = "id2label.json"
 MAX_GOLDEN_VALUES = 2**19
 """A graph without a mask gets golden vectors if neither its inputs nor its outputs have more values."""
-# fmt: off
 _LOCAL_KEYS = {
     "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "attn_implementation", "backend", "cache_dir",
     "is_local", "local_files_only", "special_tokens_map_file", "tokenizer_file", "vocab_file",
-}
-# fmt: on
+}  # fmt: skip
 """The keys of config.json and tokenizer_config.json whose values come from the machine that loads a checkpoint."""
 
 
@@ -394,12 +392,8 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
     def choose(paths: Iterable[str]) -> set[str]:
         root = [path for path in paths if "/" not in path]
         weights = [pattern for one, pattern in WEIGHTS.items() if {one, f"{one}.index.json"} & {*root}]
-        chosen = {
-            *matching(weights[:1])(root),
-            *({CONFIG, GENERATION_CONFIG, CARD, *TOKENIZER, *PROCESSOR} & {*root}),
-        }
-        chosen |= {path for path in root if code and path.endswith(".py")}
-        return chosen | {*matching(more)(paths)}
+        usual = [*weights[:1], CONFIG, GENERATION_CONFIG, CARD, *TOKENIZER, *PROCESSOR, *["*.py"] * code]
+        return {*matching(usual)(root), *matching(more)(paths)}
 
     return fetch(name, source.partition("@")[2] or None, choose)
 

@@ -228,7 +228,7 @@ class Consent:
 
     @classmethod
     def of(cls, names: Iterable[str] = (), source: str | None = None, is_recorded: bool = False) -> Self:
-        """Make a consent to each `module:function`, `file.py:function` or `file.py`; see `absolute`."""
+        """Make a consent to each of `module:function`, `file.py:function` or `file.py`. Paths become `absolute`."""
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
     def check(self, factory: Factory, arguments: Mapping[str, Any], source: str | None = None) -> None:

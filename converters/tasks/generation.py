@@ -119,7 +119,7 @@ class ProcessedSeq2Seq(Seq2Seq):
 
 
 def decoder_of(model: Any, encoder: Part) -> Any:
-    """Return a module of the decoder. With past keys and values as inputs, it gives only the decoder's new ones."""
+    """Return a module of the decoder. If it takes past keys and values, it does not return those of the encoder again."""
     import torch
     from transformers import EncoderDecoderCache
 

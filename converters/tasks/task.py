@@ -36,7 +36,7 @@ class TaskHead:
     `outputs` names the first axes of each output, which are dynamic. With `labelled`, the last axis counts labels.
     `aliases` are further names that people may type. If no task exports such a checkpoint, `way` says what to do.
     The class `AutoModel` with the ending `auto` (by default `suffix`) loads it. `axes` names the input's axes, besides
-    the batch, that may be dynamic. `beside` are files that are published as they are.
+    the batch, that may be dynamic. `beside` are files that are copied, not generated.
     """
 
     task: str
@@ -255,7 +255,7 @@ class ExportSubject:
 
     `parts` are its modules by name; most sources have one, called "". `companions` are files in `directory`. `fields`
     are keys of the manifest in JSON form. `resolved_options` are the effective options, for the recipe. Evaluations
-    read `loaded`. `proof` runs all graphs of a draft together, and raises ConversionError if they are not the source's.
+    read `loaded`. `proof` runs all graphs of a draft together, and raises ConversionError if they give other results.
     """
 
     origin: Source
