@@ -245,25 +245,21 @@ def listen(host: str, port: int, behind_proxy: bool = False) -> socket.socket:
     InputError if the address is unknown, or if other machines reach it and `behind_proxy` is False.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
         raise InputError(f"{host!r} is not an address here: {error}", "try 127.0.0.1") from error
+    family, *_, address = addresses[0]
     if not behind_proxy and not ip_address(str(address[0]).partition("%")[0]).is_loopback:
         raise InputError(
             f"other machines reach {host}, and slow clients could occupy the server",
             "put a proxy in front (docs/serve.md) and add --behind-proxy, or listen at 127.0.0.1",
         )
-    listener = socket.socket(family, kind, protocol)
+    dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # `::` takes clients of IPv4 too
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG_CONNECTIONS)
+        return socket.create_server(address, family=family, backlog=BACKLOG_CONNECTIONS, dualstack_ipv6=dual)
     except OSError as error:
-        listener.close()
-        raise HostError(f"cannot listen at {host}:{port}: {error.strerror}", "try another --port") from error
-    return listener
+        problem = os.strerror(error.errno or 0)
+        raise HostError(f"cannot listen at {host}:{port}: {problem}", "try another --port") from error
 
 
 def url_of(listener: socket.socket) -> str:
