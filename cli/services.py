@@ -63,7 +63,7 @@ def publish(
 
     if version is not None and isinstance(plan, ExportPlan):
         _check_source(registry, plan, version)
-    cache, limit = step_cache() if cached else None, cache_limit()
+    cache = step_cache() if cached else None
     key = plan.key() if cache is not None and not is_preview and isinstance(plan, ExportPlan) else None
     if cache is not None and key is not None and (earlier := cache.find_value(EXPORTS, key)):
         again = registry.publisher(version).add_again(Digest.parse(earlier))
@@ -78,7 +78,7 @@ def publish(
         report = table.document(release.manifest).encode()
         attest_benchmark(registry.decisions(release.name), release, report, "benchmark")
     if cache is not None:
-        cache.trim(limit)
+        cache.trim()
         if key is not None and not any(step.get("skipped") for step in draft.fields["recipe"]["steps"]):
             cache.remember(EXPORTS, key, str(release.digest))
     return release, tables
@@ -96,18 +96,11 @@ def _check_source(registry: "Registry", plan: "ExportPlan", version: Version) ->
 
 
 def step_cache() -> "StepCache":
-    """Open the user's cache of export steps. It is outside of the registry, so that nobody else can write into it."""
-    from onnxreg.converters.engine.cache import StepCache
-
-    return StepCache(system.cache_directory() / "steps")
-
-
-def cache_limit() -> int:
-    """Return the size limit of the cache in bytes: `REG_CACHE_SIZE`, such as `20GB`, else 10 GiB."""
-    from onnxreg.converters.engine.cache import MAX_CACHE_BYTES
+    """Open the user's cache of export steps, outside of the registry, so that nobody else can write into it."""
+    from onnxreg.converters.engine.cache import MAX_CACHE_BYTES, StepCache
 
     limit = system.variable("REG_CACHE_SIZE")
-    return parse_size(limit) if limit else MAX_CACHE_BYTES
+    return StepCache(system.cache_directory() / "steps", parse_size(limit) if limit else MAX_CACHE_BYTES)
 
 
 class ArtifactProof(NamedTuple):

@@ -29,12 +29,12 @@ def gc(
     With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries,
     bytes, kept}}; fenced counts pushes that had to start again.
     """
-    from onnxreg.cli.services import cache_limit, step_cache
+    from onnxreg.cli.services import step_cache
     from onnxreg.converters.engine.cache import TrimResult
 
     registry, store = session.with_remote(remote)
     expired, collected = registry.decisions(remote=store).gc(keep_versions, dry_run)
-    trimmed = step_cache().trim(cache_limit(), dry_run) if store is None else TrimResult()
+    trimmed = step_cache().trim(dry_run) if store is None else TrimResult()
     freed = {"blobs": len(collected.freed), "bytes": collected.size}
     document = {"dry_run": dry_run, "expired": expired, "freed": freed, "kept": {"blobs": collected.in_use}}
     document |= {"fenced": collected.fenced, "cache": asdict(trimmed)}

@@ -48,10 +48,10 @@ class TrimResult:
 
 
 class StepCache:
-    """A directory of cached results. Callers must not change files from it: these may be hard links into the cache."""
+    """A directory of cached results; `trim` shrinks it to `limit` bytes. Its files may be hard links: do not change them."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, limit: int = MAX_CACHE_BYTES) -> None:
+        self.root, self.limit = root, limit
 
     def find(self, kind: str, key: Key, target: Path) -> bool:
         """Link an entry's files into the empty directory `target`. If the entry is missing or damaged, return False."""
@@ -92,8 +92,8 @@ class StepCache:
             entry["value"] = value
             shutil.rmtree(self._directory(kind, key), ignore_errors=True)
 
-    def trim(self, limit: int = MAX_CACHE_BYTES, dry_run: bool = False) -> TrimResult:
-        """Remove the least recently used entries, so that the others take at most `limit` bytes.
+    def trim(self, dry_run: bool = False) -> TrimResult:
+        """Remove the least recently used entries, so that the size of the others is within the limit.
 
         Staged directories older than `ABANDONED_AFTER_SECONDS` are removed too. With `dry_run`, only count.
         """
@@ -106,7 +106,7 @@ class StepCache:
             with suppress(OSError):
                 entries.append(((directory / ENTRY_FILE).stat().st_mtime, _size(directory), directory))
         for _, size, directory in sorted(entries, key=lambda entry: entry[0], reverse=True):
-            if kept_bytes + size <= limit:
+            if kept_bytes + size <= self.limit:
                 kept_bytes += size
             else:
                 removed.append((size, directory))

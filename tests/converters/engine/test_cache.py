@@ -135,7 +135,8 @@ def test_an_entry_that_is_trimmed_while_it_is_read_is_none(cache, tmp_path, monk
     real = module.link_or_copy
 
     def trimmed_first(source: Path, target: Path) -> None:
-        cache.trim(0)
+        cache.limit = 0
+        cache.trim()
         real(source, target)
 
     monkeypatch.setattr(module, "link_or_copy", trimmed_first)
@@ -143,15 +144,15 @@ def test_an_entry_that_is_trimmed_while_it_is_read_is_none(cache, tmp_path, monk
 
 
 def test_the_unused_go_first(tmp_path):
-    cache = StepCache(tmp_path / "cache")
+    cache = StepCache(tmp_path / "cache", 15_000)
     for number in range(4):
         cache.keep("steps", {"number": number}, made(tmp_path / f"made{number}", {"f": bytes(10_000)}))
     for place in cache.root.glob("steps/*"):
         os.utime(place / ENTRY_FILE, (1, 1))
     assert found(cache, tmp_path / "used", {"number": 2}) is not None
-    told = cache.trim(15_000, dry_run=True)
+    told = cache.trim(dry_run=True)
     assert (told.entries, len(list(cache.root.glob("steps/*")))) == (3, 4)
-    assert cache.trim(15_000) == told
+    assert cache.trim() == told
     assert told.bytes > 30_000
     assert 10_000 < told.kept < 15_000
     assert found(cache, tmp_path / "still", {"number": 2}) is not None
