@@ -1,5 +1,6 @@
 """`reg export`: make a published version from a trained checkpoint."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -177,10 +178,10 @@ def command(
             report(**more, pushed=pushed)
     else:
         report(**more)
-        watch = Stopwatch()
+        begun = time.monotonic()
         result = _push(session, registry, published.ref, push)
         session.say("")
-        report_transfer(session, "pushed", *result, watch)
+        report_transfer(session, "pushed", *result, begun)
 
 
 def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tuple[TransferResult, str]":

@@ -51,15 +51,11 @@ EXAMPLES = (
 )
 
 
-class Stopwatch:
-    def __init__(self) -> None:
-        self._begun = time.monotonic()
-
-    def amount(self, blobs: int, moved: int) -> str:
-        """Describe a transfer: `6 blobs, 45.9 MB in 12 s, 3.7 MB/s`, without a rate if it took less than a second."""
-        seconds = time.monotonic() - self._begun
-        rate = f" in {duration(seconds)}, {size(round(moved / seconds))}/s" if moved and seconds >= 1 else ""
-        return f"{counted(blobs, 'blob')}, {size(moved)}{rate}"
+def amount(blobs: int, moved: int, begun: float) -> str:
+    """Describe a transfer: `6 blobs, 45.9 MB in 12 s, 3.7 MB/s`, without a rate if it took less than a second."""
+    seconds = time.monotonic() - begun
+    rate = f" in {duration(seconds)}, {size(round(moved / seconds))}/s" if moved and seconds >= 1 else ""
+    return f"{counted(blobs, 'blob')}, {size(moved)}{rate}"
 
 
 def push(
@@ -109,7 +105,7 @@ def push(
         raise InputError("a repository has the layout of one model", "name one REF with --layout")
     if ref is not None and not is_one and not PATTERN & set(ref) and not is_name(ref):
         raise InputError(f"not a model's name or a glob: {ref}", "a remote is named with --remote")
-    registry, watch = session.open(), Stopwatch()
+    registry, begun = session.open(), time.monotonic()
     if destination and "/" in destination and is_name(destination) and registry.store.read_index(destination):
         hint = f"push takes one REF, or a glob such as 'acme/*'; a directory is ./{destination}"
         raise InputError(f"{destination} is a model here, not a remote", hint)
@@ -125,9 +121,9 @@ def push(
     url = registry.remotes.url_of(destination)
     remarks = [f"{url} is a new registry"] if is_new else []
     if is_one:
-        report_transfer(session, "pushed", sent[0], url, watch, channels, remarks=remarks)
+        report_transfer(session, "pushed", sent[0], url, begun, channels, remarks=remarks)
     else:
-        session.show(_to_json(url, sent), _lines(url, sent, watch), remarks)
+        session.show(_to_json(url, sent), _lines(url, sent, begun), remarks)
         for model in sent:
             warn_of_yanks(session, model)
     if deltas:
@@ -185,7 +181,7 @@ def _to_json(url: str, sent: "Sequence[TransferResult]") -> dict[str, Any]:
     return {"remote": url, "pushed": pushed, "skipped": skipped, "channels": channels}
 
 
-def _lines(url: str, sent: "Sequence[TransferResult]", watch: Stopwatch) -> Iterator[str]:
+def _lines(url: str, sent: "Sequence[TransferResult]", begun: float) -> Iterator[str]:
     moved = [model for model in sent if model.has_copied]
     rows = [
         (
@@ -200,8 +196,8 @@ def _lines(url: str, sent: "Sequence[TransferResult]", watch: Stopwatch) -> Iter
     yield from table(("PUSHED", "VERSION", "BLOBS", "SIZE", "CHANNELS"), rows)
     yield from skipped_lines(item for model in sent for item in model.skipped)
     if moved:
-        amount = watch.amount(sum(model.blobs for model in moved), sum(model.size for model in moved))
-        yield f"pushed {counted(len(moved), 'model')} to {url}: {amount}"
+        total = amount(sum(model.blobs for model in moved), sum(model.size for model in moved), begun)
+        yield f"pushed {counted(len(moved), 'model')} to {url}: {total}"
     if current := sum(model.is_current for model in sent):
         yield f"up to date with {url}: {counted(current, 'model')}"
 
@@ -250,7 +246,7 @@ def pull(
 
     target = None if output is None else session.check_target(output)
     registry = session.open(create=None)
-    watch, channels = Stopwatch(), tags or []
+    begun, channels = time.monotonic(), tags or []
     chosen = Selection(tuple(formats or ()), precision, members=tuple(members or ()))
     with resumable(), session.progress(f"pulling {ref}") as progress:
         result = registry.pull(ref, remote, progress, restore, chosen, channels, not no_deltas)
@@ -264,7 +260,7 @@ def pull(
         hint = "a pull without --format and --member fetches the rest"
         remarks.append(f"held here: {', '.join(paths)}; {hint}")
     url = registry.remotes.url_of(remote)
-    report_transfer(session, "pulled", result, url, watch, channels, target, remarks, held=paths)
+    report_transfer(session, "pulled", result, url, begun, channels, target, remarks, held=paths)
 
 
 def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | None, deltas: bool) -> None:
@@ -275,7 +271,7 @@ def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | N
     registry = session.open(create=None)
     if out is not None:
         lockfile.check_folders(locked.models, out, registry.store.root)
-    watch = Stopwatch()
+    begun = time.monotonic()
     with resumable(), session.progress("pulling what is locked") as progress:
         entries = lockfile.pull_locked(registry, locked, remote, progress, deltas)
     if out is not None:
@@ -291,12 +287,13 @@ def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | N
         for item in entries
     ]
     rows = [(*list(model.values())[:3], "yanked" if model["yanked"] else None) for model in models]
-    amount = watch.amount(blobs, moved)
     session.show(
         {"remote": url, "output": out, "models": models},
         table(("MODEL", "VERSION", "PATH", "STATUS"), rows),
         "",
-        f"pulled what is locked from {url}: {amount}" if blobs else "nothing to do: all of it is here",
+        f"pulled what is locked from {url}: {amount(blobs, moved, begun)}"
+        if blobs
+        else "nothing to do: all of it is here",
         [f"{item.name}:{item.version} is yanked since: `reg log {item.name}` says why" for item in yanked],
         f"written to {out}" if out else None,
         arrival_lines([item for entry in entries for item in entry.result.arrivals]),
@@ -326,7 +323,7 @@ def mirror(
     from onnxreg.registry.transfer.mirror import open_both
 
     places = open_both(session.remotes(), source, destination, new_id)
-    watch = Stopwatch()
+    begun = time.monotonic()
     with resumable(), session.progress("mirroring") as progress:
         result = copy_registry(*places, channels, progress)
     missing = len({item.name for item in result.skipped if item.tag is None})
@@ -337,7 +334,7 @@ def mirror(
         result,
         skipped_lines(result.skipped),
         f"{result.destination} has {share} of {result.source}",
-        f"brought {counted(result.versions, 'version')}, {watch.amount(result.blobs, result.size)}",
+        f"brought {counted(result.versions, 'version')}, {amount(result.blobs, result.size, begun)}",
         f"deleted {freed} that {result.source} gave up" if result.freed.freed else None,
     )
     if error := worst(result.skipped):
@@ -349,7 +346,7 @@ def report_transfer(
     verb: str,
     result: "TransferResult",
     remote: str,
-    watch: Stopwatch,
+    begun: float,
     tags: Sequence[str] = (),
     out: Path | None = None,
     remarks: Iterable[str] = (),
@@ -359,7 +356,7 @@ def report_transfer(
     ref, channels = f"{result.name}:{result.versions[0]}", {"channels": channels_to_json(result)}
     if result.events or result.blobs:
         moved, link = ref if len(result.versions) == 1 else result.name, "to" if verb == "pushed" else "from"
-        outcome = f"{verb} {moved} {link} {remote}: {watch.amount(result.blobs, result.size)}"
+        outcome = f"{verb} {moved} {link} {remote}: {amount(result.blobs, result.size, begun)}"
     else:
         outcome = f"{'' if out else 'nothing to do: '}{ref} is up to date with {remote}"
     session.show(
