@@ -1,8 +1,5 @@
 """`reg config`: show the directories, author and variables of `reg`, each with the option or variable that sets it."""
 
-from collections.abc import Iterator
-from typing import Any
-
 from onnxreg.cli.options import Session
 from onnxreg.cli.output import table
 from onnxreg.registry import system
@@ -25,26 +22,7 @@ def command(session: Session) -> None:
         for name in system.variable_names()
         if (value := system.variable(name))
     ]
-    places, author = list(_places(session)), actor_of_event(None)
-    source = "default" if system.variable("REG_ACTOR") is None else "REG_ACTOR"
-    settings = [{"name": "actor", "value": author, "source": source}]
-    place_rows = [(*list(item.values())[:3], "yes" if item["exists"] else "no") for item in places]
-    variable_rows = [
-        (item["name"], "(secret)" if item["value"] is None else item["value"], item["source"])
-        for item in variables
-    ]
-    session.show(
-        {"places": places, "settings": settings, "variables": variables},
-        table(("PLACE", "PATH", "SET BY", "EXISTS"), place_rows),
-        "",
-        table(("SETTING", "VALUE", "SET BY"), [("actor", author or "(nobody)", source)]),
-        "" if variables else None,
-        table(("VARIABLE", "VALUE", "SET BY"), variable_rows),
-    )
-
-
-def _places(session: Session) -> Iterator[dict[str, Any]]:
-    """Yield the files and directories that `reg` uses, each with the option, variable or default that sets its path."""
+    places = []
     for name, path, variable in (
         ("registry", session.root, "REG_HOME"),
         ("cache", system.cache_directory(), "REG_STATE"),
@@ -56,7 +34,24 @@ def _places(session: Session) -> Iterator[dict[str, Any]]:
         if name == "registry" and session.registry:
             source = "--registry"
         path = path.absolute()
-        yield {"name": name, "path": str(path), "source": source, "exists": path.exists()}
+        places.append({"name": name, "path": str(path), "source": source, "exists": path.exists()})
+    author = actor_of_event(None)
+    source = "default" if system.variable("REG_ACTOR") is None else "REG_ACTOR"
+    session.show(
+        {"places": places, "settings": [{"name": "actor", "value": author, "source": source}]}
+        | {"variables": variables},
+        table(
+            ("PLACE", "PATH", "SET BY", "EXISTS"),
+            [(*list(item.values())[:3], "yes" if item["exists"] else "no") for item in places],
+        ),
+        "",
+        table(("SETTING", "VALUE", "SET BY"), [("actor", author or "(nobody)", source)]),
+        "" if variables else None,
+        table(
+            ("VARIABLE", "VALUE", "SET BY"),
+            [(item["name"], item["value"] or "(secret)", item["source"]) for item in variables],
+        ),
+    )
 
 
 def _is_secret(name: str) -> bool:

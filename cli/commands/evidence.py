@@ -196,7 +196,6 @@ CERTIFICATE_COLUMNS = (
     *("ARTIFACT", "METRIC", "PARENT", "VALUE", "LOSS", "95 %"),
     *("LIMIT", "ITEMS", "VERDICT", "LATENCY", "SCORES"),
 )
-Certificates = list[tuple["Artifact", EvaluationDocument]]
 
 
 def certificates(
@@ -217,7 +216,7 @@ def certificates(
     """
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
-    certificates = _certificates(reader, published)
+    certificates = list(_certificates(reader, published))
     states = published.states
     documents, rows, changed = [], [], list[str]()
     for artifact, document in certificates:
@@ -255,8 +254,10 @@ def certificates(
         )
 
 
-def _certificates(reader: "RegistryReader", published: Release) -> Certificates:
-    """Read the certificates of a version, each with its artifact.
+def _certificates(
+    reader: "RegistryReader", published: Release
+) -> Iterator[tuple["Artifact", EvaluationDocument]]:
+    """Yield the certificates of a version, each with its artifact.
 
     Raise NotFoundError if there is no certificate; IntegrityError if a certificate contradicts the manifest.
     """
@@ -265,19 +266,17 @@ def _certificates(reader: "RegistryReader", published: Release) -> Certificates:
     if not entries:
         hint = "reg export ... --eval-suite FILE writes them"
         raise NotFoundError(f"{published.ref} has no certificates", hint)
-    certificates = []
     for entry in entries:
         document = EvaluationDocument.decode(read_blob(reader, entry.digest), entry.path)
         artifact = artifacts.get(document.artifact)
-        evidence = None if artifact is None else artifact.certification.evidence
-        message = f"{entry.path} is about another artifact or suite than the manifest"
-        if artifact is not None and evidence is not None and evidence.suite == document.suite:
-            message = f"{entry.path} says {document.state}, the manifest says {artifact.certification.state}"
-            if document.state == artifact.certification.state:
-                certificates.append((artifact, document))
-                continue
-        raise IntegrityError(message, "do not rely on it")
-    return certificates
+        if artifact is None or artifact.suite != document.suite:
+            message = f"{entry.path} is about another artifact or suite than the manifest"
+            raise IntegrityError(message, "do not rely on it")
+        if document.state != (state := artifact.certification.state):
+            raise IntegrityError(
+                f"{entry.path} says {document.state}, the manifest says {state}", "do not rely on it"
+            )
+        yield artifact, document
 
 
 def _labels(path: str, document: EvaluationDocument) -> Iterator[str]:

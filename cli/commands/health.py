@@ -127,10 +127,33 @@ def lines(report: "VerifyReport", store: "RegistryReader") -> Iterator[str]:
 
 def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None) -> None:
     """Show the signatures on versions and evaluations; the help of `reg verify` describes the JSON."""
-    pairs = [
-        pair for name in ([ref] if ref else reader.names()) for pair in _signatures(reader, Ref.parse(name))
-    ]
-    documents, rows = [document for document, _ in pairs], [row for _, lines in pairs for row in lines]
+    from onnxreg.registry.log.log import load
+    from onnxreg.registry.trust.known_heads import load_trust
+    from onnxreg.registry.trust.signatures import signed_statements, unsigned
+
+    trust, documents, rows = load_trust(), list[dict[str, Any]](), list[tuple[str, ...]]()
+    for wanted in map(Ref.parse, [ref] if ref else reader.names()):
+        log = load(reader, wanted.name)
+        only = None if wanted.is_bare else log.find(wanted, yanked=True, gone=True).version
+        statements = list(signed_statements(log, trust))
+        missing = unsigned(trust, log, statements)
+        for version, entry in log.versions.items():
+            if only not in (None, version):
+                continue
+            signs = [item for item in statements if item.version == version]
+            of_manifest = (item for item in statements if item.event.manifest == entry.manifest)
+            later = [item for item in of_manifest if item.version is None]
+            cells: list[tuple[str, str, str]]
+            cells = [(item.subject, item.verdict.status, str(item.verdict)) for item in signs]
+            cells += [("version", "missing", "a trusted key must sign it")] if version in missing else []
+            cells = cells or [("version", "unsigned", "")]
+            cells += [(item.subject, item.verdict.status, str(item.verdict)) for item in later]
+            rows += [(f"{log.name}:{version}", entry.manifest.short, *row) for row in cells]
+            documents.append(
+                {"name": log.name, "version": version, "manifest": entry.manifest}
+                | {"signatures": [item.to_json() for item in signs], "missing": version in missing}
+                | {"evaluations": [item.to_json() for item in later]}
+            )
     statuses = Counter(row[3] for row in rows)
     session.show(
         {"ok": not statuses["invalid"] and not statuses["missing"], "versions": documents},
@@ -144,49 +167,6 @@ def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None
         lack = f"{counted(count, 'version')} {'lacks' if count == 1 else 'lack'} a signature"
         hint = "`reg trust show` lists what must be signed; `reg sign` signs"
         raise IntegrityError(f"{lack} that your trust file demands", hint)
-
-
-def _signatures(
-    reader: "RegistryReader", ref: Ref
-) -> Iterator[tuple[dict[str, Any], list[tuple[object, ...]]]]:
-    """Yield the signatures on each version that `ref` means, and on its evaluations, as a JSON document and table rows."""
-    from onnxreg.registry.log.log import load
-    from onnxreg.registry.trust.known_heads import load_trust
-    from onnxreg.registry.trust.signatures import signed_statements, unsigned
-
-    trust, log = load_trust(), load(reader, ref.name)
-    only = None if ref.is_bare else log.find(ref, yanked=True, gone=True).version
-    statements = list(signed_statements(log, trust))
-    missing = unsigned(trust, log, statements)
-    for version, entry in log.versions.items():
-        if only not in (None, version):
-            continue
-        signs = [item for item in statements if item.version == version]
-        later = [
-            item for item in statements if item.version is None and item.event.manifest == entry.manifest
-        ]
-        cells: list[tuple[str, str, str]]
-        cells = [("version", item.verdict.status, str(item.verdict)) for item in signs]
-        cells += [("version", "missing", "a trusted key must sign it")] if version in missing else []
-        cells = cells or [("version", "unsigned", "")]
-        cells += [
-            (f"{item.event.artifact.short} is {item.event.state}", item.verdict.status, str(item.verdict))
-            for item in later
-            if item.event.artifact is not None
-        ]
-        document = {
-            "name": log.name,
-            "version": version,
-            "manifest": entry.manifest,
-            "signatures": [{**item.verdict.to_json(), "seq": item.seq} for item in signs],
-            "missing": version in missing,
-            "evaluations": [
-                {"artifact": item.event.artifact, "state": item.event.state}
-                | {**item.verdict.to_json(), "seq": item.seq}
-                for item in later
-            ],
-        }
-        yield document, [(f"{log.name}:{version}", entry.manifest.short, *row) for row in cells]
 
 
 WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment")

@@ -264,6 +264,16 @@ class SignedStatement(NamedTuple):
     version: Version | None
     verdict: SignatureVerdict
 
+    @property
+    def subject(self) -> str:
+        """The word `version`, or the artifact and the state of the evaluation."""
+        artifact = self.event.artifact
+        return "version" if artifact is None else f"{artifact.short} is {self.event.state}"
+
+    def to_json(self) -> dict[str, Any]:
+        about = {"artifact": self.event.artifact, "state": self.event.state} if self.version is None else {}
+        return {**about, **self.verdict.to_json(), "seq": self.seq}
+
 
 def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Iterator[SignedStatement]:
     """Yield the signatures on the versions of a model and on later evaluations, oldest first.
