@@ -128,8 +128,6 @@ SYNONYMS = {
     "download": "pull",
 }
 """Word -> the commands to suggest if a user types it. Most are words of other programs, such as `rm`."""
-LATE = ("--registry", "--quiet")
-"""The global options that people often write after the verb by mistake."""
 
 
 def run_app(words: list[str]) -> None:
@@ -216,7 +214,8 @@ def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
                 error.hint = misplaced(context, error=error) or error.hint
             raise
 
-    parameters = [one for item in parameters for one in (of_query if item.name == "query" else [item])]
+    pieces = (of_query if item.name == "query" else [item] for item in parameters)
+    parameters = [parameter for piece in pieces for parameter in piece]
     kind = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter("context", kind, annotation=typer.Context)]
     if "With --json" in (verb.__doc__ or ""):
@@ -330,7 +329,7 @@ def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
 
 def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> str:
     names = (word.partition("=")[0] for word in _from_verb(words))
-    if late := next((name for name in names if name in LATE), None):
+    if late := next((name for name in names if name in ("--registry", "--quiet")), None):
         return f"{late} goes before the verb: reg {late} ..."
     if near:
         return f"did you mean {' or '.join(near)}?"

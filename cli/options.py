@@ -3,7 +3,7 @@
 import json
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -47,9 +47,7 @@ class Session:
     def limited(self, max_age: str | None) -> "Session":
         """Return a copy with the age limit `max_age`, by default `REG_MAX_AGE`; if neither is set, return this session."""
         limit = max_age or variable("REG_MAX_AGE")
-        if not limit:
-            return self
-        return replace(self, max_age=parse_duration(limit))
+        return replace(self, max_age=parse_duration(limit)) if limit else self
 
     def open(self, create: bool | None = False) -> "Registry":
         """Open the registry. If it is missing: True creates it, False raises NotFoundError, None leaves it missing."""
@@ -157,9 +155,6 @@ class Session:
         return steps(silent=self.quiet or self.as_json)
 
 
-Complete = Callable[[typer.Context, str], Iterator[str]]
-
-
 def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
     """Declare an option that takes a value, by default with its parameter's name. `default=...` makes it required."""
     more |= {"show_default": default not in (None, ...), "readable": False}  # a file is checked by its reader
@@ -171,11 +166,14 @@ def flag(help: str, *names: str) -> Any:
     return typer.Option(False, *names, help=help)
 
 
-def argument(help: str, metavar: str, complete: Complete | None = None, **more: Any) -> Any:
-    """Declare an argument. A `metavar` in brackets, such as `[NAME]`, makes the argument optional."""
+def argument(help: str, metavar: str, models: bool = False, **more: Any) -> Any:
+    """Declare an argument. A `metavar` in brackets, such as `[NAME]`, makes the argument optional.
+
+    With `models`, the shell completes the names of models.
+    """
     default = more.pop("default", None if metavar.startswith("[") else ...)
-    more |= {"show_default": False, "readable": False}
-    return typer.Argument(default, help=help, metavar=metavar, autocompletion=complete, **more)
+    more |= {"show_default": False, "readable": False, "autocompletion": complete_name if models else None}
+    return typer.Argument(default, help=help, metavar=metavar, **more)
 
 
 def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
@@ -192,9 +190,9 @@ def _not_empty(reason: str | None) -> str | None:
     return reason
 
 
-REF = argument("NAME[:TAG][@sha256:...]; without a tag the newest version.", "REF", complete_name)
-EXACT_REF = argument("NAME:TAG or NAME@sha256:...; a name alone is refused.", "REF", complete_name)
-NAME = argument("The model.", "NAME", complete_name)
+REF = argument("NAME[:TAG][@sha256:...]; without a tag the newest version.", "REF", models=True)
+EXACT_REF = argument("NAME:TAG or NAME@sha256:...; a name alone is refused.", "REF", models=True)
+NAME = argument("The model.", "NAME", models=True)
 CHANNEL = argument("The channel, such as stable; a version never moves.", "CHANNEL")
 FROM_OR_TO = argument(
     "A remote's name, a path or a URL; default: the only remote, or the one named origin.", "[REMOTE]"
@@ -245,10 +243,6 @@ def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) ->
         if not (name and sign and (value or empty)):
             raise InputError(f"write {form}, not {text[:80]!r}", hint)
         yield name, value
-
-
-ANYTHING: Any = None
-"""The default of a verb's parameter `query`. It is never used: the function `query` makes the value from its options."""
 
 
 def query(

@@ -12,7 +12,7 @@ from onnxreg.registry import system
 from onnxreg.registry.log.commit import read_condemned
 from onnxreg.registry.log.contents import held_files
 from onnxreg.registry.log.decisions import publish_deltas
-from onnxreg.registry.log.log import Log, load, mirror_error, read_deltas, read_manifest
+from onnxreg.registry.log.log import Log, load, mirror_error, read_deltas
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
@@ -293,9 +293,8 @@ def _old_versions(ledger: Log, version: Version, since: Collection[Version]) -> 
 
 def _files(ledger: Log, version: Version) -> "dict[str, FileEntry]":
     """Return, by path, the version's files that exist in the store."""
-    entry = ledger.versions[version]
-    manifest = read_manifest(ledger.fetch(entry.manifest), entry.manifest, ledger.name)
-    return {file.path: file for file in held_files(manifest, entry.held)}
+    files = held_files(ledger.manifest(version), ledger.versions[version].held)
+    return {file.path: file for file in files}
 
 
 def _model_files(files: "Mapping[str, FileEntry]", find: "Finder") -> "dict[str, ModelFile]":

@@ -4,17 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnxreg.cli.options import (
-    FORMATS,
-    PRECISION,
-    REF,
-    REMOTE,
-    Session,
-    argument,
-    complete_name,
-    flag,
-    option,
-)
+from onnxreg.cli.options import FORMATS, PRECISION, REF, REMOTE, Session, argument, flag, option
 from onnxreg.cli.output import counted, fields, size, table
 from onnxreg.schema.core.ref import Ref
 
@@ -34,9 +24,7 @@ EXAMPLES = (
 def archive_create(
     session: Session,
     file: Path = argument("The file to write, usually NAME.onnxreg.", "FILE"),
-    refs: list[str] | None = argument(
-        "Versions; with --all names or quoted globs.", "[REF]...", complete_name
-    ),
+    refs: list[str] | None = argument("Versions; with --all names or quoted globs.", "[REF]...", models=True),
     every: bool = flag("Every version, of all models or of those named.", "--all"),
     remote: str | None = REMOTE,
 ) -> None:

@@ -1,7 +1,7 @@
 """`reg coverage`: show the artifact that each device of a fleet gets."""
 
 from onnxreg.cli.commands.resolve import UNCERTIFIED
-from onnxreg.cli.options import ANYTHING, REF, REMOTE, Session, option, read_devices
+from onnxreg.cli.options import REF, REMOTE, Session, option, read_devices
 from onnxreg.cli.output import counted, size, standing, table
 from onnxreg.registry.resolution import DeviceCoverage, NoAnswerError, coverage
 from onnxreg.schema.core.errors import GateError, InputError
@@ -15,12 +15,13 @@ COLUMNS = ("DEVICE", "MEMBER", "VERSION", "PATH", "FORMAT", "CERTIFICATION", "SI
 
 def command(
     session: Session,
+    *,
     ref: str = REF,
     devices: list[str] = option(
         "A preset (see `reg builtin devices`) or a JSON file of one device or an array; may be repeated.",
         default=...,
     ),
-    query: Query = ANYTHING,
+    query: Query,
     remote: str | None = REMOTE,
 ) -> None:
     """Show which version and artifact each device gets from `reg resolve`; for a pipeline, for each member.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onnxreg.cli import diff_report, versions
-from onnxreg.cli.options import REMOTE, Session, argument, complete_name, flag, option
+from onnxreg.cli.options import REMOTE, Session, argument, flag, option
 from onnxreg.cli.output import counted, fold_line, needs, paint, printable, write_bytes, write_file
 from onnxreg.registry.log.contents import Release, read_version
 from onnxreg.schema.compare.manifests import ManifestDiff
@@ -26,8 +26,8 @@ NAMED = 3
 
 def command(
     session: Session,
-    old: str = argument("The version before.", "OLD", complete_name),
-    new: str = argument("The version after.", "NEW", complete_name),
+    old: str = argument("The version before.", "OLD", models=True),
+    new: str = argument("The version after.", "NEW", models=True),
     full: bool = flag("List every change below the screen."),
     html: Path | None = option("Write one self-contained page to this file."),
     as_markdown: bool = flag("Print Markdown.", "--markdown"),

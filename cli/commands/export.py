@@ -8,7 +8,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import onnxreg.converters.request as requests
-from onnxreg.cli.commands.transfer import Stopwatch, report_transfer, to_json
+from onnxreg.cli.commands.transfer import report_transfer, to_json
 from onnxreg.cli.options import (
     ALLOW_CODE,
     DESCRIPTION,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.options import REMOTE, Session, argument, complete_name, flag, option
+from onnxreg.cli.options import REMOTE, Session, argument, flag, option
 from onnxreg.cli.output import counted, fields, size, table
 from onnxreg.schema.core.errors import FAMILIES, GateError, HostError, InputError, IntegrityError, RemoteError
 from onnxreg.schema.core.ref import Ref
@@ -28,7 +28,7 @@ EXAMPLES = (
 
 def verify(
     session: Session,
-    ref: str | None = argument("Only this model or version.", "[REF]", complete_name),
+    ref: str | None = argument("Only this model or version.", "[REF]", models=True),
     repair: bool = flag("Replace damaged files by good copies."),
     source: str | None = option("Where good copies are; default: the only remote, or origin.", "--from"),
     remote: str | None = REMOTE,
@@ -132,9 +132,9 @@ def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None
     from onnxreg.registry.trust.signatures import signed_statements, unsigned
 
     trust, documents, rows = load_trust(), list[dict[str, Any]](), list[tuple[str, ...]]()
-    for wanted in map(Ref.parse, [ref] if ref else reader.names()):
-        log = load(reader, wanted.name)
-        only = None if wanted.is_bare else log.find(wanted, yanked=True, gone=True).version
+    for target in map(Ref.parse, [ref] if ref else reader.names()):
+        log = load(reader, target.name)
+        only = None if target.is_bare else log.find(target, yanked=True, gone=True).version
         statements = list(signed_statements(log, trust))
         missing = unsigned(trust, log, statements)
         for version, entry in log.versions.items():

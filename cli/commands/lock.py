@@ -2,17 +2,7 @@
 
 from pathlib import Path
 
-from onnxreg.cli.options import (
-    ANYTHING,
-    DEVICE,
-    REMOTE,
-    Session,
-    argument,
-    complete_name,
-    flag,
-    option,
-    read_one_device,
-)
+from onnxreg.cli.options import DEVICE, REMOTE, Session, argument, flag, option, read_one_device
 from onnxreg.cli.output import fields, size, table, write_file
 from onnxreg.registry import lockfile
 from onnxreg.registry.log.log import open_log
@@ -33,12 +23,13 @@ EXAMPLES = (
 
 def command(
     session: Session,
+    *,
     refs: list[str] | None = argument(
         "NAME[:TAG][@sha256:...]: lock these models; by default, resolve those in the file again.",
         "[REF]...",
-        complete_name,
+        models=True,
     ),
-    query: Query = ANYTHING,
+    query: Query,
     device: str | None = DEVICE,
     remote: str | None = REMOTE,
     path: Path = option("The lock file.", "--output", default=Path(FILENAME)),

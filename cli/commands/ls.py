@@ -4,17 +4,7 @@ from collections.abc import Collection
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.options import (
-    FORMATS,
-    MAX_AGE,
-    OFFLINE,
-    PRECISION,
-    REMOTE,
-    Session,
-    argument,
-    complete_name,
-    flag,
-)
+from onnxreg.cli.options import FORMATS, MAX_AGE, OFFLINE, PRECISION, REMOTE, Session, argument, flag
 from onnxreg.cli.output import fields, size, standing, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log.log import FINISH, PATTERN, named_copy, open_log
@@ -40,7 +30,7 @@ def command(
     name: str | None = argument(
         "List the versions of this model, or the models that a pattern such as 'acme/*' names.",
         "[NAME]",
-        complete_name,
+        models=True,
     ),
     formats: list[str] | None = FORMATS,
     precision: str | None = PRECISION,

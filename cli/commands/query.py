@@ -4,7 +4,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from onnxreg.cli.options import MAX_AGE, REMOTE, Session, argument, complete_name, option
+from onnxreg.cli.options import MAX_AGE, REMOTE, Session, argument, option
 from onnxreg.cli.output import counted, size, standing, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
 from onnxreg.registry.log.log import open_log
@@ -29,7 +29,7 @@ EXAMPLES = (
 def command(
     session: Session,
     expression: str | None = argument("A condition on artifacts; see docs/query.md.", "[EXPR]"),
-    names: str = argument("Only models that match this pattern.", "[NAME]", complete_name, default="*"),
+    names: str = argument("Only models that match this pattern.", "[NAME]", models=True, default="*"),
     limit: int | None = option("The most artifacts to show.", min=1),
     export: Path | None = option("Write them to this file: .parquet, .jsonl or .csv, one row for each."),
     remote: str | None = REMOTE,

@@ -2,18 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from onnxreg.cli.options import (
-    ANYTHING,
-    DEVICE,
-    MAX_AGE,
-    OFFLINE,
-    REF,
-    REMOTE,
-    Session,
-    flag,
-    option,
-    read_one_device,
-)
+from onnxreg.cli.options import DEVICE, MAX_AGE, OFFLINE, REF, REMOTE, Session, flag, option, read_one_device
 from onnxreg.cli.output import paint, size, standing, table
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.ref import Ref, Version
@@ -34,8 +23,9 @@ MAX_REJECTIONS = 10
 
 def command(
     session: Session,
+    *,
     ref: str = REF,
-    query: Query = ANYTHING,
+    query: Query,
     device: str | None = DEVICE,
     remote: str | None = REMOTE,
     offline: bool = OFFLINE,

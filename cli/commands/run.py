@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from onnxreg.cli.options import (
-    ANYTHING,
-    DEVICE,
-    REF,
-    REMOTE,
-    Session,
-    flag,
-    option,
-    read_one_device,
-)
+from onnxreg.cli.options import DEVICE, REF, REMOTE, Session, flag, option, read_one_device
 from onnxreg.cli.output import counted, needs, printable, table
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
@@ -60,6 +51,7 @@ ENCODER, DECODERS = "encoder", (("decoder_merged",), ("decoder", "decoder_with_p
 
 def command(
     session: Session,
+    *,
     ref: str = REF,
     self_test: bool = flag("Compare with the golden vectors of the artifact."),
     text: list[str] | None = option("Run it on this text, as its task says; repeat to compare embeddings."),
@@ -73,7 +65,7 @@ def command(
     ),
     image: Path | None = option("Run it on this image file, as its task says."),
     feeds: Path | None = option("Run on these tensors: .npz, or JSON of nested lists by input.", "--input"),
-    query: Query = ANYTHING,
+    query: Query,
     device: str | None = DEVICE,
     remote: str | None = REMOTE,
 ) -> None:

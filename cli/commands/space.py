@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from onnxreg.cli.options import REMOTE, Session, argument, complete_name, flag, option
+from onnxreg.cli.options import REMOTE, Session, argument, flag, option
 from onnxreg.cli.output import counted, size, table
 from onnxreg.schema.core.ref import Ref
 
@@ -50,7 +50,7 @@ def gc(
 
 def purge(
     session: Session,
-    refs: list[str] = argument("NAME:TAG or NAME@sha256:..., no name alone.", "REF...", complete_name),
+    refs: list[str] = argument("NAME:TAG or NAME@sha256:..., no name alone.", "REF...", models=True),
     reason: str = option("The reason, for the log.", default=...),
     remote: str | None = REMOTE,
 ) -> None:
@@ -81,7 +81,7 @@ def purge(
 
 def du(
     session: Session,
-    names: list[str] | None = argument("Only these models.", "[NAME]...", complete_name),
+    names: list[str] | None = argument("Only these models.", "[NAME]...", models=True),
     remote: str | None = REMOTE,
 ) -> None:
     """Show the space that each model uses alone (UNIQUE) and shares with other models.

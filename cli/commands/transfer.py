@@ -15,7 +15,6 @@ from onnxreg.cli.options import (
     SAME_REMOTE,
     Session,
     argument,
-    complete_name,
     flag,
     one_remote,
     option,
@@ -63,7 +62,7 @@ def push(
     ref: str | None = argument(
         "NAME[:TAG][@sha256:...], without a tag the newest version; or a glob of names, quoted.",
         "[REF]",
-        complete_name,
+        models=True,
     ),
     remote: str | None = FROM_OR_TO,
     named: str | None = SAME_REMOTE,
@@ -207,7 +206,7 @@ def pull(
     ref: str | None = argument(
         "NAME[:TAG][@sha256:...], without a tag the newest version; or with --locked the lock file.",
         "[REF]",
-        complete_name,
+        models=True,
     ),
     remote: str | None = FROM_OR_TO,
     named: str | None = SAME_REMOTE,

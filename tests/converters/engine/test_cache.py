@@ -135,8 +135,7 @@ def test_an_entry_that_is_trimmed_while_it_is_read_is_none(cache, tmp_path, monk
     real = module.link_or_copy
 
     def trimmed_first(source: Path, target: Path) -> None:
-        cache.limit = 0
-        cache.trim()
+        StepCache(cache.root, 0).trim()
         real(source, target)
 
     monkeypatch.setattr(module, "link_or_copy", trimmed_first)
