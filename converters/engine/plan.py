@@ -248,7 +248,7 @@ class Profile:
     modules: ClassVar[tuple[str, ...]] = ()
 
     def option_names(self) -> tuple[str, ...]:
-        """Return the names of the profile's own options; by default, `checkpoint`: the weights for a source that is code."""
+        """Return the names of the profile's own options; by default `checkpoint`, the weights of a source in Python code."""
         return ("checkpoint",)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:

@@ -15,9 +15,9 @@ AXES = ("batch", "sequence")
 def check_contract(facts: GraphFacts, path: str, labels: int) -> None:
     """Raise ConversionError, about the file, if a graph breaks the contract.
 
-    The contract: opset 18; inputs `input_ids`, `attention_mask` and maybe `token_type_ids`, in this order, int64
-    `[batch, sequence]`; one output, `logits`, float32 `[batch, sequence, labels]`. The axes `batch` and `sequence` are
-    dynamic and have these names; the last axis is static, and equal to the number of labels.
+    The contract: the opset is 18. The inputs are `input_ids`, `attention_mask` and maybe `token_type_ids`, in this order,
+    int64 `[batch, sequence]`. The only output is `logits`, float32 `[batch, sequence, labels]`. The axes `batch` and
+    `sequence` are dynamic and have these names; the last axis is static, and equal to the number of labels.
     """
     names = tuple(spec.name for spec in facts.inputs)
     if facts.opset != OPSET:

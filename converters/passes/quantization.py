@@ -303,7 +303,7 @@ class WeightQuantization(QuantizationPass):
         with models.edited(subject) as view:
             weights, fresh = self.factors(view), models.fresh_names(view)
             for body in view.graphs():
-                nodes: list[ir.Node] = []
+                tape = ir.tape.Tape()
                 for value in [one for one in body.initializers.values() if one in weights]:
                     weight = value.const_value.numpy()
                     *outer, length, width = weight.shape
@@ -317,16 +317,15 @@ class WeightQuantization(QuantizationPass):
                     parts = {"codes": codes, "scales": scales.astype(weight.dtype), "shape": shape}
                     names = {part: fresh(f"{value.name}_{part}") for part in (*parts, "floats", "blocks")}
                     stored = [models.store(body, names[part], array) for part, array in parts.items()]
-                    tape, kind = ir.tape.Tape(), value.const_value.dtype
+                    kind = value.const_value.dtype
                     floats, wide = (ir.Value(name=names[part]) for part in ("floats", "blocks"))
                     tape.op("Cast", stored[:1], {"to": kind}, name="", output=floats)
                     tape.op("Mul", [floats, stored[1]], name="", output=wide)
                     matrix = tape.op("Reshape", [wide, stored[2]], name="", output=ir.Value(name=value.name))
                     del body.initializers[value.name]
                     value.replace_all_uses_with(matrix, replace_graph_outputs=True)
-                    nodes += tape.nodes
-                if nodes:
-                    body.insert_before(body[0], nodes)
+                if tape.nodes:
+                    body.insert_before(body[0], tape.nodes)
         return subject
 
 

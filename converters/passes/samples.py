@@ -46,10 +46,10 @@ def draw(
 ) -> tuple[Feed, ...]:
     """Make random inputs for two runs, with a fixed seed; if batch and length are dynamic, the second run has other sizes.
 
-    Floats are normally distributed, indices are within their stored tables, other integers are 1 (a mask
-    without padding) and booleans true. A decoder with onnxruntime-genai's names gets an empty past, with the head
-    size from its rotary table. `bounds` is a result of `index_bounds`, by default of the graph itself. `sizes`
-    has the sizes of named dynamic axes for each run, `lengths` the size of all other dynamic axes.
+    Floats are normally distributed, indices are within their stored tables, other integers are 1 (a mask without padding)
+    and booleans true. A decoder with onnxruntime-genai's names gets an empty past, with the head size from its rotary
+    table. `bounds` is a result of `index_bounds`, by default of the graph itself. For each run, `sizes` has the sizes of
+    dynamic axes by name, and `lengths` the size of all others.
     """
     import numpy as np
     import onnx

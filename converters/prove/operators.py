@@ -1,4 +1,4 @@
-"""ONNX operators across versions: the oldest version with the same meaning, default attributes, element types of results."""
+"""Facts about ONNX operators: the first version with the same meaning, default attributes, and element types of results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -390,7 +390,7 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(make: Rewriter, formula: Formula) -> Operand:
-    """Replace by x / Sqrt(mean of x * x + epsilon) * gamma + beta over the last axis; unless simplified, center x first."""
+    """Replace by `x / Sqrt(mean(x * x) + epsilon) * gamma + beta` on the last axis. Unless simplified, center `x` first."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None

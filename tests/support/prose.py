@@ -37,7 +37,7 @@ NOT_PROSE = re.compile(r"^ *```.*?^ *```$|<!-- generated.*?<!-- end -->|<!--.*?-
 
 
 def texts() -> list[Path]:
-    """The files that people read: code, pages, messages."""
+    """Return the files of code and of documentation, which people read."""
     code = [
         path
         for top in ("cli", "converters", "registry", "schema", "examples")
@@ -53,7 +53,7 @@ def pages() -> list[Path]:
 
 
 def count() -> dict[str, int]:
-    """How often each pattern occurs."""
+    """Return the number of times that each pattern occurs."""
     contents = [path.read_text("utf-8") for path in texts()]
     counts = {
         name: sum(len(re.findall(pattern, text)) for text in contents) for name, pattern in PATTERNS.items()
@@ -65,13 +65,13 @@ def count() -> dict[str, int]:
 
 
 def long_lines(page: str) -> list[str]:
-    """The lines of a page's paragraphs, lists and headings that are too long; tables and code may be longer."""
+    """Return the lines of a page that are too long. Tables and code are not counted."""
     prose = NOT_PROSE.sub("", page)
     return [line for line in prose.splitlines() if len(line) > MAX_COLUMNS and not line.startswith("|")]
 
 
 def bad_names(source: str) -> int:
-    """The number of places that bind a variable or parameter to a name that says nothing of its role."""
+    """Count the variables and parameters whose names do not say their role (`BAD_NAMES`)."""
     names = (
         node.arg if isinstance(node, ast.arg) else node.id
         for node in ast.walk(ast.parse(source))
