@@ -13,7 +13,7 @@ from typing import Any
 
 from onnxreg.converters.onnx.onnx_graph import graph_inputs, tensors
 from onnxreg.converters.passes import models
-from onnxreg.converters.runtime.golden import read_rows
+from onnxreg.converters.runtime.golden import as_type, read_rows
 from onnxreg.converters.runtime.sessions import BFLOAT16_NUMBER, numpy_type, run_session, with_reason
 from onnxreg.converters.source.source_files import row_files
 from onnxreg.schema.core.canonical import Digest
@@ -148,11 +148,9 @@ def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
 
     Raises ConversionError, about `label`, if the run fails.
     """
-    import numpy as np
-
     types = {item.name: numpy_type(item.type) for item in session.get_inputs()}
     try:
-        given = {name: np.asarray(feed[name], dtype=dtype) for name, dtype in types.items()}
+        given = {name: as_type(feed[name], dtype) for name, dtype in types.items()}
         return run_session(session, given)
     except Exception as error:
         raise ConversionError(with_reason(f"{label} does not run in ONNX Runtime", error)) from error

@@ -147,14 +147,13 @@ class _Tensor(msgspec.Struct):
     rtol: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
     def array(self) -> Any:
-        import numpy as np
 
         if self.dtype not in DTYPES:
             raise InputError(f"not a type of tensors: {self.dtype[:40]!r}", f"one of {', '.join(DTYPES)}")
         if math.prod(self.shape) != len(self.data):
             raise InputError("a tensor does not hold as many values as its shape says")
         try:
-            return np.array(self.data, dtype=self.dtype).reshape(self.shape)
+            return as_type(self.data, self.dtype).reshape(self.shape)
         except (ValueError, TypeError, OverflowError) as error:
             raise InputError(f"a tensor holds a value that is not of type {self.dtype}") from error
 
@@ -163,6 +162,17 @@ class _Case(msgspec.Struct):
     name: str
     inputs: dict[str, _Tensor]
     outputs: dict[str, _Tensor]
+
+
+def as_type(value: Any, dtype: str) -> Any:
+    """Return values as an array. Raise ValueError if an integer or flag would be another: 3.5, or 300 as `int8`."""
+    import numpy as np
+
+    with np.errstate(invalid="ignore"):
+        array = np.asarray(value, dtype=dtype)
+    if array.dtype.kind in "iub" and not np.array_equal(array, np.asarray(value)):
+        raise ValueError(f"the graph takes {dtype}, which cannot hold these values")
+    return array
 
 
 def _tensor_json(array: Any) -> dict[str, Any]:
@@ -213,7 +223,6 @@ class Runnable:
 
         Raises NotFoundError if there is no file, InputError for another format, or if the inputs do not fit the graph.
         """
-        import numpy as np
 
         if path.suffix == ".npz":
             values = read_arrays(path)
@@ -230,7 +239,7 @@ class Runnable:
                 arrays[name] = convert(value, _Tensor, "a tensor").array()
                 continue
             try:
-                arrays[name] = np.asarray(value, dtype=self._inputs[name])
+                arrays[name] = as_type(value, self._inputs[name])
             except (ValueError, TypeError, OverflowError) as error:
                 raise InputError(f"{name} is not an array of {self._inputs[name]}") from error
         return arrays

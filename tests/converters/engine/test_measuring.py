@@ -18,8 +18,7 @@ from onnxreg.schema.inputs.recipe_file import RecipeCheck
 
 
 def agreement(expected: Any, got: Any, mask: list[list[int]]) -> samples.Distance:
-    feeds = [{"attention_mask": np.array(mask, np.int64)}]
-    sample = Part(None, feeds, [{"logits": expected}], frozenset({"logits"}))
+    sample = Part(None, [{"attention_mask": np.array(mask)}], [{"logits": expected}], frozenset({"logits"}))
     sides = [measure.counting([{"logits": side}], sample) for side in (expected, got)]
     return samples.compare(*sides, "it", is_bounded=False)["logits"]
 
@@ -27,12 +26,10 @@ def agreement(expected: Any, got: Any, mask: list[list[int]]) -> samples.Distanc
 def test_padding_does_not_count_and_outputs_without_a_token_axis_count_whole():
     expected = np.array([[[3.0, 1.0], [0.0, 2.0]], [[1.0, 0.0], [5.0, 5.0]]], np.float32)
     got = expected.copy()
-    got[1, 1] = np.nan
-    got[0, 1] = [0.5, 0.25]
+    got[1, 1], got[0, 1] = np.nan, [0.5, 0.25]
     found = agreement(expected, got, [[1, 1], [1, 0]])
     assert (found.positions, found.max_abs_diff) == (3, 1.75)
-    assert found.argmax_agreement == pytest.approx(2 / 3)
-    assert found.min_cosine == pytest.approx(0.25 / np.hypot(0.5, 0.25))
+    assert (found.argmax_agreement, found.min_cosine) == pytest.approx((2 / 3, 0.25 / np.hypot(0.5, 0.25)))
     sample = Part(None, [{"attention_mask": np.array([[1, 0], [1, 1]])}], [{"embeddings": np.ones((2, 2))}])
     assert measure.counting(sample.expected, sample)[0]["embeddings"].shape == (2, 2)
 
@@ -43,8 +40,7 @@ def test_numbers_of_tokens_are_compared_together_and_zeros_agree():
     for got, same in (([[2.0, 4.0, 0.0]], 1.0), ([[5.0, 4.0, 9.0]], 0.0)):
         found = agreement(expected, np.array(got, np.float32), [[1, 1, 0]])
         assert (found.positions, found.argmax_agreement, found.min_cosine < 1) == (1, same, True)
-    zeros = np.zeros((1, 1, 2), np.float32)
-    assert agreement(zeros, zeros, [[1]]).min_cosine == 1
+    assert agreement(*[np.zeros((1, 1, 2), np.float32)] * 2, [[1]]).min_cosine == 1
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 4), (2, 0)])
@@ -74,6 +70,13 @@ def test_a_graph_with_the_length_of_its_example_in_it_is_refused_with_the_sizes(
         samples.all_outputs(tmp_path / "model.onnx", feeds[1:2], "model.onnx")
 
 
+@pytest.mark.parametrize("value", [0.5, -1.0, np.nan, 256])
+def test_no_input_is_rounded_to_fit_the_graph(value, tmp_path):
+    onnx.save(graph("y = Identity(x)", "uint8[n] x", "uint8[n] y"), tmp_path / "m.onnx")
+    with pytest.raises(ConversionError, match="takes uint8, which cannot hold these values"):
+        samples.outputs(load_session(tmp_path / "m.onnx"), {"x": np.array([value])}, "m")
+
+
 @pytest.mark.parametrize(
     ("value", "asked", "verdict"),
     [
@@ -97,9 +100,8 @@ def test_a_limit_gives_a_verdict_and_figures_are_rounded(value, asked, verdict):
         with pytest.raises(ConversionError, match=r"model\.onnx does not meet its recipe"):
             judge()
         return
-    record = judge()
-    assert (record["value"], record["verdict"]) == (round(value, 6), verdict)
-    assert record.get("limit") == asked.get("max")
+    found = [judge().get(key) for key in ("value", "verdict", "limit")]
+    assert found == [round(value, 6), verdict, asked.get("max")]
 
 
 @pytest.mark.parametrize("longest", [1, 5, 40, 512])
@@ -108,9 +110,7 @@ def test_sample_covers_padding_and_the_longest_row(bert, longest):
     inputs = ("input_ids", "attention_mask", "token_type_ids")
     feeds = text.sample_feeds(tokenizer, None, inputs, longest)
     assert [tuple(feed) for feed in feeds] == [inputs] * 3
-    assert feeds[2]["input_ids"].shape == (1, longest)
-    assert feeds[1]["input_ids"].shape == (3, min(48, longest))
-    lengths = feeds[1]["attention_mask"].sum(axis=1).tolist()
-    assert lengths == [min(length, longest) for length in (48, 31, 7)]
+    assert [feed["input_ids"].shape for feed in feeds[1:]] == [(3, min(48, longest)), (1, longest)]
+    assert feeds[1]["attention_mask"].sum(axis=1).tolist() == [min(length, longest) for length in (48, 31, 7)]
     assert feeds[1]["input_ids"].max() < len(tokenizer)
     assert samples.digest(feeds) == samples.digest(text.sample_feeds(tokenizer, None, inputs, longest))

@@ -196,6 +196,7 @@ def test_inputs_from_files(tmp_path):
         ("feeds.json", "{", "not valid JSON"),
         ("feeds.json", '{"input_ids": [[1]]}', "takes input_ids, attention_mask; given were input_ids"),
         ("feeds.json", '{"input_ids": [["x"]], "attention_mask": [[1]]}', "input_ids is not an array of int64"),
+        ("feeds.json", '{"input_ids": [[3.5]], "attention_mask": [[1]]}', "input_ids is not an array of int64"),
         ("feeds.json", '{"input_ids": [[1], [1, 2]], "attention_mask": [[1]]}', "input_ids is not an array of int64"),
         ("feeds.npz", "no zip", r"is not an \.npz file"),
     ],
@@ -207,10 +208,9 @@ def test_inputs_that_cannot_be_read(tmp_path, file, text, message):
 
 
 def test_rows_come_as_they_were_written(tmp_path):
-    np.savez(tmp_path / "rows.npz", a=np.arange(6.0).reshape(3, 2), b=np.array(["x", "y", "z"]))
-    found = read_rows(tmp_path / "rows.npz")
-    assert found["a"].tolist() == [[0, 1], [2, 3], [4, 5]]
-    assert found["b"].tolist() == ["x", "y", "z"]
+    arrays = {"a": [[0, 1], [2, 3], [4.5, 5]], "b": ["x", "y", "z"]}
+    np.savez(tmp_path / "rows.npz", **arrays)
+    assert {name: array.tolist() for name, array in read_rows(tmp_path / "rows.npz").items()} == arrays
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
