@@ -31,7 +31,7 @@ from onnxreg.registry.server.served_registry import Search, ServedRegistry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import StoredObject
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
-from onnxreg.registry.trust.signatures import SignatureJudge, latest_proofs, word_of, words
+from onnxreg.registry.trust.signatures import judge_for, latest_proofs, word_of, words
 from onnxreg.schema.compare.overview import overview
 from onnxreg.schema.compare.version_history import ModelHistory, model_history
 from onnxreg.schema.core.canonical import Digest
@@ -148,11 +148,8 @@ class ModelPage:
 
         If the event names a manifest or rollout but no version, the row has the version of this manifest or rollout.
         """
-        digests = {line.seq: line.digest for line in self.lines}
-        judge = SignatureJudge(load_trust(), self._registry.registry_id, self.name, digests.get)
-        publishers: dict[Digest, Version] = {}
-        holders: dict[str, Version] = {}
-        rollouts: dict[str, Version] = {}
+        judge, publishers = judge_for(self.log, load_trust()), dict[Digest, Version]()
+        holders, rollouts = dict[str, Version | None](), dict[str, Version | None]()
         end = len(self.lines) if before is None else max(0, min(len(self.lines), before - 1))
         rows: list[LogRow] = []
         for line in self.lines[:end]:
@@ -162,16 +159,12 @@ class ModelPage:
                 publishers[event.manifest] = event.version
             elif isinstance(event, Attest):
                 version = publishers.get(event.manifest)
-            elif isinstance(event, Tag | Untag | RolloutStep):
+            elif isinstance(event, RolloutStep):
                 former = holders.get(event.tag)
-                if isinstance(event, Tag):
-                    holders[event.tag] = event.version
-                elif isinstance(event, Untag):
-                    holders.pop(event.tag, None)
-                elif version is None:
-                    version = rollouts.get(event.tag)
-                else:
-                    rollouts[event.tag] = version
+                version = rollouts[event.tag] = version or rollouts.get(event.tag)
+            elif isinstance(event, Tag | Untag):
+                former = holders.get(event.tag)
+                holders[event.tag] = event.version if isinstance(event, Tag) else None
             if line.seq > end - count:
                 texts = words(event, line.seq, self._registry, judge)
                 rows.append(LogRow(line, word_of(event), version, former, texts, str(judge.line(line))))
