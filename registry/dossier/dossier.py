@@ -185,18 +185,12 @@ def write_dossier(files: Mapping[str, bytes], target: Path) -> None:
 def render(dossier: dict[str, Any]) -> bytes:
     """Render the HTML page as UTF-8. Raise HostError if jinja2 is not installed."""
     try:
-        from jinja2 import Environment, FileSystemLoader
+        from jinja2 import FileSystemLoader, Undefined
 
-        from onnxreg.registry.server.pages.rendering import printable
+        from onnxreg.registry.server.pages.rendering import environment
     except ImportError as error:
         raise missing_extra("jinja2", EXTRA, "making the page of a dossier") from error
-    environment = Environment(
-        loader=FileSystemLoader(HERE / "page"),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=printable,
-    )
+    templates = environment().overlay(loader=FileSystemLoader(HERE / "page"), undefined=Undefined)
     sources: dict[str, dict[str, Any]] = {}
 
     def number(cite: Mapping[str, Any]) -> int:
@@ -213,11 +207,11 @@ def render(dossier: dict[str, Any]) -> bytes:
         for row in (row for item in field.get("tables", ()) for row in item["rows"]):
             numbers(row)
 
-    environment.filters["shown"] = shown
-    environment.globals["numbers"] = numbers
-    environment.globals["numbered"] = lambda cell: sources.get(shown(cell), {}).get("number")
+    templates.filters["shown"] = shown
+    templates.globals["numbers"] = numbers
+    templates.globals["numbered"] = lambda cell: sources.get(shown(cell), {}).get("number")
     style = (HERE / "page" / "dossier.css").read_text(encoding="utf-8")
-    page = environment.get_template("dossier.html")
+    page = templates.get_template("dossier.html")
     return page.render(dossier=dossier, style=style, sources=list(sources.values())).encode()
 
 
