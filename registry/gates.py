@@ -40,7 +40,8 @@ from onnxreg.schema.gates.rule import PromotionCandidate, PromotionEvidence, Rul
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Event, LogLine, PolicyEvent, RolloutStep, Tag, check_channel
 from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
-from onnxreg.schema.query.device import parse_cohort
+from onnxreg.schema.query.device import DEVICE_FIELDS
+from onnxreg.schema.query.expression import parse
 from onnxreg.schema.signing.dsse import SignLine
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
@@ -433,7 +434,7 @@ class Promotions(Struct, frozen=True, dict=True):
         Raise ConflictError if the channel has a rollout already, or holds the version; GateError if the policy refuses it.
         """
         check_percent(share)
-        cohort = None if where is None else str(parse_cohort(where))
+        cohort = None if where is None else str(parse(where, DEVICE_FIELDS))
         located = find(self._reader, ref)
         manifest, salt = located.entry.manifest, secrets.token_hex(16)
         rollout = Rollout(located.version, manifest, share, salt, 0, cohort)

@@ -40,7 +40,7 @@ from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, No
 from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.log.events import LogLine, check_channel
-from onnxreg.schema.log.state import State, newest_of, no_channel
+from onnxreg.schema.log.state import State, no_channel
 
 if TYPE_CHECKING:
     from onnxreg.registry.publish import Publisher
@@ -263,8 +263,7 @@ class Registry:
 
         def choose(log: Log) -> ExchangeRequest:
             tags = [tag for tag in channels if tag in log.channels]
-            releases = [version for version in newest_of(log.versions) if not version.is_prerelease][:1]
-            newest = sorted({*releases, *(log.channels[tag].version for tag in tags)})
+            newest = sorted({*log.state.releases[:1], *(log.channels[tag].version for tag in tags)})
             versions = log.versions if every else newest
             return ExchangeRequest(log.name, versions, EVERYTHING, tags, restore, heal, self.actor)
 

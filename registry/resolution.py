@@ -19,7 +19,7 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, IntegrityError, NotFoundError, RegError, about
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.log.state import ArtifactSummary, FileSummary, Rollout
-from onnxreg.schema.query.resolve import Query, ResolveOutcome, VersionCandidate, releases, resolve_among
+from onnxreg.schema.query.resolve import Query, ResolveOutcome, VersionCandidate, resolve_among
 
 if TYPE_CHECKING:
     from onnxreg.schema.delta.delta_format import Delta
@@ -173,7 +173,7 @@ def resolve_in(
     seed: str | None = None,
 ) -> Resolution:
     """Resolve a query in a log. If the device is in the share of a rollout, the rollout's version is tried first."""
-    versions = releases(log.state) if ref.is_bare else []
+    versions = [*log.state.releases] if ref.is_bare else []
     if seed is not None:
         from onnxreg.schema.query.device import rolled_out_to
 

@@ -6,7 +6,7 @@ Each demand is a key of `Rule`, annotated with its check function. For every par
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import isfunction
 from itertools import product
 from typing import Annotated, Any, Literal, Self
@@ -256,10 +256,10 @@ def _licenses(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
     summary = candidate.summary
-    stages = [(f" of {name}", [of_member(name)]) for name in summary.members] or [("", [])]
+    stages = [(f" of {name}", [partial(of_member, name)]) for name in summary.members] or [("", [])]
     for device, (part, member) in product(map(_device, rule.devices), stages):
         needs = device.requirements(candidate.operators.__getitem__)
-        best = judge(summary, [*member, presence(candidate.held), needs]).best
+        best = judge(summary, [*member, partial(presence, candidate.held), needs]).best
         answer = f"nothing{part}" if best is None else summary.artifacts[best].path
         yield best is not None, f"{device.name or f'ONNX Runtime {device.ort}'} gets {answer}"
 

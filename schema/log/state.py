@@ -520,13 +520,13 @@ class State(Record, frozen=True, dict=True):
         return tables
 
     @cached_property
-    def newest(self) -> tuple[Version, ...]:
-        """The newest usable versions (see `newest_of`). `versions` always includes them."""
-        return newest_of(self.versions)
+    def releases(self) -> list[Version]:
+        """The newest usable releases, the newest first: the versions that a ref without a tag may mean."""
+        return [version for version in newest_of(self.versions) if not version.is_prerelease]
 
     def newest_release(self) -> Version | None:
-        """Return the newest usable release, which is never a pre-release; None if no release is usable."""
-        return next((version for version in self.newest if not version.is_prerelease), None)
+        """Return the newest usable release; None if no release is usable."""
+        return next(iter(self.releases), None)
 
 
 def newest_of(

@@ -21,7 +21,7 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, suggest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.state import ArtifactSummary, Rollout, Speed, State
-from onnxreg.schema.query.expression import Expression, parse
+from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.fields import FieldKind
 from onnxreg.schema.query.resolve import Miss, Query, Requirements, read_document
 from onnxreg.schema.query.runtimes import DOMAIN, OLDEST_FORMAT, RELEASES, Runtime, problem, runtime
@@ -302,7 +302,7 @@ def admits(rollout: Rollout, seed: str, device: Device | None = None) -> bool:
         return False
     if rollout.where is None:
         return True
-    return device is not None and parse_cohort(rollout.where).matches(of_device(device))
+    return device is not None and parse(rollout.where, DEVICE_FIELDS).matches(of_device(device))
 
 
 def position(salt: str, seed: str) -> int:
@@ -313,11 +313,6 @@ def position(salt: str, seed: str) -> int:
     if not _SEED.fullmatch(seed):
         raise InputError("a seed is not 64 lower-case hex digits", "use 32 random bytes, kept on the device")
     return int(hashlib.sha256((salt + seed).encode()).hexdigest()[:8], 16) * PARTS
-
-
-def parse_cohort(text: str) -> Expression:
-    """Read an expression over devices. Raise ExpressionError, an InputError, if the expression is malformed."""
-    return parse(text, DEVICE_FIELDS)
 
 
 def of_device(device: Device) -> dict[str, Any]:

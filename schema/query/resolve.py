@@ -7,6 +7,7 @@ the test vectors in `tests/vectors/resolve`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -106,65 +107,56 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
         value: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
         return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
-    def requirements(self, summary: VersionSummary, status: FieldValues) -> Requirements:
-        """Make the requirements on a version's artifacts. `status` has the fields of the version, for `where`."""
-
-        def misses(artifact: ArtifactSummary, download: int) -> Iterator[Miss]:
-            if self.member is not None:
-                yield from of_member(self.member)(artifact, download)
-            elif artifact.member:  # one stage alone is not the model
-                yield Miss("member", f"is one stage of several: {artifact.member}")
-            if self.contracts and artifact.contract not in self.contracts:
-                other = f"has the contract {str(artifact.contract)[7:19]}..., and the app was written for another one"
-                yield Miss("contract", other if artifact.contract else "has no recorded contract")
-            if self.formats and artifact.format not in self.formats:
-                yield Miss("format", f"is {artifact.format}, wanted {' or '.join(self.formats)}")
-            if self.precision not in (None, artifact.precision):
-                yield Miss("precision", f"is {artifact.precision}, wanted {self.precision}")
-            if self.certified and artifact.state != "certified":
-                is_reference = (artifact.state, artifact.precision) == ("unknown", "float32")
-                state = "the reference, in full precision" if is_reference else artifact.state
-                yield Miss("not-certified", f"is {state}")
-            if self.max_size is not None and download > self.max_size:
-                most = f"at most {format_size(self.max_size)} are wanted"
-                yield Miss("too-large", f"takes {format_size(download)} to download, {most}")
-            for label, least in self.min_recall.items():
-                measured = artifact.recall.get(label)
-                if measured is None:
-                    yield Miss("recall", f"has no measured recall of {label}")
-                elif measured < least:
-                    yield Miss("recall", f"has a recall of {label} of {measured:g}, wanted {least:g}")
-            kv_cache, tokens = artifact.kv_cache, self.context
-            if tokens is not None and kv_cache is None:
-                yield Miss("context", "has a context that is not recorded")
-            if tokens is not None and kv_cache is not None and tokens > kv_cache.max_tokens:
-                yield Miss("context", f"has a context of {kv_cache.max_tokens} tokens, {tokens} are wanted")
-            if self.where is not None:
-                fields = {**status, **of_artifact(summary, artifact, download)}
-                if not self.where.matches(fields):
-                    yield Miss("where", f"does not meet {self.where}")
-
-        return misses
-
-
-def of_member(name: str) -> Requirements:
-    """Make the requirement that an artifact belongs to this member of a family or stage of a pipeline."""
-
-    def misses(artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
-        if artifact.member != name:
-            yield Miss("member", f"is {artifact.member or 'not a member of a family'}, wanted {name}")
-
-    return misses
+    def misses(
+        self, summary: VersionSummary, status: FieldValues, artifact: ArtifactSummary, download: int
+    ) -> Iterator[Miss]:
+        """Test an artifact of a version; see `Requirements`. `status` has the fields of the version, for `where`."""
+        if self.member is not None:
+            yield from of_member(self.member, artifact, download)
+        elif artifact.member:  # one stage alone is not the model
+            yield Miss("member", f"is one stage of several: {artifact.member}")
+        if self.contracts and artifact.contract not in self.contracts:
+            reason = "and the app was written for another one"
+            other = f"has the contract {str(artifact.contract)[7:19]}..., {reason}"
+            yield Miss("contract", other if artifact.contract else "has no recorded contract")
+        if self.formats and artifact.format not in self.formats:
+            yield Miss("format", f"is {artifact.format}, wanted {' or '.join(self.formats)}")
+        if self.precision not in (None, artifact.precision):
+            yield Miss("precision", f"is {artifact.precision}, wanted {self.precision}")
+        if self.certified and artifact.state != "certified":
+            is_reference = (artifact.state, artifact.precision) == ("unknown", "float32")
+            state = "the reference, in full precision" if is_reference else artifact.state
+            yield Miss("not-certified", f"is {state}")
+        if self.max_size is not None and download > self.max_size:
+            most = f"at most {format_size(self.max_size)} are wanted"
+            yield Miss("too-large", f"takes {format_size(download)} to download, {most}")
+        for label, least in self.min_recall.items():
+            measured = artifact.recall.get(label)
+            if measured is None:
+                yield Miss("recall", f"has no measured recall of {label}")
+            elif measured < least:
+                yield Miss("recall", f"has a recall of {label} of {measured:g}, wanted {least:g}")
+        kv_cache, tokens = artifact.kv_cache, self.context
+        if tokens is not None and kv_cache is None:
+            yield Miss("context", "has a context that is not recorded")
+        if tokens is not None and kv_cache is not None and tokens > kv_cache.max_tokens:
+            yield Miss("context", f"has a context of {kv_cache.max_tokens} tokens, {tokens} are wanted")
+        if self.where is not None:
+            fields = {**status, **of_artifact(summary, artifact, download)}
+            if not self.where.matches(fields):
+                yield Miss("where", f"does not meet {self.where}")
 
 
-def presence(paths: Collection[str] | None) -> Requirements:
-    """Make the requirement that the registry has the artifact: its path is in `paths` (None: the registry has all)."""
+def of_member(name: str, artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
+    """Test that an artifact belongs to this member of a family or stage of a pipeline."""
+    if artifact.member != name:
+        yield Miss("member", f"is {artifact.member or 'not a member of a family'}, wanted {name}")
 
-    def misses(artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
-        if paths is not None and artifact.path not in paths:
-            yield Miss("not-held", "is not held here")
 
-    return misses
+def presence(paths: Collection[str] | None, artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
+    """Test that the registry has the artifact: its path is in `paths` (None: the registry has all)."""
+    if paths is not None and artifact.path not in paths:
+        yield Miss("not-held", "is not held here")
 
 
 class Ranking(NamedTuple):
@@ -280,11 +272,6 @@ class ResolveOutcome(NamedTuple):
         return "; ".join(map(str, misses[:MAX_NEAREST]))
 
 
-def releases(state: State) -> list[Version]:
-    """Return the versions that a ref without a tag may mean, the newest first."""
-    return [version for version in state.newest if not version.is_prerelease]
-
-
 def resolve_among(
     state: State,
     candidates: Iterable[VersionCandidate],
@@ -303,8 +290,8 @@ def resolve_among(
     for candidate in candidates:
         version, entry, summary = candidate
         status = {} if query.where is None else of_version(state, version, entry)
-        requirements = [query.requirements(summary, status), presence(entry.held), *of_device]
-        ranking = judge(summary, requirements, query.formats, query.precision, is_slow)
+        own = partial(query.misses, summary, status), partial(presence, entry.held)
+        ranking = judge(summary, [*own, *of_device], query.formats, query.precision, is_slow)
         looked_at.append((candidate, ranking))
         if ranking.best is not None:
             answer = candidate, summary.artifacts[ranking.best], summary.download_sizes[ranking.best]

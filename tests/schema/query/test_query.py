@@ -38,8 +38,9 @@ def summary(artifacts: list[ArtifactSummary], files: tuple[FileSummary, ...] = (
 
 def judged(artifacts: list[ArtifactSummary], query: Query) -> Ranking:
     asked = summary(artifacts)
-    requirements = query.requirements(asked, {})
-    return judge(asked, [requirements], query.formats, query.precision)
+    return judge(
+        asked, [lambda *artifact: query.misses(asked, {}, *artifact)], query.formats, query.precision
+    )
 
 
 def failures(ranking: Ranking) -> list[Miss | None]:

@@ -14,7 +14,8 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.log.state import Rollout, State
 from onnxreg.schema.manifest.operators import read_operator_set
-from onnxreg.schema.query.device import PARTS, Device, admits, of_device, parse_cohort, position
+from onnxreg.schema.query.device import DEVICE_FIELDS, PARTS, Device, admits, of_device, position
+from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.resolve import Query
 
 VECTORS = Path(__file__).parents[2] / "vectors"
@@ -103,7 +104,7 @@ def test_cohorts(case):
     device = None if case["device"] is None else Device.read(case["device"])
     if "error" in case:
         with pytest.raises(InputError):
-            parse_cohort(case["where"])
+            parse(case["where"], DEVICE_FIELDS)
     else:
         everybody = rollout(percent=100, where=case["where"])
         assert admits(everybody, "0" * 64, device) == case["in"]
@@ -153,9 +154,8 @@ def test_a_device_keeps_what_it_has_as_the_share_grows():
 
 
 def test_an_expression_is_written_in_one_way():
-    assert str(parse_cohort("platform=android  and app_version>=3.2.0")) == (
-        "platform = 'android' and app_version >= '3.2.0'"
-    )
+    text = str(parse("platform=android  and app_version>=3.2.0", DEVICE_FIELDS))
+    assert text == "platform = 'android' and app_version >= '3.2.0'"
     assert of_device(Device("1.23"))["ort"] == "1.23.0"
 
 

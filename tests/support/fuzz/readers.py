@@ -183,7 +183,7 @@ def _lookup(files: specimens.Tree, data: bytes) -> None:
     stranger = specimens.remote({**files, index_path(name): data})
     state = open_log(stranger, name).state
     questions: list[Callable[[], Any]] = [lambda: open_log(stranger, name).versions]
-    for tag in (None, "stable", *map(str, state.newest), *map(str, state.versions), *state.channels):
+    for tag in (None, "stable", *map(str, state.releases), *map(str, state.versions), *state.channels):
         questions.append(partial(find, stranger, Ref(name, tag)))
         questions.append(partial(resolution.resolve, stranger, Ref(name, tag), Query(("onnx-int8", "x"))))
     for entry in state.versions.values():

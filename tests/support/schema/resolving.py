@@ -10,7 +10,6 @@ from onnxreg.schema.query.resolve import (
     Query,
     ResolveOutcome,
     VersionCandidate,
-    releases,
     resolve_among,
     withheld,
 )
@@ -25,7 +24,7 @@ def resolve_in(
     seed: str | None = None,
 ) -> ResolveOutcome:
     """NotFoundError if the state line has no such version or channel, or not its summary."""
-    versions = releases(state) if tag is None else [version_of(state, tag)]
+    versions = state.releases if tag is None else [version_of(state, tag)]
     if tag is not None and seed is not None:
         versions = [*rolled_out_to(state, tag, device, seed), *versions]
     candidates = (_candidate(state, version) for version in versions)
