@@ -341,7 +341,7 @@ def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tu
             hint = "let class ids differ in letters and digits"
             raise InputError(f"two heads would be called {member_of(class_id)}", hint)
         stems[member_of(class_id)] = (f"{document.heads.file}/{plain(class_id)}", document.variants.head)
-    paths: dict[str, list[tuple[str, str]]] = {
+    paths = {
         name: [(precision, f"{stem}{SUFFIXES[precision]}.onnx") for precision in (PLAIN, *precisions)]
         for name, (stem, precisions) in stems.items()
     }
@@ -379,7 +379,7 @@ def _write(
 
     Raises ConversionError, naming the member, if a pass fails, or a graph does not load, gives NaN or differs too much.
     """
-    limits, parent, expected = document.limits, None, origin
+    limits, parent, expected, dataset = document.limits, None, origin, str(samples.digest(feeds))
     with _named(member):
         for precision, path in paths[member]:
             model, label = plain_graph, member
@@ -391,11 +391,7 @@ def _write(
             checks = []
             for name, distance in samples.compare(expected, outputs, label).items():
                 array = expected[0][name]
-                about = {
-                    "name": f"parity of {name}",
-                    "samples": distance.positions,
-                    "dataset": str(samples.digest(feeds)),
-                }
+                about = {"name": f"parity of {name}", "samples": distance.positions, "dataset": dataset}
                 if array.dtype.kind == "b":
                     checks.append(make_check(about, "agreement", float((outputs[0][name] == array).mean())))
                     continue
@@ -410,10 +406,8 @@ def _write(
                 raise ConversionError(f"{path} does not fit into one file: a family holds graphs below 2 GB")
             largest = getattr(getattr(limits.size, role), precision, None)
             size = (workspace / path).stat().st_size
-            checks += [
-                {"name": "load", "metric": "loads", "value": 1.0, "verdict": "pass"},
-                make_check({"name": "size"}, "bytes", size, largest),
-            ]
+            checks.append({"name": "load", "metric": "loads", "value": 1.0, "verdict": "pass"})
+            checks.append(make_check({"name": "size"}, "bytes", size, largest))
             yield MemberFile(member, role, precision, path, tuple(checks), parent, step)
             if parent is None:
                 parent, expected = path, outputs

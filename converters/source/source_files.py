@@ -125,7 +125,7 @@ def row_files(path: Path) -> list[Path]:
 
 
 def digest_files(directory: Path, names: Iterable[str]) -> Digest:
-    """Return the `directory_digest` of these files of a directory."""
+    """Return one digest of these files of a directory; see `directory_digest`."""
     return directory_digest({name: digest_file(directory / name) for name in names})
 
 

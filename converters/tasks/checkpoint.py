@@ -202,9 +202,8 @@ class Saved(Task):
                 message = f"the tokenizer has tokens up to {highest}, but the model has embeddings for {rows}"
                 hint = "give the tokenizer that it was trained with, or resize the embeddings and train them"
                 raise InputError(message, hint)
-        numbered = {
-            int(key): str(label) for key, label in model.config.id2label.items() if self.head.labelled
-        }
+        names = model.config.id2label if self.head.labelled else {}
+        numbered = {int(key): str(label) for key, label in names.items()}
         labels = tuple(label for _, label in sorted(numbered.items()))
         if numbered.keys() != set(range(len(labels))):
             message = f"id2label of the checkpoint does not number its labels from 0 to {len(labels) - 1}"

@@ -82,7 +82,7 @@ ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
 _SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
 TEXT, WHOLE = "text", "model"
 SOUND_FILES = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
-"""The files of the members of a model of sounds and texts, such as CLAP."""
+"""The graphs of a model of sounds and texts, such as CLAP."""
 MASKED = ("clip", "clap")
 """The families whose model of texts reads a mask. In other families, texts are padded to the same length."""
 
@@ -192,7 +192,7 @@ class SentenceConfig:
 
 
 class TextOptions(PassParams, title="Options"):
-    """`max_seq_length` is the longest published length in tokens; a lower limit of the model wins."""
+    """`max_seq_length` is the most tokens of a text. If the model has a lower limit, that counts."""
 
     max_seq_length: PositiveInt = 512
 
@@ -229,7 +229,7 @@ class TextTask(Saved):
 
 
 class PoolingOptions(TextOptions, title="Options"):
-    """`mode` and `normalize` replace the checkpoint's settings; the default mode, if the checkpoint has none, is `mean`."""
+    """`mode` and `normalize` replace the checkpoint's settings. A checkpoint without settings has the mode `mean`."""
 
     mode: Mode | None = None
     normalize: bool | None = None
