@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli.options import FORMATS, MAX_AGE, OFFLINE, PRECISION, REMOTE, Session, argument, flag
 from onnxreg.cli.output import fields, size, standing, table
 from onnxreg.cli.search_report import fail, read_catalog, tell_time
-from onnxreg.registry.log.log import FINISH, PATTERN, named_copy, open_log
+from onnxreg.registry.log.log import FINISH, PATTERN, Log, named_copy, open_log
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.ref import check_name
@@ -59,12 +59,11 @@ def command(
     reader = session.reader(remote, offline, checked=False)
     pattern = name or "*"
     is_one = name is not None and not PATTERN & set(name)
-    if is_one and not (formats or precision or certified):
-        _versions(session, reader, check_name(pattern))
-        return
-    if is_one:
-        open_log(reader, check_name(pattern))
     is_search = bool(formats or precision or certified)
+    log = open_log(reader, check_name(pattern)) if is_one else None
+    if log is not None and not is_search:
+        _versions(session, log)
+        return
     catalog = read_catalog(session, reader, pattern, is_search, 0 if offline else session.max_age)
     damages = catalog.damages(pattern, is_search)
     time = tell_time(session, catalog.time, reader)
@@ -118,10 +117,10 @@ def _matches(
     return documents, list(table(header, rows))
 
 
-def _versions(session: Session, reader: RegistryReader, name: str) -> None:
+def _versions(session: Session, log: Log) -> None:
     from onnxreg.registry.search.catalog import versions_json
 
-    versions = versions_json(open_log(reader, name))
+    versions = versions_json(log)
     rows = []
     for item in versions["versions"]:
         state, states = item["state"], item.get("states", {})

@@ -210,7 +210,7 @@ def _generate(
         }
     else:
         feed = _numbers(files, file)
-    rules = Rules.read(_config(files), _companions(files).get(GENERATION_CONFIG))
+    rules = Rules.read(_config(files), _companion(files, GENERATION_CONFIG))
     model = Generator({files.manifest.members[part.artifact.path]: part.main for part in parts})
     ids, is_ended = generate(model, feed, rules, max_tokens)
     text = tokenizer.text(ids)
@@ -256,8 +256,9 @@ def _look(files: "UnpackedArtifact", file: Path) -> "Answer":
     """Run the graph on an image or a sound, and return the answer."""
     from onnxreg.converters.evaluation.answers import run_numbers
     from onnxreg.converters.runtime.golden import Runnable
+    from onnxreg.converters.source.source_files import read_object
 
-    manifest, words = files.manifest, _read_object(_companions(files).get("vocab.json"))
+    manifest, words = files.manifest, read_object(_companion(files, "vocab.json"))
     outputs = Runnable(files.main).run(_numbers(files, file))
     if manifest.labels or manifest.task == "image-classification":  # the name may differ
         outputs = {"logits": next(iter(outputs.values())), **outputs}
@@ -279,30 +280,25 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
     from onnxreg.converters.evaluation.tokens import TextTokenizer
 
     manifest = files.manifest
-    tokenizer = _companions(files).get("tokenizer.json")
-    if tokenizer is None or not tokenizer.is_file():
+    tokenizer = _companion(files, "tokenizer.json")
+    if not tokenizer.is_file():
         raise refuse(manifest.name, "has no tokenizer.json")
     reader = TextTokenizer.read(tokenizer, manifest.max_sequence_length or MAX_TOKENS)
     return TextModel(files.main, reader, tuple(manifest.labels or ()), _config(files))
 
 
-def _companions(files: "UnpackedArtifact") -> dict[str, Path]:
-    """Return the paths of the artifact's companion files, by file name."""
-    companions = (*reversed(files.manifest.files), *files.artifact.files)
-    return {Path(file.path).name: files.root / file.path for file in companions}
+def _companion(files: "UnpackedArtifact", name: str) -> Path:
+    """Return the path of the artifact's companion file of this name. If there is none, no file is at this path."""
+    paths = (file.path for file in (*files.artifact.files, *files.manifest.files))
+    return files.root / next((path for path in paths if Path(path).name == name), name)
 
 
 def _config(files: "UnpackedArtifact") -> dict[str, Any]:
     """Read the checkpoint's config.json; {} if the version has no such file."""
-    path = files.manifest.config_path
-    return _read_object(files.root / path if path else _companions(files).get("config.json"))
-
-
-def _read_object(file: Path | None) -> dict[str, Any]:
-    """Read the JSON object in a file; {} without a file."""
     from onnxreg.converters.source.source_files import read_object
 
-    return {} if file is None else read_object(file)
+    path = files.manifest.config_path
+    return read_object(files.root / path if path else _companion(files, "config.json"))
 
 
 KEYS = {
