@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onnxreg.registry.log.contents import Release
     from onnxreg.registry.store.protocol import RegistryReader
     from onnxreg.schema.gates.statements import BenchmarkDocument, RecordedProof
+    from onnxreg.schema.log.state import ArtifactState
     from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest, Source
 
 MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
@@ -100,7 +101,7 @@ def report_published(
     yank = release.yank
     document = fields(release, "ref name version new digest newer") | {
         "manifest": canonical.decode(release.data, "manifest"),
-        "states": _states(release),
+        "states": {path: item.state for path, item in release.states.items()},
         "yanked": yank and fields(yank, "version reason"),
         "output": out,
         **more,
@@ -184,31 +185,27 @@ def _source(source: Source, name: str) -> str:
     return f"{source.id}@{source.revision}" if source.revision else source.id
 
 
-def _states(version: Release) -> dict[str, str]:
-    return {path: item.state for path, item in version.states.items()}
-
-
 def _artifacts(version: Release) -> Iterator[str]:
     """Yield the table of artifacts, in the manifest's order; similar heads of a family share one row at the end.
 
     If the registry lacks some artifacts, the column HELD says which artifacts it has.
     """
-    states, heads, stages = _states(version), version.manifest.heads, version.manifest.stages
+    states, heads, stages = version.states, version.manifest.heads, version.manifest.stages
     groups: dict[tuple[str, ...], list[Artifact]] = {}
     for item in sorted(version.manifest.artifacts, key=lambda item: item.path in heads):
-        alike = (item.format, item.precision, states[item.path])
+        alike = (item.format, item.precision, states[item.path].state)
         groups.setdefault(alike if item.path in heads else (item.path,), []).append(item)
     rows = []
     for items in groups.values():
         first, present = items[0], [item for item in items if item.path in (version.held or ())]
         name = f"{len(items)} heads" if first.path in heads else first.path
         share = f"{len(present)} of {len(items)}" if len(items) > 1 else "yes" if present else "no"
-        certification = standing(first, states[first.path])
+        certification = standing(first, states[first.path].state)
         if certification == "certified" and any(item.reaches_limit for item in items):
             certification += ", interval above the limit"
         total = size(sum(item.own_size for item in items))
         cells = (stages.get(name), name, first.format, first.precision, total, certification)
-        rows.append((*cells, version.states[first.path].latency, None if version.held is None else share))
+        rows.append((*cells, states[first.path].latency, None if version.held is None else share))
     header = ("MEMBER", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION", "LATENCY", "HELD")
     return table(header, rows)
 
@@ -216,19 +213,19 @@ def _artifacts(version: Release) -> Iterator[str]:
 def _reasons(version: Release) -> Iterator[str]:
     """Yield the reasons why artifacts are not certified; those of a family's heads are left out."""
     yield from doubts(version)
-    states, heads = _states(version), version.manifest.heads
+    heads = version.manifest.heads
     for item in version.manifest.artifacts:
-        state = item.certification.state
-        if item.path not in heads and state != "certified" and states[item.path] == state:
+        state = version.states[item.path]
+        if item.path not in heads and state.state == state.stated != "certified":
             yield from (fold_line(line, "    ") for line in _verdict(item, state))
 
 
-def _verdict(item: Artifact, state: str) -> Iterator[str]:
-    """Yield the manifest's verdict on an artifact, and the reasons. `state` is its state after later evaluations."""
+def _verdict(item: Artifact, state: ArtifactState) -> Iterator[str]:
+    """Yield the manifest's verdict on an artifact, and the reasons."""
     claim = item.certification
     if claim.reasons != UNJUDGED and (claim.rule or claim.reasons):
         by = f" by {printable(claim.rule)}" if claim.rule else ""
-        whose = "" if state == claim.state else "its manifest says "
+        whose = "" if state.state == claim.state else "its manifest says "
         yield f"{whose}{claim.state}{by}: {item.path}"
         yield from (f"  {printable(reason)}" for reason in claim.reasons)
 
@@ -346,9 +343,9 @@ def _remarks(version: Release) -> Iterator[str]:
     """Yield notes for people who rely on a version: verdicts with reasons, warnings, skipped steps."""
     from onnxreg.schema.query.runtimes import NEWEST
 
-    manifest, states = version.manifest, _states(version)
+    manifest = version.manifest
     for item in manifest.artifacts:
-        yield from _verdict(item, states[item.path])
+        yield from _verdict(item, version.states[item.path])
         if outside := item.metadata.unsupported_ops:
             yield f"note: {item.path}: outside the mobile-safe operators: {', '.join(map(printable, outside))}"
         warnings = (text for text in item.metadata.warnings if text.partition(" ")[0] not in outside)
@@ -436,10 +433,11 @@ def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> 
 
 def _next_steps(version: Release) -> Iterator[str]:
     """Yield the next command: a push if all files are certified, a search if some failed, else an evaluation."""
-    states = _states(version)
     rules = {item.path: item.certification.rule for item in version.manifest.artifacts}
-    judged = [path for path, state in states.items() if rules.get(path) or state == "refused"]
-    if failed := [path for path in judged if states[path] != "certified"]:
+    judged = {
+        path: item.state for path, item in version.states.items() if rules[path] or item.state == "refused"
+    }
+    if failed := [path for path, state in judged.items() if state != "certified"]:
         yield f"next: {' and '.join(map(printable, failed))} will not be offered as certified; to search for one that is:"
         yield "  reg export ... --certify --eval-suite FILE --confirm-suite FILE (docs/certification.md)"
     elif judged:

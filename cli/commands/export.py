@@ -173,15 +173,16 @@ def command(
     elif session.as_json:
         pushed = None
         try:
-            pushed = to_json(*_push(session, registry, published.ref, push))
+            result, url = _push(session, registry, published.ref, push)
+            pushed = to_json(str(published.ref), result, remote=url, output=None)
         finally:
             report(**more, pushed=pushed)
     else:
         report(**more)
         begun = time.monotonic()
-        result = _push(session, registry, published.ref, push)
+        result, url = _push(session, registry, published.ref, push)
         session.say("")
-        report_transfer(session, "pushed", *result, begun)
+        report_transfer(session, "pushed", result, url, begun)
 
 
 def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tuple[TransferResult, str]":

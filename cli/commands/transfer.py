@@ -165,12 +165,10 @@ def _offer_deltas(
 
 
 def _to_json(url: str, sent: "Sequence[TransferResult]") -> dict[str, Any]:
-    pushed = [
-        {"ref": f"{model.name}:{model.versions[0]}" if len(model.versions) == 1 else model.name}
-        | {**fields(model, "versions events blobs"), "bytes": model.size, **yanked_to_json(model)}
-        for model in sent
-        if model.has_copied
-    ]
+    pushed = []
+    for model in (model for model in sent if model.has_copied):
+        ref = f"{model.name}:{model.versions[0]}" if len(model.versions) == 1 else model.name
+        pushed.append(to_json(ref, model, versions=model.versions))
     skipped = [
         {"ref": f"{item.name}:{item.tag}" if item.tag else item.name, "reason": item.reason}
         for model in sent
@@ -359,7 +357,7 @@ def report_transfer(
     else:
         outcome = f"{'' if out else 'nothing to do: '}{ref} is up to date with {remote}"
     session.show(
-        {**to_json(result, remote, out), **more, **(channels if tags else {})},
+        {**to_json(ref, result, remote=remote, output=out), **more, **(channels if tags else {})},
         outcome,
         [f"{verb} channel {tag.tag}: {result.name}:{tag.version}" for tag in result.channels],
         f"written to {out}" if out else None,
@@ -385,18 +383,13 @@ def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:
     return table(("SKIPPED", "TAG", "WHY"), [(item.name, item.tag, item.reason) for item in skipped])
 
 
-def to_json(result: "TransferResult", remote: str, out: Path | None = None) -> dict[str, Any]:
-    """Return a transfer as `{ref, remote, events, blobs, bytes, output}`, with the keys of `yanked_to_json` added."""
-    moved = {**fields(result, "events blobs"), "bytes": result.size, "output": out}
-    return {"ref": f"{result.name}:{result.versions[0]}", "remote": remote, **moved, **yanked_to_json(result)}
-
-
-def yanked_to_json(result: "TransferResult") -> dict[str, Any]:
-    """Return `{yanked: [{version, of, reason}]}`, where `of` is the version that the yank named; {} if none."""
-    yanked = [
+def to_json(ref: str, result: "TransferResult", **more: Any) -> dict[str, Any]:
+    """Return a transfer as `{ref, events, blobs, bytes}`, with `more` and, if there are any, the yanks by versions."""
+    document = {"ref": ref, **more, **fields(result, "events blobs"), "bytes": result.size}
+    yanks = [
         {"version": key, "of": yank.version, "reason": yank.reason} for key, yank in result.yanks.items()
     ]
-    return {"yanked": yanked} if yanked else {}
+    return document | ({"yanked": yanks} if yanks else {})
 
 
 def channels_to_json(result: "TransferResult") -> list[dict[str, Any]]:
