@@ -33,9 +33,8 @@ from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, is_name
-from onnxreg.schema.formats.hub_layout import LayoutFile, layout, pipeline_tag
+from onnxreg.schema.formats.hub_layout import LayoutFile, card_metadata, layout
 from onnxreg.schema.manifest.manifest import Manifest
-from onnxreg.schema.manifest.vocabulary import hub_license
 
 COMMIT = "X-Repo-Commit"
 HUB_HEADERS = (COMMIT, "X-Error-Code", "X-Error-Message", "X-Linked-ETag", "X-Linked-Size")
@@ -65,14 +64,8 @@ class Repository(NamedTuple):
     def of(
         cls, name: str, digest: Digest, manifest: Manifest, files: dict[str, LayoutFile], channels: list[str]
     ) -> "Repository":
-        commit, tag = digest.hex[:COMMIT_DIGITS], pipeline_tag(manifest)
-        base = manifest.source and manifest.source.public_id(manifest.name)
-        pipeline = {"pipeline_tag": tag} if tag else {}
-        card = {
-            **(hub_license(manifest.license) if manifest.license else {}),
-            **pipeline,
-            **({"base_model": base} if base else {}),
-        }
+        commit, card = digest.hex[:COMMIT_DIGITS], card_metadata(manifest, ())
+        pipeline = {key: tag for key, tag in card.items() if key == "pipeline_tag"}
         info = {
             "_id": commit[:24],
             "id": name,
