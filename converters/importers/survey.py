@@ -1,7 +1,7 @@
 """Survey a source: its graphs with their facts, and the files beside them with their roles. Files keep their paths.
 
 `survey_files` takes a list of files. `survey_repository` takes a published repository, as Transformers.js, Optimum and
-sentence-transformers lay it out. There, a graph is the parent of another if the other's weights are converted from it.
+sentence-transformers lay it out. There, a graph whose weights were converted from another graph has that as its parent.
 """
 
 import filecmp

@@ -142,7 +142,7 @@ def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]
         pages = []
     if others := [name for name in OTHER_INPUTS if name in names and name not in pages]:
         message = f"{type(model).__name__} reads {', '.join(others)}, and the task gives texts alone"
-        raise InputError(message, "export it with Optimum, then reg import the directory")
+        raise InputError(message, kinds.OPTIMUM)
     if takes_types := "token_type_ids" in names:
         has_weights = any(name.endswith(SEGMENT_WEIGHTS) for name, _ in model.named_parameters())
         takes_types = (getattr(model.config, "type_vocab_size", None) or 1 + has_weights) > 1
