@@ -57,11 +57,15 @@ class TorchModel:
         return dict(AXES if self.axes is None else self.axes.get(name, {}))
 
 
-def traceable(subject: TorchModel) -> Any:
-    """Wrap the module for exporters: it takes positional tensors, and returns a tuple of the requested outputs."""
+@contextmanager
+def evaluated(subject: TorchModel) -> Iterator[Any]:
+    """A context with a module that takes positional tensors, and returns a tuple of the requested outputs.
+
+    It is in evaluation mode and computes on one thread; both are restored at the end.
+    """
     import torch
 
-    names, module = list(subject.inputs), subject.module
+    names, module, training = list(subject.inputs), subject.module, subject.module.training
     takes_names = hasattr(module, "config") or "return_dict" in inspect.signature(module.forward).parameters
     options = {"return_dict": True} if takes_names else {}
 
@@ -74,7 +78,11 @@ def traceable(subject: TorchModel) -> Any:
             result = self.model(**dict(zip(names, tensors, strict=True)), **options)
             return _outputs_of(result, subject.outputs)
 
-    return Traceable(module).train(module.training)
+    try:
+        with one_torch_thread():
+            yield Traceable(module).eval()
+    finally:
+        module.train(training)
 
 
 def _outputs_of(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
@@ -86,17 +94,6 @@ def _outputs_of(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
     if len(several) < len(names):
         raise ConversionError(f"the module gives {len(several)} outputs, not {', '.join(names)}")
     return tuple(several[: len(names)])
-
-
-@contextmanager
-def evaluated(subject: TorchModel) -> Iterator[Any]:
-    """A context with the `traceable` module in evaluation mode, on one thread; both are restored at the end."""
-    training = subject.module.training
-    try:
-        with one_torch_thread():
-            yield traceable(subject).eval()
-    finally:
-        subject.module.train(training)
 
 
 @contextmanager
@@ -255,14 +252,14 @@ class OnnxConversion(ModuleExport):
             path = directory / "model.onnx"
             with (
                 models.tool("PyTorch's exporter", "PyTorch could not export the model", hint),
-                one_torch_thread(),
+                evaluated(subject) as module,
                 traced_builtins(subject.module),
                 # torch 2.13 prints the whole graph of a failure, because its check of `verbose` is always true
                 patch.object(torch._C, "_jit_onnx_log", lambda *_: None, create=True),
                 torch.no_grad(),
             ):
                 program = torch.onnx.export(
-                    traceable(subject),
+                    module,
                     tuple(subject.inputs.values()),
                     None if is_dynamo else str(path),
                     dynamo=is_dynamo,
