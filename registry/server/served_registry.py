@@ -221,29 +221,24 @@ def _unknown(name: str) -> NotFoundError:
 
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENAMETOOLONG})
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def open_beneath(root: Path, path: str) -> BinaryIO:
     """Open a regular file below `root`, unbuffered. FileNotFoundError if the file is absent, or the path has a link.
 
-    Each directory is opened relative to its parent, so that nobody can replace a directory by a link. `path` has no `..`.
+    Each part is opened relative to its directory, so that nobody can replace a directory by a link. `path` has no `..`.
     """
-    *folders, name = path.split("/")
-    directory = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for folder in folders:
-            below = os.open(folder, _DIRECTORY, dir_fd=directory)
+        for part in path.split("/"):
+            directory, descriptor = descriptor, os.open(part, _FLAGS, dir_fd=descriptor)
             os.close(directory)
-            directory = below
-        descriptor = os.open(name, _FILE, dir_fd=directory)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             return os.fdopen(descriptor, "rb", buffering=0)
-        os.close(descriptor)
     except OSError as error:
         if error.errno not in _ABSENT:
+            os.close(descriptor)
             raise
-    finally:
-        os.close(directory)
+    os.close(descriptor)
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
