@@ -45,7 +45,7 @@ class PrivateKey:
 
     def sign(self, data: bytes) -> Signature:
         """Sign bytes: Ed25519 (RFC 8032), or ECDSA over SHA-256 in DER (FIPS 186-5)."""
-        return Signature(self.public.id, self._key.sign(data, *_algorithm(self.public)))
+        return Signature(self._key.sign(data, *_algorithm(self.public)), self.public.id)
 
     def pem(self, secret: str) -> bytes:
         """Encode the key as PKCS #8 PEM, encrypted with the passphrase `secret` (PBES2; `cryptography` chooses the rest)."""

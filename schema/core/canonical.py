@@ -194,11 +194,8 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _parse(kind: Any, value: Any) -> Any:
-    """Parse a value with the `parse` of its class. Raise ValueError, not InputError: msgspec adds the path to it."""
-    try:
-        return kind.parse(value)
-    except InputError as error:
-        raise ValueError(error.message) from error
+    """Parse a value with the `parse` of its class."""
+    return value_error(kind.parse)(value)
 
 
 PIECE_BYTES = 8 * 2**20

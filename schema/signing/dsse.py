@@ -12,8 +12,9 @@ This module has keys and signatures as values, and does no cryptography.
 import hashlib
 import re
 from base64 import b64decode, b64encode
-from binascii import Error
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from textwrap import fill
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
@@ -54,9 +55,8 @@ class PublicKey(Struct, frozen=True):
     @property
     def pem(self) -> str:
         """The SubjectPublicKeyInfo as PEM (RFC 7468)."""
-        body = b64encode(self.spki).decode()
-        lines = [body[start : start + 64] for start in range(0, len(body), 64)]
-        return "\n".join(["-----BEGIN PUBLIC KEY-----", *lines, "-----END PUBLIC KEY-----", ""])
+        body = fill(b64encode(self.spki).decode(), 64)
+        return f"-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n"
 
     @property
     def id(self) -> str:
@@ -76,14 +76,12 @@ class PublicKey(Struct, frozen=True):
 _HINT = "a public key is written ed25519:<base64> or ecdsa-p256:<base64>; `reg key show NAME` prints one"
 
 
-def decode_base64(text: object, label: str) -> bytes:
+def decode_base64(text: str, label: str) -> bytes:
     """Decode canonical base64 (RFC 4648, 3.5 and 4). Raise InputError, naming `label`, for other text."""
-    try:
-        data = b64decode(text, validate=True) if isinstance(text, str) else None
-    except (Error, ValueError):
-        data = None
-    if data is not None and b64encode(data).decode() == text:
-        return data
+    with suppress(ValueError):
+        data = b64decode(text, validate=True)
+        if b64encode(data).decode() == text:
+            return data
     raise InputError(f"{label} is not base64")
 
 
@@ -115,8 +113,8 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 class Signature(Record, frozen=True):
     """A signature, and the id of the key that is claimed to have made it. The claim proves nothing until it is verified."""
 
-    keyid: str
     sig: bytes
+    keyid: str = ""
 
 
 Sign = Callable[[bytes], Signature]
@@ -145,13 +143,9 @@ class Envelope(Record, frozen=True):
     @classmethod
     def decode(cls, data: bytes, label: str = "envelope", max_bytes: int = MAX_RECORD_BYTES) -> "Envelope":
         """Read an envelope, canonical or not; signatures may lack key ids. Raise InputError if it is malformed."""
-        value = convert(canonical.decode(data, label), dict[str, Any], label)
-        signatures = convert(
-            value.get("signatures", []), list[dict[str, Any]], f"the signatures of the {label}"
-        )
-        listed = [{"keyid": "", **signature} for signature in signatures]
-        envelope = convert({**value, "signatures": listed}, cls, label)
-        for text in (value["payload"], *(signature["sig"] for signature in signatures)):
+        value = canonical.decode(data, label)
+        envelope = convert(value, cls, label)
+        for text in (value["payload"], *(signature["sig"] for signature in value["signatures"])):
             decode_base64(text, f"a part of the {label}")  # msgspec accepts several texts of the same bytes
         return envelope
 
@@ -236,7 +230,7 @@ def read_sig(text: str) -> Signature:
     match = _SIG.fullmatch(text)
     if match is None:
         raise InputError("the signature of a line is malformed")
-    return Signature(match[1], decode_base64(match[2], "the signature of a line"))
+    return Signature(decode_base64(match[2], "the signature of a line"), match[1])
 
 
 def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Sign) -> bytes:

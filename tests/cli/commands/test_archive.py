@@ -65,7 +65,7 @@ def test_verify_by_the_readers_own_keys(reg, here):
     Path("mine.toml").write_text(key)
     found = here.get(f"{NAME}:0.1.0")
     made = sign_statement(release_statement(found.name, found.version, found.data), thief)
-    signature = Signature(release.public.id, made.signatures[0].sig)
+    signature = Signature(made.signatures[0].sig, release.public.id)
     forged = Envelope(made.payload_type, made.payload, (signature,))
     Decisions(here.store).attest(found.ref, forged.encode(), MEDIA_TYPE)
     Path(ARCHIVE).unlink()

@@ -275,7 +275,7 @@ def test_a_wrong_signature_on_an_evaluation_is_damage(reg, registry, trust):
     lab, thief = generate("ed25519"), generate("ed25519")
     artifact = registry.get(V1).manifest.artifacts[1].digest
     payload = dsse.Statement.of(dsse.EVALUATED, artifact, json.loads(refusal(registry, "1.0.0"))).encode()
-    signature = dsse.Signature(lab.public.id, thief.sign(dsse.pae(dsse.PAYLOAD_TYPE, payload)).sig)
+    signature = dsse.Signature(thief.sign(dsse.pae(dsse.PAYLOAD_TYPE, payload)).sig, lab.public.id)
     forged = dsse.Envelope(dsse.PAYLOAD_TYPE, payload, (signature,)).encode()
     Decisions(registry.store).attest(Ref(NAME, "1.0.0"), forged, dsse.MEDIA_TYPE, None, (artifact, "refused"))
     assert reg("verify").status == 0, "the key is not known yet"
