@@ -8,6 +8,8 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
+from typer import Context
+
 from onnxreg.cli.app import GROUPS, build, flowing
 from onnxreg.cli.output import EXIT_STATUS, InterruptError, filled
 from onnxreg.registry.system import VARIABLES
@@ -78,12 +80,8 @@ def _listed(command: Any) -> list[tuple[str, str]]:
 
 
 def _section(name: str, command: Any, common: Collection[tuple[str, str]]) -> Iterator[str]:
-    arguments = [item for item in command.params if item.param_type_name == "argument"]
-    usage = ["reg", name, "[OPTIONS]"]
-    for item in arguments:
-        word = name_of(item) if item.required else f"[{name_of(item)}]"
-        usage.append(f"{word}..." if item.nargs != 1 else word)
-    yield f"`{' '.join(usage)}`\n"
+    pieces = [piece.strip("{}") for piece in command.collect_usage_pieces(Context(command))]
+    yield f"`reg {name} {' '.join(pieces)}`\n"
     yield from (f"{_filled(_markdown(paragraph))}\n" for paragraph in flowing(command.help).split("\n\n"))
     own = [pair for pair in _listed(command) if pair not in common]
     shared = ", ".join(f"`{pair[0]}`" for pair in _listed(command) if pair in common)
