@@ -203,7 +203,7 @@ def _pairs(
 
 
 class DeltaReport(NamedTuple):
-    """The deltas that a version offers. `new` counts the deltas made now; `files` are the version's files by digest.
+    """The deltas that a version offers. `new` counts the deltas made now; `files` are the version's files.
 
     `unlike` has the path and the old version of each pair of files that are too different for a delta.
     """
@@ -211,7 +211,7 @@ class DeltaReport(NamedTuple):
     ref: Ref
     deltas: list[Delta]
     new: int
-    files: "Mapping[Digest, FileEntry]"
+    files: "Collection[FileEntry]"
     unlike: list[tuple[str, Version]]
 
 
@@ -269,8 +269,7 @@ def make_deltas(
                     digest, _ = push.put_file(target)
                     fresh.append(Delta(new.digest, (old.digest,), digest, size, old_version))
         deltas = publish_deltas(store, push, located.name, version, fresh, registry.actor)
-    by_digest = {file.digest: file for file in files.values()}
-    return DeltaReport(Ref(located.name, str(version)), deltas, len(fresh), by_digest, unlike)
+    return DeltaReport(Ref(located.name, str(version)), deltas, len(fresh), files.values(), unlike)
 
 
 def _old_versions(ledger: Log, version: Version, since: Collection[Version]) -> list[Version]:

@@ -1,12 +1,11 @@
 """`reg delta`: make deltas of a version, and list the deltas that a version offers."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.options import REF, REMOTE, Session, option
 from onnxreg.cli.output import size, table
-from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.ref import Ref, Version
 
 if TYPE_CHECKING:
@@ -63,14 +62,14 @@ def delta_ls(session: Session, ref: str = REF, remote: str | None = REMOTE) -> N
     reader = session.reader(remote)
     located = find(reader, Ref.parse(ref))
     digest, name = located.entry.manifest, located.name
-    files = {file.digest: file for file in read_manifest(read_blob(reader, digest), digest, name).all_files()}
+    files = read_manifest(read_blob(reader, digest), digest, name).all_files()
     rows = _rows(read_deltas(partial(read_blob, reader), located.entry.deltas), files)
     none = f"{located.ref} offers no deltas; `reg delta make {ref}` makes some"
     session.show({"ref": located.ref, "deltas": rows}, _table(rows) if rows else none)
 
 
-def _rows(deltas: "Iterable[Delta]", files: "Mapping[Digest, FileEntry]") -> list[dict[str, Any]]:
-    sizes = {digest: {"path": file.path, "of": file.size} for digest, file in files.items()}
+def _rows(deltas: "Iterable[Delta]", files: "Iterable[FileEntry]") -> list[dict[str, Any]]:
+    sizes = {file.digest: {"path": file.path, "of": file.size} for file in files}
     return [{"path": "", "of": 0, **sizes.get(delta.new, {}), **delta.to_json()} for delta in deltas]
 
 
