@@ -104,8 +104,6 @@ def add(
 
 def _members(texts: list[str] | None) -> dict[Path, str]:
     """Return the member's name for each file. Raise InputError if a text is not NAME=FILE, or a file gets two names."""
-    if not texts:
-        return {}
     from onnxreg.schema.manifest.family import check_member
 
     members: dict[Path, str] = {}

@@ -50,8 +50,8 @@ def sbom(
     if proofs:
         ledger = load(reader, published.name)
         recorded = latest_proofs(ledger, published.digest, published.manifest, load_trust())
-    manifest, digest, states = published.manifest, published.digest, published.states
-    value = bill(manifest, digest, published.version, states, timestamp, recorded)
+    facts = (published.manifest, published.digest, published.version, published.states)
+    value = bill(*facts, timestamp, recorded)
     if out is None:
         write_json(value)
     else:
@@ -81,10 +81,8 @@ def dossier(
     from onnxreg.registry.dossier.dossier import DOCUMENT, FILES, make_dossier, write_dossier
     from onnxreg.registry.transfer.export_files import check_target
 
-    def earlier(path: Path) -> set[str]:
-        return {*FILES} if (path / DOCUMENT).is_file() else set()
-
-    check_target(directory, session.root, earlier, "dossier")
+    earlier = {*FILES} if (directory / DOCUMENT).is_file() else set()
+    check_target(directory, session.root, lambda _: earlier, "dossier")
     files = make_dossier(session.reader(remote), Ref.parse(ref), profile, facts)
     write_dossier(files, directory)
     dossier = json.loads(files[DOCUMENT])

@@ -1,15 +1,12 @@
 """`reg log`, `history`: show the events of a model, and how its figures changed from version to version."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onnxreg.cli.options import MAX_AGE, NAME, OFFLINE, PRECISION, REMOTE, Session, option
 from onnxreg.cli.output import counted, number, printable, size, standing, table
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish, Timing
-
-if TYPE_CHECKING:
-    from onnxreg.schema.manifest.manifest import Artifact
 
 EXAMPLES = (
     "reg log acme/pii-small",
@@ -108,12 +105,12 @@ def history(
     from onnxreg.schema.compare.version_history import model_history
     from onnxreg.schema.core.ref import check_name
 
-    records = read_history(load(session.reader(remote), check_name(name)), last)
-
-    def is_chosen(artifact: "Artifact") -> bool:
-        return format_name in (None, artifact.format) and precision in (None, artifact.precision)
-
-    history = model_history(name, records, metric, is_chosen)
+    history = model_history(
+        name,
+        read_history(load(session.reader(remote), check_name(name)), last),
+        metric,
+        lambda item: format_name in (None, item.format) and precision in (None, item.precision),
+    )
     rows = []
     for row in history.versions:
         artifact = row.artifact

@@ -3,8 +3,6 @@
 import sys
 from pathlib import Path
 
-import typer
-
 from onnxreg.cli.options import Session, flag, option
 from onnxreg.cli.output import needs
 from onnxreg.registry import system
@@ -51,7 +49,7 @@ def command(
     session.reader(checked=False)
     listener = server.listen(host, port, behind_proxy)
     if settings.token is None and behind_proxy:
-        typer.echo("warning: everybody who reaches this address may read: no token is set", err=True)
+        print("warning: everybody who reaches this address may read: no token is set", file=sys.stderr)
     session.say(f"serving {root} at {server.url_of(listener)}")
     sys.stdout.flush()
     server.serve(root, listener, settings, not no_access_log, workers)

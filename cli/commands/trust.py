@@ -84,12 +84,10 @@ def trust_reset(
     registry_id = remotes.id_of(registry)
     forgotten = session.heads().reset(registry_id, name)
     places = remotes.unpin(registry_id) if name is None else []
-    for model in forgotten:
-        session.say(f"forgot the head of {model}: a rollback or fork before now can no longer be noticed")
-    for url in places:
-        session.say(f"forgot which registry was at {url}: another one there can no longer be noticed")
-    if not forgotten and not places:
-        session.say("nothing was known of it")
+    lost = "can no longer be noticed"
+    lines = [f"forgot the head of {model}: a rollback or fork before now {lost}" for model in forgotten]
+    lines += [f"forgot which registry was at {url}: another one there {lost}" for url in places]
+    session.say(*lines or ["nothing was known of it"])
 
 
 KEY = argument("The key's name.", "NAME")
