@@ -86,8 +86,7 @@ def read_spans(stream: BinaryIO, header: DeltaHeader) -> Iterator[Span]:
     """
     remaining = header.new.size
     while remaining:
-        *fields, size = _SPAN.unpack(_exactly(stream, _SPAN.size))
-        op, width, mode, source, length, offset = fields
+        op, width, mode, source, length, offset, size = _SPAN.unpack(_exactly(stream, _SPAN.size))
         span = Span(op, length, source, offset, width, mode)
         _check(span, size, remaining, header.old)
         remaining -= length

@@ -17,12 +17,10 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Count, convert
 from onnxreg.schema.core.errors import InputError, about
 
-Types = Mapping[str, frozenset[str]]
-"""The element types allowed or used at each position of the inputs or outputs, such as `{"0": {"float"}}`."""
 GLOBAL = "!globally_allowed_types;"
 ALL = "!no_ops_specified_means_all_ops_are_required"
 ONE_HOT = ("ai.onnx", "OneHot")
-"""An operator whose types must be triples in a config (see `Build`). In any other form, they allow no types."""
+"""An operator whose types must be triples in a config (see `Restriction`). In any other form, they allow no types."""
 MAX_LISTED_NAMES = 3
 
 
@@ -44,16 +42,25 @@ def read_operator_set(data: bytes) -> tuple[Need, ...]:
     return convert(canonical.decode(data, "operator set"), tuple[Need, ...], "operator set")
 
 
+class Restriction(msgspec.Struct, frozen=True):
+    """The element types that a config allows for one operator, at each position of its inputs and outputs.
+
+    `custom` has the allowed combinations for OneHot (indices, values, depth).
+    """
+
+    inputs: dict[str, frozenset[str]] = {}
+    outputs: dict[str, frozenset[str]] = {}
+    custom: frozenset[tuple[str, ...]] | None = None
+
+
 class Build(msgspec.Struct, frozen=True):
     """A reduced build of ONNX Runtime. `operators` are (domain, opset, name); None means every operator.
 
-    `types` maps an operator (domain, name) to the allowed element types of its inputs and of its outputs. `triples` has the
-    allowed combinations for OneHot (indices, values, depth). `everywhere` has the types that all operators may use.
+    `types` restricts an operator (domain, name). `everywhere` has the types that all operators may use.
     """
 
     operators: frozenset[tuple[str, int, str]] | None = frozenset()
-    types: Mapping[tuple[str, str], tuple[Types, Types]] = {}
-    triples: Mapping[tuple[str, str], frozenset[tuple[str, ...]]] = {}
+    types: Mapping[tuple[str, str], Restriction] = {}
     everywhere: frozenset[str] | None = None
 
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
@@ -70,16 +77,17 @@ class Build(msgspec.Struct, frozen=True):
 
     def _wrong_types(self, need: Need) -> str:
         """Return the needed types that the build lacks for an operator, as text; "" if it lacks none."""
-        key, unrecorded = (need.domain, need.name), "types that are not recorded"
+        unrecorded = "types that are not recorded"
         if self.everywhere is not None:
             kinds = frozenset[str]().union(*need.inputs.values(), *need.outputs.values())
             return " and ".join(sorted(kinds - self.everywhere)) if kinds else unrecorded
-        if key in self.triples:  # types of indices, values and depth: inputs 0, 2 and 1
+        allowed = self.types.get((need.domain, need.name), Restriction())
+        if allowed.custom is not None:  # types of indices, values and depth: inputs 0, 2 and 1
             sides = [sorted(need.inputs.get(position, ())) for position in ("0", "2", "1")]
-            lacking = (", ".join(triple) for triple in product(*sides) if triple not in self.triples[key])
+            lacking = (", ".join(triple) for triple in product(*sides) if triple not in allowed.custom)
             return next(lacking, "") if all(sides) else unrecorded
-        for allowed, seen_at in zip(self.types.get(key, ()), (need.inputs, need.outputs), strict=False):
-            for position, names in allowed.items():
+        for names_at, seen_at in ((allowed.inputs, need.inputs), (allowed.outputs, need.outputs)):
+            for position, names in names_at.items():
                 kinds = seen_at.get(position, frozenset())
                 if not kinds <= names or not kinds:
                     return " and ".join(sorted(kinds - names)) or unrecorded
@@ -91,22 +99,13 @@ def _few(names: list[str]) -> str:
     return " and ".join([*names[:MAX_LISTED_NAMES], *more])
 
 
-class _Restriction(msgspec.Struct):
-    """The types of one operator in a config; `custom` has the triples of OneHot."""
-
-    inputs: dict[str, frozenset[str]] = {}
-    outputs: dict[str, frozenset[str]] = {}
-    custom: tuple[tuple[str, ...], ...] | None = None
-
-
 def read_build(config: str) -> Build:
     """Read an operator config. Raise InputError, naming the line, if ONNX Runtime's build script would refuse it.
 
     line = "#" COMMENT | GLOBAL type *("," type) | ALL | domain ";" opset *("," opset) ";" entries
     """
     operators: set[tuple[str, int, str]] = set()
-    types: dict[tuple[str, str], tuple[Types, Types]] = {}
-    triples: dict[tuple[str, str], frozenset[tuple[str, ...]]] = {}
+    types: dict[tuple[str, str], Restriction] = {}
     everywhere: frozenset[str] | None = None
     has_all = False
     for number, line in enumerate(map(str.strip, config.splitlines()), 1):
@@ -130,22 +129,18 @@ def read_build(config: str) -> Build:
             for name, restriction in _entries(parts[2]):
                 operators.update((parts[0], int(opset), name) for opset in opsets)
                 if restriction is not None:  # replaces the types from earlier lines
-                    key = parts[0], name
-                    types.pop(key, None)
-                    triples.pop(key, None)
-                    if key == ONE_HOT or restriction.custom is not None:
-                        triples[key] = frozenset(restriction.custom or ())
-                    else:
-                        types[key] = restriction.inputs, restriction.outputs
-    if everywhere is not None and (types or triples):
+                    if (parts[0], name) == ONE_HOT and restriction.custom is None:
+                        restriction = Restriction(custom=frozenset())
+                    types[parts[0], name] = restriction
+    if everywhere is not None and types:
         raise InputError("the operator config has globally allowed types and types of single operators")
-    return Build(None if has_all and not operators else frozenset(operators), types, triples, everywhere)
+    return Build(None if has_all and not operators else frozenset(operators), types, everywhere)
 
 
 _NAME_END = re.compile("[{,]")
 
 
-def _entries(text: str) -> Iterator[tuple[str, _Restriction | None]]:
+def _entries(text: str) -> Iterator[tuple[str, Restriction | None]]:
     """Yield each operator's name and types, by the rule: entries = name [json] *("," name [json])"""
     decoder = json.JSONDecoder()
     position = 0
@@ -160,7 +155,7 @@ def _entries(text: str) -> Iterator[tuple[str, _Restriction | None]]:
                 value, end = decoder.raw_decode(text, end)
             except (ValueError, RecursionError) as error:
                 raise InputError(f"the types of {name[:80]} are malformed: {error}") from error
-            restriction = convert(value, _Restriction, f"the restriction of {name[:80]}")
+            restriction = convert(value, Restriction, f"the restriction of {name[:80]}")
         yield name, restriction
         if text[end : end + 1] not in ("", ","):
             raise InputError(f"there is no comma after {name[:80]}")

@@ -257,9 +257,8 @@ class ResolveRequest(NamedTuple):
         """Read a request. Raise InputError if it is malformed. A condition that is null counts as absent."""
         if not isinstance(value, dict) or not isinstance(value.get("ref"), str):
             raise InputError("a request is an object with a ref", 'write {"ref": "acme/pii-small"}')
-        device, conditions = value.get("device"), value.copy()
-        conditions.pop("device", None)
-        ref = Ref.parse(conditions.pop("ref"))
+        conditions = value.copy()
+        device, ref = conditions.pop("device", None), Ref.parse(conditions.pop("ref"))
         if device is not None:
             device = preset(device) if isinstance(device, str) else Device.read(device)
         return cls(ref, Query.read(conditions), device)

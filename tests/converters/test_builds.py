@@ -3,7 +3,6 @@
 import gc
 import json
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from support.graphs import graph, write_ort
 from onnxreg.converters.onnx.facts import inspect_file
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.manifest.operators import Build, Need, read_build, read_operator_set
+from onnxreg.schema.manifest.operators import Build, Need, Restriction, read_build, read_operator_set
 from onnxreg.schema.query.runtimes import OLDEST_FORMAT, Runtime, runtime
 
 BERT = Path(__file__).parent.parent / "fixtures/openmed-v1/bert"
@@ -71,13 +70,13 @@ def check_same(build: Build, path: Path) -> None:
     restricted: dict[str, Any] = {
         f"{domain}:{name}": _sides(found) for (domain, name), found in build.types.items()
     }
-    for (domain, name), found in build.triples.items():
-        restricted[f"{domain}:{name}"] = {"custom": sorted(map(list, found))}
     assert restricted == {key: json.loads(found.to_config_entry()) for key, found in processors.items()}
 
 
-def _sides(found: tuple[Mapping[str, frozenset[str]], Mapping[str, frozenset[str]]]) -> dict[str, Any]:
-    sides = zip(("inputs", "outputs"), found, strict=True)
+def _sides(found: Restriction) -> dict[str, Any]:
+    if found.custom is not None:
+        return {"custom": sorted(map(list, found.custom))}
+    sides = (("inputs", found.inputs), ("outputs", found.outputs))
     return {side: {at: sorted(names) for at, names in types.items()} for side, types in sides if types}
 
 
