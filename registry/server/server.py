@@ -59,24 +59,20 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """The counters of a server, or of all its workers if the workers share a directory."""
+    """The counters of a server. `registry` has them or, if workers share a directory, the sums over all workers."""
 
     def __init__(self) -> None:
-        self._own = own = CollectorRegistry()
+        self.registry = CollectorRegistry()
+        own = self.registry
+        if WORKERS_DIRECTORY in os.environ:
+            own = CollectorRegistry()
+            MultiProcessCollector(self.registry)  # type: ignore[no-untyped-call]
         labels = ("route", "method", "status")
         self.requests = Counter("reg_requests", "Requests that were answered.", labels, registry=own)
         self.bytes = Counter("reg_response_bytes", "Bytes of answers' bodies.", labels[:1], registry=own)
         self.seconds = Histogram(
             "reg_request_seconds", "Seconds to the last byte.", ("route",), registry=own, buckets=SECONDS
         )
-
-    def text(self) -> bytes:
-        """Return the metrics in the text format of Prometheus, summed over all workers."""
-        if WORKERS_DIRECTORY not in os.environ:
-            return generate_latest(self._own)
-        everyone = CollectorRegistry()
-        MultiProcessCollector(everyone)  # type: ignore[no-untyped-call]
-        return generate_latest(everyone)
 
 
 class Observer:
@@ -222,7 +218,7 @@ def routes(registry: ServedRegistry, settings: Settings, metrics: Metrics, pages
         return Response(b'{"status": "ok"}\n', 200, NO_STORE, JSON)
 
     async def metrics_text(request: Request) -> Response:
-        return Response(metrics.text(), 200, {**NO_STORE, "Content-Type": EXPOSITION})
+        return Response(generate_latest(metrics.registry), 200, {**NO_STORE, "Content-Type": EXPOSITION})
 
     description = DESCRIPTION.read_bytes()
 
