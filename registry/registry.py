@@ -23,7 +23,7 @@ from onnxreg.registry.log.log import (
 )
 from onnxreg.registry.remotes import RemoteCopy, RemoteReader, Remotes, check_distinct
 from onnxreg.registry.store.directory import DirectoryRegistry, temporary
-from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
+from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, check_writer
 from onnxreg.registry.system import MACHINE_ERRNOS, cache_directory, default_root, host_errors
 from onnxreg.registry.transfer.exchange import (
     ExchangeRequest,
@@ -99,7 +99,9 @@ class Registry:
         """A context with a directory, in the registry or the user's cache, to which only this user may write."""
         with ExitStack() as stack:
             stack.enter_context(host_errors(f"writing to {self.store.root}", MACHINE_ERRNOS))
-            directory = stack.enter_context(self.store.staging())
+            if self.store.is_there:
+                check_writer(self.store.identity, self.store.url)
+            directory = stack.enter_context(self.store.store.staging())
             if self.store.is_shared:
                 directory = stack.enter_context(temporary(cache_directory() / "tmp"))
             yield directory

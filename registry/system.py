@@ -388,12 +388,12 @@ def is_regular(path: Path) -> bool:
         return False
 
 
-def open_regular(path: Path | str, buffering: int = -1) -> BinaryIO:
+def open_regular(path: Path | str) -> BinaryIO:
     """Open a regular file. Raise IntegrityError for a FIFO, device or symlink."""
     try:
         descriptor = os.open(path, SAFE_FLAGS)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return os.fdopen(descriptor, "rb", buffering)
+            return os.fdopen(descriptor, "rb")
         os.close(descriptor)
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO):

@@ -225,7 +225,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def open_beneath(root: Path, path: str) -> BinaryIO:
-    """Open a regular file below `root`, unbuffered. FileNotFoundError if the file is absent, or the path has a link.
+    """Open a regular file below `root`. FileNotFoundError if the file is absent, or the path has a link.
 
     Each part is opened relative to its directory, so that nobody can replace a directory by a link. `path` has no `..`.
     """
@@ -235,7 +235,7 @@ def open_beneath(root: Path, path: str) -> BinaryIO:
             directory, descriptor = descriptor, os.open(part, _FLAGS, dir_fd=descriptor)
             os.close(directory)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return os.fdopen(descriptor, "rb", buffering=0)
+            return os.fdopen(descriptor, "rb")
     except OSError as error:
         if error.errno not in _ABSENT:
             os.close(descriptor)

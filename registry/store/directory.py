@@ -15,10 +15,9 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from io import BufferedReader, RawIOBase
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 from onnxreg.registry import system
 from onnxreg.registry.store import streams
@@ -254,8 +253,8 @@ class DirectoryStore(ObjectStore):
         self.url = url or path_text(root)
 
     def open_file(self, key: str) -> BinaryIO:
-        """Open a regular file, unbuffered. FileNotFoundError if it is absent. The server's subclass refuses links."""
-        return open_regular(f"{self.root}/{key}", 0)  # a Path takes longer to make than to open
+        """Open a regular file. FileNotFoundError if it is absent. The server's subclass refuses links."""
+        return open_regular(f"{self.root}/{key}")  # a Path takes longer to make than to open
 
     def read(self, key: str) -> bytes | None:
         with host_errors(f"reading {key} of {self.url}"):
@@ -272,7 +271,7 @@ class DirectoryStore(ObjectStore):
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         with host_errors(f"reading {key} of {self.url}"):
             try:
-                stream = cast(BinaryIO, BufferedReader(cast(RawIOBase, self.open_file(key))))
+                stream = self.open_file(key)
             except (FileNotFoundError, NotADirectoryError):
                 return None
         stream.seek(start)
@@ -404,12 +403,7 @@ class DirectoryRegistry(RegistryStore):
         if not registry.is_there:
             with host_errors(f"making a registry in {root}"):
                 registry.check_not_foreign()
-                registry.store.make_scratch()
-                with exclusive(root / "local" / "locks" / "registry.lock"):
-                    if not registry.is_there:
-                        registry.check_not_foreign()
-                        identity = new_identity(mirror_of, mirror_of is not None)
-                        registry.write_file("registry.json", identity)
+            registry.store.swap("registry.json", new_identity(mirror_of, mirror_of is not None), None)
         registry.check_exists()
         return registry
 
@@ -453,16 +447,9 @@ class DirectoryRegistry(RegistryStore):
             self.store.replace(scratch, path, data)
 
     @contextmanager
-    def staging(self) -> Iterator[Path]:
-        """A context with a directory for a command's unfinished files. HostError if this build is too old to write."""
-        if self.is_there:
-            check_writer(self.identity, self.url)
-        with self.store.staging() as directory:
-            yield directory
-
-    @contextmanager
     def push(self) -> Iterator["DirectoryPush"]:
-        with host_errors(f"writing to {self.root}"), self.staging() as directory:
+        check_writer(self.identity, self.url)
+        with host_errors(f"writing to {self.root}"), self.store.staging() as directory:
             push = DirectoryPush(self, directory)
             try:
                 yield push

@@ -642,7 +642,8 @@ def exchange(
     is_small = sum(file.size or 0 for file in merged.blobs.values()) <= SMALL_TRANSFER_BYTES
     is_local = isinstance(destination, DirectoryRegistry)
     moving: dict[Digest, Reference] = {}
-    if merged.blobs and (is_local or not (is_small and merged.is_change)):  # else only the commit asks for them
+    # a small change of a registry elsewhere: only the commit asks for the blobs
+    if merged.blobs and (is_local or not (is_small and merged.is_change)):
         present = destination.has(merged.blobs)
         moving = {digest: file for digest, file in merged.blobs.items() if digest not in present}
     mover, events = BlobMover(source, progress, source_log.fetched), 0

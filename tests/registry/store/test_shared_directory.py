@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from io import FileIO, RawIOBase
+from io import BufferedReader, FileIO, RawIOBase
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -433,7 +433,7 @@ class Dribbling(FileIO):
 
 
 def test_reads_that_return_less_than_was_asked_for(filled, monkeypatch):
-    monkeypatch.setattr(DirectoryStore, "open_file", lambda store, key: Dribbling(store.root / key))
+    monkeypatch.setattr(DirectoryStore, "open_file", lambda at, key: BufferedReader(Dribbling(at.root / key)))
     registry = Registry(filled.store.root)
     published = registry.get("acme/pii")
     assert published.digest == Digest.of(published.data)
