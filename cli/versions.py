@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.output import counted, fields, filled, fold_line, number, printable, size, standing, table
 from onnxreg.schema.core import canonical
+from onnxreg.schema.core.errors import listing
 from onnxreg.schema.log.state import RECALL, suite_checks
 from onnxreg.schema.manifest.vocabulary import UNJUDGED
 
@@ -148,11 +149,6 @@ def _keyed(rows: Mapping[str, str | None]) -> Iterator[str]:
             yield filled(printable(value), 80, " " * 9, f"{key:<9}")
 
 
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return f"{', '.join(names[:MAX_NAMES])}{more}"
-
-
 def _facts(manifest: Manifest) -> Iterator[str]:
     labels = manifest.labels or ()
     return _keyed(
@@ -163,7 +159,7 @@ def _facts(manifest: Manifest) -> Iterator[str]:
             "members": _members(manifest),
             "license": manifest.license,
             "source": _source(manifest.source, manifest.name) if manifest.source else None,
-            "labels": f"{len(labels)}: {_named(labels)}" if labels else None,
+            "labels": f"{len(labels)}: {listing(labels, MAX_NAMES, None)}" if labels else None,
         }
     )
 
@@ -273,7 +269,9 @@ def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
         first = artifacts[0]
         yield from _keyed(
             {
-                "of": _named([item.path for item in artifacts]) if len(contracts) > 1 else None,
+                "of": listing([item.path for item in artifacts], MAX_NAMES, None)
+                if len(contracts) > 1
+                else None,
                 "inputs": inputs,
                 "outputs": outputs,
                 "opset": _opsets(first),
@@ -325,7 +323,7 @@ def _operator_names(artifact: Artifact) -> list[str]:
 
 
 def _operators(names: Sequence[str]) -> str | None:
-    return f"{counted(len(names), 'operator')}: {_named(names)}" if names else None
+    return f"{counted(len(names), 'operator')}: {listing(names, MAX_NAMES, None)}" if names else None
 
 
 def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx.tensors import map_external, tensor_bytes, without_weights
 from onnxreg.converters.runtime.sessions import quiet
-from onnxreg.schema.core.errors import InputError, RegError, about, missing_extra, unreadable, why
+from onnxreg.schema.core.errors import InputError, RegError, about, listing, missing_extra, unreadable, why
 from onnxreg.schema.core.files import HEAD_BYTES, check_content
 from onnxreg.schema.core.ref import check_path
 
@@ -194,9 +194,8 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
             message = f"{path.name} keeps tensors in {location}, a link that leads out of its folder"
             raise InputError(message, "put the external data file itself beside the model")
     if missing := sorted(location for location in ends if not (path.parent / location).is_file()):
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise MissingDataError(
-            f"{path.name} keeps tensors in {missing[0]}{more}, which is missing",
+            f"{path.name} keeps tensors in {listing(missing, 1, None)}, which is missing",
             "put the external data back beside the model; it belongs to the same export",
             [str(path.parent / location) for location in missing],
         )

@@ -15,7 +15,7 @@ import msgspec
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Count, convert
-from onnxreg.schema.core.errors import InputError, about
+from onnxreg.schema.core.errors import InputError, about, listing
 
 GLOBAL = "!globally_allowed_types;"
 ALL = "!no_ops_specified_means_all_ops_are_required"
@@ -71,9 +71,9 @@ class Build(msgspec.Struct, frozen=True):
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]
         if missing:
-            return "operators", f"needs {_few(missing)}, which this build lacks"
+            return "operators", f"needs {listing(missing, MAX_LISTED_NAMES, None)}, which this build lacks"
         unfit = [f"{need} with {fault}" for need in needs if (fault := self._wrong_types(need))]
-        return ("types", f"needs {_few(unfit)}") if unfit else None
+        return ("types", f"needs {listing(unfit, MAX_LISTED_NAMES, None)}") if unfit else None
 
     def _wrong_types(self, need: Need) -> str:
         """Return the needed types that the build lacks for an operator, as text; "" if it lacks none."""
@@ -92,11 +92,6 @@ class Build(msgspec.Struct, frozen=True):
                 if not kinds <= names or not kinds:
                     return " and ".join(sorted(kinds - names)) or unrecorded
         return ""
-
-
-def _few(names: list[str]) -> str:
-    more = [f"{len(names) - MAX_LISTED_NAMES} more"] if len(names) > MAX_LISTED_NAMES else []
-    return " and ".join([*names[:MAX_LISTED_NAMES], *more])
 
 
 def read_build(config: str) -> Build:

@@ -57,7 +57,7 @@ final class MinimalBuild {
 
     private static String few(List<String> names) {
         int more = names.size() - MAX_LISTED_NAMES;
-        return String.join(" and ", names.subList(0, Math.min(names.size(), MAX_LISTED_NAMES)))
+        return String.join(", ", names.subList(0, Math.min(names.size(), MAX_LISTED_NAMES)))
                 + (more > 0 ? " and " + more + " more" : "");
     }
 
