@@ -22,7 +22,7 @@ from onnxreg.registry.store.protocol import MissingBlobError
 from onnxreg.schema.core.errors import ConflictError, HostError, IntegrityError, RegError
 
 JSON, HTML = "application/json", "text/html"
-IMMUTABLE, REVALIDATE = "max-age=31536000, immutable", "no-cache"
+REVALIDATE = "no-cache"
 NO_STORE = {"Cache-Control": "no-store"}
 PIECE_BYTES = 1024 * 1024
 """The number of bytes of a file that are read at a time."""

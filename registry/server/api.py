@@ -14,7 +14,6 @@ from starlette.routing import Route
 
 from onnxreg.registry.search.catalog import Catalog, versions_json
 from onnxreg.registry.server.answers import (
-    IMMUTABLE,
     JSON,
     NO_STORE,
     REVALIDATE,
@@ -83,7 +82,7 @@ class Api:
             file = self._registry.open_key(key) if key.generation else self._registry.open_blob(key.digest)
         except MissingBlobError as error:
             raise HttpError(404, error.message) from error
-        return of_file(request, file, key.digest.hex, self._settings.caching(IMMUTABLE))
+        return of_file(request, file, key.digest.hex, self._settings.immutable)
 
     async def catalog(self, request: Request) -> Response:
         try:

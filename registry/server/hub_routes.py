@@ -17,16 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from onnxreg.registry.log.log import Log, read_blob, read_manifest
-from onnxreg.registry.server.answers import (
-    IMMUTABLE,
-    JSON,
-    REVALIDATE,
-    HttpError,
-    encode,
-    of_bytes,
-    of_file,
-    read_body,
-)
+from onnxreg.registry.server.answers import JSON, REVALIDATE, HttpError, encode, of_bytes, of_file, read_body
 from onnxreg.registry.server.served_registry import Cache, Queue, ServedRegistry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import MissingBlobError
@@ -108,8 +99,7 @@ def _git_id(text: str) -> str:
 
 class HubRoutes:
     def __init__(self, registry: ServedRegistry, settings: Settings) -> None:
-        self._registry, self._max_body_bytes = registry, settings.body
-        self._immutable = settings.caching(IMMUTABLE)
+        self._registry, self._settings = registry, settings
         self._queue = Queue(HUB_THREADS, settings)
         self._repositories = Cache[Repository](lambda item: len(item.entries), MAX_CACHED_FILES)
 
@@ -154,7 +144,7 @@ class HubRoutes:
 
     async def paths_info(self, request: Request) -> Response:
         repository = await self._repository(request)
-        form = parse_qs((await read_body(request, self._max_body_bytes)).decode("utf-8", "replace"))
+        form = parse_qs((await read_body(request, self._settings.body)).decode("utf-8", "replace"))
         requested = dict.fromkeys(path.strip("/") for path in form.get("paths", []))
         entries = [repository.entries[path] for path in requested if path in repository.entries]
         return _document(request, entries, repository)
@@ -188,8 +178,8 @@ class HubRoutes:
             raise _no_file(repository, request.path_params["path"])
         digits = request.path_params["revision"].removeprefix("sha256:")
         is_immutable = digits.startswith(repository.commit) and file.alias_of is None
-        source = self._registry.open_blob(file.digest)
-        answer = of_file(request, source, file.digest.hex, self._immutable if is_immutable else REVALIDATE)
+        caching = self._settings.immutable if is_immutable else REVALIDATE
+        answer = of_file(request, self._registry.open_blob(file.digest), file.digest.hex, caching)
         disposition = f"inline; filename*=UTF-8''{quote(basename(file.path), safe='')}"
         linked = {"X-Linked-ETag": f'"{file.digest.hex}"', "X-Linked-Size": str(file.size)}
         answer.headers.update({COMMIT: repository.commit, "Content-Disposition": disposition, **linked})

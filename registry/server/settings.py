@@ -29,6 +29,7 @@ class Settings:
     waiting: int = 64
     steps: int = 1_000_000
 
-    def caching(self, rule: str) -> str:
-        """Return a Cache-Control header. If the server has a token, shared caches must not store the answer."""
-        return f"{'public' if self.token is None else 'private'}, {rule}"
+    @property
+    def immutable(self) -> str:
+        """The Cache-Control header of a file that never changes. If the server has a token, shared caches must not store it."""
+        return f"{'public' if self.token is None else 'private'}, max-age=31536000, immutable"
