@@ -194,10 +194,6 @@ REF = argument("NAME[:TAG][@sha256:...]; without a tag the newest version.", "RE
 EXACT_REF = argument("NAME:TAG or NAME@sha256:...; a name alone is refused.", "REF", models=True)
 NAME = argument("The model.", "NAME", models=True)
 CHANNEL = argument("The channel, such as stable; a version never moves.", "CHANNEL")
-FROM_OR_TO = argument(
-    "A remote's name, a path or a URL; default: the only remote, or the one named origin.", "[REMOTE]"
-)
-SAME_REMOTE = option("The same as REMOTE, by an option.", "--remote")
 REMOTE = option("Use this remote (a name, path or URL), not the registry here.", "--remote")
 FORMATS = option("Only artifacts of this format; may be repeated.", "--format")
 PRECISION = option("Only artifacts of this precision.")
@@ -227,13 +223,6 @@ REASON = option("The reason, for the log.", callback=_not_empty)
 DEVICE = option(
     "The device it must run on: a preset (see `reg builtin devices`) or a JSON file of one device."
 )
-
-
-def one_remote(remote: str | None, option: str | None) -> str | None:
-    """Return the remote that the argument or the option `--remote` names. Raise InputError if both name a remote."""
-    if None not in (remote, option):
-        raise InputError(f"two remotes are named: {remote} and {option}", "leave --remote away")
-    return remote or option
 
 
 def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) -> Iterator[tuple[str, str]]:

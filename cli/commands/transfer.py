@@ -6,19 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.cli.options import (
-    FORMATS,
-    FROM_OR_TO,
-    MAX_AGE,
-    OUTPUT,
-    PRECISION,
-    SAME_REMOTE,
-    Session,
-    argument,
-    flag,
-    one_remote,
-    option,
-)
+from onnxreg.cli.options import FORMATS, MAX_AGE, OUTPUT, PRECISION, Session, argument, flag, option
 from onnxreg.cli.output import counted, duration, fields, prefix_outcome, resumable, size, table
 from onnxreg.registry.log.log import PATTERN
 from onnxreg.registry.remotes import path_of
@@ -30,7 +18,6 @@ from onnxreg.schema.inputs.lockfile import FILENAME
 if TYPE_CHECKING:
     from onnxreg.registry.registry import Registry
     from onnxreg.registry.transfer.exchange import Arrival, SkippedVersion, TransferResult
-
 
 EXAMPLES = (
     "reg push acme/pii-small:1.2.0 s3://models/prod",
@@ -48,6 +35,18 @@ EXAMPLES = (
     "reg mirror origin /mnt/backup/models",
     "reg mirror /mnt/backup/models ./ours --new-id --channels",
 )
+
+FROM_OR_TO = argument(
+    "A remote's name, a path or a URL; default: the only remote, or the one named origin.", "[REMOTE]"
+)
+SAME_REMOTE = option("The same as REMOTE, by an option.", "--remote")
+
+
+def _one_remote(remote: str | None, option: str | None) -> str | None:
+    """Return the remote that the argument or the option `--remote` names. Raise InputError if both name a remote."""
+    if None not in (remote, option):
+        raise InputError(f"two remotes are named: {remote} and {option}", "leave --remote away")
+    return remote or option
 
 
 def amount(blobs: int, moved: int, begun: float) -> str:
@@ -91,7 +90,7 @@ def push(
     """
     from onnxreg.registry.transfer.exchange import worst
 
-    destination, channels = one_remote(remote, named), tags or []
+    destination, channels = _one_remote(remote, named), tags or []
     is_one = ref is not None and not every and not PATTERN & set(ref)
     if ref is None and not every:
         raise InputError("what to push is missing", "name a REF, a glob such as 'acme/*', or --all")
@@ -230,7 +229,7 @@ def pull(
     that are here now, null if all are. With --tag also {channels: [{name, tag, version}]}. With --locked:
     {remote, output, models: [{name, version, path, yanked, blobs, bytes}]}.
     """
-    session, remote = session.limited(max_age), one_remote(remote, named)
+    session, remote = session.limited(max_age), _one_remote(remote, named)
     if locked:
         if formats or precision or members or tags or restore:
             hint = "leave --format, --precision, --member, --tag and --restore out"
