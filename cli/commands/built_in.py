@@ -124,19 +124,12 @@ def builtin_devices(session: Session) -> None:
     With --json: {devices: [{name, ort, opset, ir_version, ort_formats, platform, providers, source}]}; opset and
     ir_version are the newest versions that load, ort_formats the oldest and newest version.
     """
-    documents: list[dict[str, Any]] = [
-        fields(device, "name ort platform providers")
-        | {"opset": device.runtime.opset, "ir_version": device.runtime.ir}
-        | {"ort_formats": [OLDEST_FORMAT, device.runtime.ort_format], "source": source}
-        for device, source in presets().values()
-    ]
-    rows = [
-        (
-            *(item["name"], item["opset"], item["ir_version"]),
-            *("-".join(map(str, item["ort_formats"])), item["providers"]),
-        )
-        for item in documents
-    ]
+    documents, rows = [], []
+    for device, source in presets().values():
+        opset, ir, newest = device.runtime.opset, device.runtime.ir, device.runtime.ort_format
+        document = fields(device, "name ort platform providers") | {"opset": opset, "ir_version": ir}
+        documents.append(document | {"ort_formats": [OLDEST_FORMAT, newest], "source": source})
+        rows.append((device.name, opset, ir, f"{OLDEST_FORMAT}-{newest}", device.providers))
     session.show({"devices": documents}, table(("DEVICE", "OPSET", "IR", "ORT FORMAT", "PROVIDERS"), rows))
 
 

@@ -207,21 +207,14 @@ def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
 def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
     """Yield a table of the files' latencies, compared with their parents, and lines about a family's whole pipeline."""
     for one in tables:
-        threads = counted(one.benchmark.threads, "thread")
+        threads, timed = counted(one.benchmark.threads, "thread"), []
         for item in one.latencies:
             if item.ratio is None:
                 graphs, rows = " + ".join(item.paths), "one row" if item.rows == 1 else f"{item.rows} rows"
                 yield f"latency: p50 {item.median:g} ms, p95 {item.p95:g} ms: {graphs} ({rows}, {threads})"
-        timed = [
-            (
-                *item.paths,
-                item.input,
-                f"{item.median:.3g} ms",
-                "{:.2f} ({:.2f} to {:.2f})".format(*item.ratio),
-            )
-            for item in one.latencies
-            if item.ratio is not None
-        ]
+            else:
+                ratio = "{:.2f} ({:.2f} to {:.2f})".format(*item.ratio)
+                timed.append((*item.paths, item.input, f"{item.median:.3g} ms", ratio))
         yield from table(("LATENCY", "INPUT", f"MEDIAN, {threads}", "PARENT = 1"), timed)
 
 

@@ -109,14 +109,12 @@ def _known(report: "VerifyReport") -> "list[Damage]":
 
 def lines(report: "VerifyReport", store: "RegistryReader") -> Iterator[str]:
     """Yield lines about repairs, damage, channels that do not resolve, and the number of bytes read."""
-
-    def detail(damage: "Damage") -> str:
-        reset = f"reg trust reset {store.registry_id} {damage.name}"
-        advice = f"; ask its owner; after a backup was restored: {reset}" if damage.kind == "history" else ""
-        return f"{damage.detail}{advice}"
-
+    advice = f"ask its owner; after a backup was restored: reg trust reset {store.registry_id}"
     for heading, damages in (("REPAIRED", report.repaired), ("DAMAGE", report.damages)):
-        rows = [(damage.kind, damage.name, detail(damage)) for damage in damages]
+        rows = []
+        for item in damages:
+            reset = f"; {advice} {item.name}" if item.kind == "history" else ""
+            rows.append((item.kind, item.name, f"{item.detail}{reset}"))
         yield from table((heading, "WHERE", "WHAT"), rows)
     yield from table(("NOT PROMOTED", "WHY"), [(item.name, item.detail) for item in report.unpromoted])
     counts = ((report.models, "model"), (report.versions, "version"), (report.blobs, "blob"))

@@ -14,10 +14,17 @@ from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.fields import FIELDS
 
 Row = dict[str, Any]
-HEADER = (
-    *("NAME", "VERSION", "CHANNELS", "STATE", "ARTIFACT", "FORMAT"),
-    *("PRECISION", "DOWNLOAD", "CERTIFICATION"),
-)
+HEADER = [
+    "NAME",
+    "VERSION",
+    "CHANNELS",
+    "STATE",
+    "ARTIFACT",
+    "FORMAT",
+    "PRECISION",
+    "DOWNLOAD",
+    "CERTIFICATION",
+]
 EXAMPLES = (
     "reg query 'certified and size <= 30MB'",
     "reg query \"metric['sts/spearman'] >= 0.82\"",
