@@ -32,7 +32,7 @@ MAX_CACHE_BYTES = 10 * 2**30
 
 STAGED_PREFIX = ".staged-"
 ABANDONED_AFTER_SECONDS = 3600.0
-"""The age at which a staged directory counts as left behind by a killed process."""
+"""The age at which an unfinished entry counts as abandoned: its process was killed."""
 
 Key = Mapping[str, Any]
 EXPORTS = "exports"
@@ -95,7 +95,7 @@ class StepCache:
     def trim(self, dry_run: bool = False) -> TrimResult:
         """Remove the least recently used entries, so that the size of the others is within the limit.
 
-        Staged directories older than `ABANDONED_AFTER_SECONDS` are removed too. With `dry_run`, only count.
+        Abandoned unfinished entries are removed too. With `dry_run`, nothing is removed, only counted.
         """
         kept_bytes, removed, entries = 0, [], []
         for directory in self.root.glob(f"{STAGED_PREFIX}*"):
@@ -127,9 +127,9 @@ class StepCache:
 
     @contextmanager
     def _staged(self, kind: str, key: Key) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """A context with a directory that becomes an entry, and the content of its entry.json. The caller fills both.
+        """A context in which the caller fills a new directory and a dictionary; at the end, they become an entry.
 
-        If two processes make the same entry, the first entry stays.
+        The dictionary becomes the file entry.json. If two processes make the same entry, the first entry stays.
         """
         directory, staged = self._directory(kind, key), self.root / f"{STAGED_PREFIX}{secrets.token_hex(8)}"
         entry: dict[str, Any] = {"key": dict(key)}

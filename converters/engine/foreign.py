@@ -1,11 +1,11 @@
 """Translate other tools' documents into recipes: Olive's workflows, and Orchard's section `export:`.
 
-A field that a recipe cannot express raises an error with its name. The recipe records what each other field became.
+A field that a recipe cannot express is an error. For every other field, the recipe records what it became.
 
 Olive (https://microsoft.github.io/Olive/reference/options.html, olive-ai 0.13): `olive.yaml` lists the known passes. The
-passes of a document run one after the other, in the order of their keys. The last result is published as `model.onnx`. A
-pass has its parameters under `config` or beside `type`. Orchard ML: all twelve fields of `export:` are read. Some values
-that Orchard accepts raise an error, such as an opset that no exporter has.
+passes of a document run one after the other, in the document's order. The last result is published as `model.onnx`.
+The parameters of a pass are under its key `config`, or beside its key `type`. Orchard ML: all twelve fields of
+`export:` are read. Some values that Orchard accepts are errors here, such as an opset that no exporter supports.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ DEFAULT_TASK = "text-generation-with-past"
 AXES = {"batch_size": "batch", "sequence_length": "sequence"}
 """The names that Olive gives to the axes of a checkpoint's graph, each with the name that onnxreg gives."""
 Notes = list[dict[str, Any]]
-"""A list of a document's fields, each with its value and what it became: see `recipe_file.FieldTranslation`."""
+"""Records of a document's fields. Each has a field's name, its value, and the result (`recipe_file.FieldTranslation`)."""
 
 
 @cache
@@ -41,8 +41,8 @@ def table() -> Any:
 def translate_olive(value: Mapping[str, Any]) -> dict[str, Any]:
     """Translate a document of Olive into a recipe in JSON form.
 
-    Raises InputError, about the key, for invalid JSON, for unknown keys, for passes and parameters without a
-    counterpart, and for values that Olive would search for.
+    Raises InputError, about the key, for invalid JSON, for unknown keys, for passes and parameters that onnxreg lacks,
+    and for a parameter whose value Olive would choose by a search.
     """
     canonical.encode(value)
     if unknown := sorted(set(value) - {"input_model", "passes", *table()["engine"]}):
@@ -104,7 +104,7 @@ def _source_and_task(model: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
 
 
 def _step(field: str, config: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
-    """Return the `pass` and `params` of a step for a pass of Olive; note each parameter that is changed, dropped or added."""
+    """Translate a pass of Olive to a step's `pass` and `params`. Add each changed, dropped or new parameter to `notes`."""
     kind, rules = _find(str(config.get("type", "")))
     apart = ("type", "config", "host", "evaluator")
     options = {key: item for key, item in config.items() if key not in apart}

@@ -31,9 +31,9 @@ MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 
 @dataclass(frozen=True)
 class Runs:
-    """A graph's inputs, and its outputs at unmasked positions. `takes_sample` is True if the inputs are the source's sample.
+    """The inputs of a graph's runs (`feeds`), and the outputs, without masked positions.
 
-    `golden` has the outputs for the inputs of the golden vectors, by case.
+    `takes_sample` is True if the inputs are the source's sample. `golden` has the outputs for each golden vector's case.
     """
 
     feeds: Sequence[Feed]
@@ -80,7 +80,7 @@ class StepResult:
 
     @cached_property
     def runs(self) -> Runs:
-        """The graph's inputs and outputs. The inputs are the sample or, if its shapes do not fit, random arrays that fit."""
+        """The graph's inputs and outputs. The inputs are the source's sample, or random if the graph does not take it."""
         part, session = self.source, load_session(self.main)
         takes_sample = bool(part.feeds) and _can_run(session, part.feeds)
         feeds: Sequence[Feed] = part.feeds
@@ -99,7 +99,7 @@ class StepResult:
 
     @property
     def _parent_runs(self) -> Runs:
-        """The parent's `runs`. The last two are kept, because a search makes many children of one parent."""
+        """The parent's `runs`. Two parents' runs stay in memory, because a search makes many children of one parent."""
         shared, line = self.source.shared, str([dict(item.digests) for item in self.ancestors])
         runs: Runs = shared.pop(line, None) or self.ancestors[0].runs
         shared[line] = runs
@@ -109,7 +109,7 @@ class StepResult:
 
     @cached_property
     def expected(self) -> Outputs:
-        """The source's outputs if the inputs of `runs` are its sample, else the outputs of the first ancestor."""
+        """The outputs to expect in `runs`: the source's outputs for its sample, else the outputs of the first graph."""
         if self.runs.takes_sample:
             return counting(self.source.expected, self.source)
         if not self.runs.feeds:  # a decoder: its pass has compared it
@@ -120,7 +120,7 @@ class StepResult:
         return samples.all_outputs(start, self.runs.feeds, start.name)
 
     def compare(self, is_bounded: bool) -> None:
-        """Record how far the outputs are from the parent's, unless the step's record has this distance already.
+        """Record the distance of the outputs from the parent's (`parity`). A distance that the step recorded is kept.
 
         Raises ConversionError if the graph does not run, gives NaN, or differs too much from its parent: see `samples.compare`.
         """
@@ -175,7 +175,7 @@ def limits_of(checks: Sequence[RecipeCheck], path: str) -> dict[str, RecipeCheck
 
 
 def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
-    """True if outputs must be better than chance: the recipe does not allow a cosine below `MIN_COSINE`."""
+    """True if the outputs are compared with chance. False if the recipe allows a cosine below `MIN_COSINE`."""
     limit = limits.get("min_cosine")
     return limit is None or limit.min is None or limit.min >= samples.MIN_COSINE
 
@@ -183,10 +183,10 @@ def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
 def checks(
     result: StepResult, limits: Mapping[str, RecipeCheck], path: str, size: int
 ) -> list[dict[str, Any]]:
-    """Make `manifest.Check` entries (JSON form): three for each float output (not for KV caches), one if the size has a limit.
+    """Make three `manifest.Check` entries (in JSON form) for each float output, and one for the size if it has a limit.
 
-    Raises ConversionError, about the file at `path`, if a limit is not met. Raises InputError for a limit on a
-    metric that is not measured, because such a limit would never be checked.
+    KV caches get no entries. Raises ConversionError, about the file at `path`, if a limit is not met. Raises InputError
+    for a limit on a metric that is not measured.
     """
     feeds, expected, outputs = result.runs.feeds, result.expected, result.runs.outputs
     first = expected[0] if feeds else {}
@@ -216,7 +216,7 @@ def judge(
     path: str,
     scale: float = 1.0,
 ) -> dict[str, Any]:
-    """Make one check. If `bound` is None, its verdict is `info`. Raises ConversionError if the value is beyond the bound."""
+    """Make a `manifest.Check` (see `make_check`). Raises ConversionError if the value is beyond the bound."""
     limit = None
     if bound is not None:
         limit = bound.max if bound.min is None else bound.min
@@ -234,9 +234,9 @@ def judge(
 def make_check(
     subject: Mapping[str, Any], metric: str, value: float, limit: float | None = None, is_least: bool = False
 ) -> dict[str, Any]:
-    """Make one check with its verdict: `info` if `limit` is None, else `pass` or `fail`.
+    """Make a `manifest.Check` in JSON form. Its verdict is `pass` or `fail`, or `info` without a limit.
 
-    Bytes are exact, other figures have six significant digits. `is_least`: the limit is the lowest allowed value.
+    Bytes are exact, other figures have six significant digits. With `is_least`, the limit is the lowest allowed value.
     """
 
     def rounded(figure: float) -> float:

@@ -128,7 +128,7 @@ class StepNode:
     def file_name(self, output: RecipeOutput | None = None) -> str:
         """Return the name of the main file of a step's result, without its directory.
 
-        Raises InputError, about the step, if an output requests a name that its pass cannot write.
+        Raises InputError, about the step, if `output` requests a name that the step's pass cannot write.
         """
         requested = None if output is None or output.path is None else PurePosixPath(output.path).name
         suffix = ".ort" if self.kind.takes == "file" else ".onnx"
@@ -143,10 +143,10 @@ class StepNode:
 
 
 def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
-    """Return the steps by name, parents before children, otherwise in the recipe's order. Paths are relative to `directory`.
+    """Return the steps by name, in the recipe's order, but parents before children. Paths are relative to `directory`.
 
-    Raises InputError, about the step, for a repeated or reserved name, a missing parent, a cycle, an unknown pass or
-    invalid parameters, and data that cannot be read.
+    Raises InputError, about the step, for a repeated or reserved name, a missing parent, a cycle, an unknown pass,
+    invalid parameters, or unreadable data.
     """
     names = [step.name for step in recipe.steps]
     inputs: dict[str, list[str]] = {}
@@ -193,10 +193,10 @@ def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Pa
 
 
 def plan_outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:
-    """List the outputs with their paths. If the recipe names none, each result that no other step takes is an output.
+    """List the outputs with their paths. If the recipe names none, each step is an output if no step uses its result.
 
-    Raises InputError if an output's step is missing or has two outputs; if a path is hidden, is used twice, or cannot be
-    written by the pass; if a check names a missing output, or two checks limit one metric of an output.
+    Raises InputError for a step that is missing or has two outputs, and for a path that is hidden, repeated, or not
+    possible for the pass. Raises InputError for a check of a missing output, and for two checks of one metric.
     """
     taken = {one.name for node in steps.values() for one in (node.parent, node.second) if one is not None}
     output_specs = recipe.outputs or [RecipeOutput(step=name) for name in steps if name not in taken]
@@ -238,8 +238,8 @@ class ProfileOutput:
 class Profile:
     """A named recipe. A subclass may check its source and its outputs; it overrides only public methods.
 
-    `name` is the profile's entry point and `package` its distribution: `profile_catalog.find` sets both. `modules` are the
-    modules that an export imports.
+    `profile_catalog.find` sets `name`, the name of the profile's entry point, and `package`, the name of the package.
+    `modules` are the modules that an export imports.
     """
 
     document: Path
@@ -248,7 +248,7 @@ class Profile:
     modules: ClassVar[tuple[str, ...]] = ()
 
     def option_names(self) -> tuple[str, ...]:
-        """Return the names of the profile's own options; by default `checkpoint`, the weights of a source in Python code."""
+        """Return the names of the profile's options. `checkpoint` is the path of weights for a source in Python code."""
         return ("checkpoint",)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
@@ -267,7 +267,7 @@ class Profile:
         return {}
 
     def text(self) -> str:
-        """Return the recipe's text without the keys of a profile, as the start of a user's own recipe."""
+        """Return the recipe's text for a user to edit. The keys that only a profile may have are left out."""
         lines = self.document.read_text("utf-8").splitlines()
         return "\n".join(line for line in lines if line.partition(":")[0] not in PROFILE_KEYS)
 
@@ -293,11 +293,11 @@ class RecipeParts:
 
 @dataclass(frozen=True)
 class ExportPlan(RecipeParts):
-    """A checked export. `name` is the model's name; `outputs` are the outputs to publish, in order; paths in the recipe are
-    relative to `directory`.
+    """A checked recipe with its source, ready to run. `name` is the model's name.
 
-    `evaluation` judges outputs on a suite. `search` is the record of the search that chose this plan; `file_names` has the
-    file names of steps whose results are not published.
+    `outputs` are the outputs to publish, in order. Paths in the recipe are relative to `directory`. `evaluation` judges
+    the outputs on a suite. `search` is the record of the search that chose this plan. `file_names` has the file names
+    of steps whose results are not published.
     """
 
     recipe: RecipeFile
@@ -342,7 +342,7 @@ class ExportPlan(RecipeParts):
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The task's options as a manifest records them: files by digest. Each file is hashed once, so that all keys agree."""
+        """The task's options as a manifest records them, with digests instead of files. They are computed only once."""
         return self.task.record(self.source)
 
     def check_unchanged(self) -> None:

@@ -46,7 +46,7 @@ CRASHED = (
     "leave this output out, or make it by other passes; what the other steps made is kept for the next export"
 )
 TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "int4": 1e-1}
-"""The most by which another runtime may differ from golden vectors, as a share of the largest value, by precision."""
+"""For each precision, the allowed distance of another runtime from golden vectors, as a share of the largest value."""
 OTHER_TOLERANCE = 5e-2
 
 
@@ -60,10 +60,9 @@ def execute(
 ) -> Draft:
     """Run a plan in `workspace`, and return the draft of a version. Steps with a result in `cache` are skipped.
 
-    Raises the errors of the task and the passes, and ConversionError if a graph does not load, gives NaN, differs from
-    its parent, or is further from the source than a check allows. After an error the workspace is not valid. `subject` is
-    the loaded source, which stays loaded; if it is None, the source is loaded here. `evaluation` is the result of `prepare`,
-    if the suite was prepared already.
+    `subject` is the loaded source, and `evaluation` the prepared suite (see `prepare`); each is made here if it is None.
+    Raises the errors of the task and the passes. Raises ConversionError if a graph does not load, gives NaN, differs
+    from its parent, or is further from the source than a check allows. After an error the workspace is not valid.
     """
     scratch = workspace / SCRATCH_DIRECTORY
     (scratch / "steps").mkdir(parents=True)
@@ -165,7 +164,7 @@ class _Execution:
         return self.subject.parts[part]
 
     def _make(self, node: StepNode) -> tuple[StepResult, Key | None]:
-        """Run a step, or take its result from the cache; return the result, and the key to store it by (None: do not store)."""
+        """Run a step, or take its result from the cache. Also return the key for caching it; None: do not cache it."""
         directory = self._directory / node.name
         ancestors = tuple(self._results[ancestor.name] for ancestor in node.lineage()[1:])
         parent, source = ancestors[0] if ancestors else None, self._source_of(node)
@@ -353,7 +352,7 @@ def _describe(
     paths: Mapping[str, list[str]],
     workspace: Path,
 ) -> tuple[DraftArtifact, Step | None]:
-    """Check and describe an output; return the artifact, and the step of its golden vectors, if the recipe has one."""
+    """Check and describe an output. Return the artifact, and the step that wrote golden vectors, or None."""
     path, *sidecar_paths = paths[output.step]
     facts, line = result.facts, (result, *result.ancestors)
     steps = tuple(item.step for item in reversed(line))
@@ -385,7 +384,7 @@ def _describe(
 def _write_golden(
     output: RecipeOutput, result: StepResult, path: Path, entries: list[dict[str, Any]]
 ) -> Step | None:
-    """Write a graph's golden vectors. The tolerance is at least the distance of the graph itself from the source."""
+    """Write a graph's golden vectors, if it has any. They allow at least the graph's own distance from the source."""
     tolerance = output.golden
     if tolerance is None:
         tolerance = TOLERANCES.get(result.facts.precision, OTHER_TOLERANCE)
