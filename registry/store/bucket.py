@@ -13,7 +13,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import cached_property, partial
@@ -35,7 +35,7 @@ from onnxreg.registry.store.requests import (
     retrying,
 )
 from onnxreg.registry.store.streams import CHUNK_BYTES
-from onnxreg.registry.system import POLL_SECONDS, check_stop, replace_file, state_directory
+from onnxreg.registry.system import POLL_SECONDS, check_stop, replace_file, run_parallel, state_directory
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, why
@@ -171,26 +171,17 @@ class BucketStore(ObjectStore):
         limit = WRITE_PATIENCE * (requests.timeout() or FOREVER_SECONDS)
         return self._location.client(self._settings, limit, retries=requests.MAX_TRIES)
 
-    @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="bucket")
-
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
         tag = self._version(cached.token)["e_tag"] if cached else ""
 
         def read() -> StoredObject:
             answer = obstore.get(self._reads, key, options={"if_none_match": tag} if tag else None)
-            data = bytearray()
-            for block in requests.timely(
-                answer.stream(min_chunk_size=DOCUMENT_BLOCK_BYTES), requests.deadline()
-            ):
-                data += block
-                if len(data) > MAX_DOCUMENT_BYTES:
-                    raise RemoteError(f"{key} at {self.url} has more than {MAX_DOCUMENT_BYTES:,} bytes")
+            blocks = answer.stream(min_chunk_size=DOCUMENT_BLOCK_BYTES)
+            data = requests.joined(blocks, f"{key} at {self.url}", MAX_DOCUMENT_BYTES)
             is_page = answer.attributes.get("Content-Type", "").startswith("text/html")
             if is_page and data.lstrip()[:1] == b"<":
                 raise self._no_server()
-            return StoredObject(bytes(data), self._token(answer.meta))
+            return StoredObject(data, self._token(answer.meta))
 
         try:
             return self._ask(f"reading {key}", read)
@@ -219,7 +210,7 @@ class BucketStore(ObjectStore):
                 pages = self._pages("blobs/", most_pages + 1)
                 if len(pages) <= most_pages:
                     return set(key_list) & {item["path"] for page in pages for item in page}
-        present = self._pool.map(self._exists, key_list)
+        present = run_parallel(self._exists, key_list, MAX_WORKERS)
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def _exists(self, key: str) -> bool:
@@ -306,7 +297,7 @@ class BucketStore(ObjectStore):
 
     def delete(self, keys: Iterable[str]) -> None:
         self._prove()
-        list(self._pool.map(self._delete, keys))
+        run_parallel(self._delete, keys, MAX_WORKERS)
 
     def _delete(self, key: str) -> None:
         """Delete an object. For a blob, no answer is an error: it may be deleted later, so its key stays condemned."""

@@ -176,6 +176,16 @@ def timely(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
         yield block
 
 
+def joined(blocks: Iterable[bytes], label: str, limit: int) -> bytes:
+    """Return the blocks of an answer as one value. RemoteError above `limit` bytes, or if the blocks come too late."""
+    data = bytearray()
+    for block in timely(blocks, deadline()):
+        data += block
+        if len(data) > limit:
+            raise RemoteError(f"{label} has more than {limit:,} bytes")
+    return bytes(data)
+
+
 class ObjectAnswer(NamedTuple):
     """The bytes of an object from an offset on, in blocks. `tag` is the object's ETag; "" if the server sent none."""
 
@@ -598,14 +608,10 @@ def read_body(answer: HTTPResponse, url: str, limit: int) -> bytes:
     size = limit if answer.length is None else answer.length
     if size > limit:
         raise RemoteError(f"{url} has {size:,} bytes where at most {limit:,} were asked for")
-    data = bytearray()
-    for block in timely(iter(partial(answer.read1, CHUNK_BYTES), b""), deadline()):
-        data += block
-        if len(data) > limit:
-            raise RemoteError(f"{url} has more than the {limit:,} bytes that were asked for")
+    data = joined(iter(partial(answer.read1, CHUNK_BYTES), b""), url, limit)
     if answer.length:
         raise ConnectionError(f"{len(data):,} of {size:,} bytes arrived")
-    return bytes(data)
+    return data
 
 
 def check_url(url: str) -> str:
