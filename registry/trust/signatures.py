@@ -398,7 +398,8 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
     These are the lines up to the anchor (a line and its digest) in the trust file; IntegrityError if the log lacks it.
     Without an anchor, they are the lines before `need.since`, but never the last line.
     """
-    anchor = need.anchor(registry, name)
+    points = (point for point in need.after if (point.registry, point.model) == (registry, name))
+    anchor = next(points, None)
     if anchor is None:
         return min(need.since, len(lines)) - 1
     digest = lines[anchor.seq - 1].digest if 0 < anchor.seq <= len(lines) else None

@@ -293,7 +293,8 @@ def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
         proofs = [item for item in candidate.proofs if item.report.artifact == artifact.digest]
         proofs = [item for item in proofs if item.report.parent in parents]
         current = [item for item in proofs if item.report.is_current]
-        counted = [item for item in current if not rule.signed_by or item.is_signed_by(rule.signed_by)]
+        demanded = set(rule.signed_by)
+        counted = [item for item in current if not demanded or demanded & set().union(*item.signers)]
         if not parents:
             yield False, f"{artifact.path} has no float32 parent in the version"
         elif not proofs:

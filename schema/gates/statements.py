@@ -8,7 +8,6 @@ checks of a latency are named `latency of batch 8` or `latency, short (17 tokens
 `ratio` (to the parent's latency).
 """
 
-from collections.abc import Collection
 from itertools import chain, islice
 from typing import Annotated, Literal
 
@@ -161,10 +160,6 @@ class RecordedProof(Struct, frozen=True):
 
     report: FaithfulnessReport
     signers: tuple[frozenset[str], ...] = ()
-
-    def is_signed_by(self, names: Collection[str]) -> bool:
-        """True if a key with one of these names or ids signed the proof."""
-        return any(name in key for name in names for key in self.signers)
 
     @property
     def authority(self) -> str:

@@ -188,8 +188,7 @@ class ModelStatements(WrittenDocument):
     @property
     def statements(self) -> dict[str, str]:
         """The statements that were made, by their keys in the manifest."""
-        texts = {"license": self.license, "description": self.description}
-        return {key: text for key, text in texts.items() if text is not None}
+        return self.model_dump(include={"license", "description"}, exclude_none=True)
 
 
 class RecipeFile(ModelStatements):

@@ -91,12 +91,6 @@ class SignatureRequirement(_Table, frozen=True):
         if not (self.lines or self.versions):
             raise InputError("a requirement asks for nothing", "write lines = true, versions = true, or both")
 
-    def anchor(self, registry: str, model: str) -> RevocationPoint | None:
-        """Return the point in `after` up to which this log needs no signatures; None if `after` has no point for the log."""
-        return next(
-            (point for point in self.after if (point.registry, point.model) == (registry, model)), None
-        )
-
 
 class _TrustFile(_Table, frozen=True):
     keys: dict[str, _KeyTable] = {}

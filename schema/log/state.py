@@ -138,10 +138,6 @@ class KvCacheSummary(Record, frozen=True):
     bytes_per_token: Count
     max_tokens: Count
 
-    def size(self, context: int | None = None) -> int:
-        """Return the memory in bytes for a context of `context` tokens (None: the longest context)."""
-        return self.bytes_per_token * (self.max_tokens if context is None else context)
-
 
 class ArtifactSummary(Record, frozen=True):
     """The summary of one artifact: all that a device must know before a download.

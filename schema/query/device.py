@@ -181,15 +181,13 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
     def _memory_problem(self, artifact: ArtifactSummary, context: int | None) -> str:
         """Return a reason if the memory cannot hold the weights and the cache of `context` tokens (None: the most), else ""."""
         parts = (file.size for file in artifact.files if file.role == "external-data")
-        weights, kv_cache = artifact.size + sum(parts), artifact.kv_cache
-        size = weights + (0 if kv_cache is None else kv_cache.size(context))
-        if self.ram is None or size <= self.ram:
-            return ""
-        detail = f"has {size} bytes to hold in {self.ram} bytes of memory"
-        if kv_cache is None:
-            return detail
-        tokens = kv_cache.max_tokens if context is None else context
-        return f"{detail}: {weights} of weights, and {kv_cache.bytes_per_token} for each of {tokens} tokens"
+        size, more, kv_cache = artifact.size + sum(parts), "", artifact.kv_cache
+        if kv_cache is not None:
+            tokens = kv_cache.max_tokens if context is None else context
+            more = f": {size} of weights, and {kv_cache.bytes_per_token} for each of {tokens} tokens"
+            size += kv_cache.bytes_per_token * tokens
+        fits = self.ram is None or size <= self.ram
+        return "" if fits else f"has {size} bytes to hold in {self.ram} bytes of memory{more}"
 
 
 def provider(name: str) -> str:
