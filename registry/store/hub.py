@@ -125,63 +125,59 @@ class RepositoryLayout(Record, frozen=True):
 
 
 class HubRegistry(RegistryStore):
-    """A registry in a repository on the Hub. See `RegistryStore` for `known_id`."""
+    """A registry in a repository on the Hub. Pushes need no intents, so none are stored. See `RegistryStore`."""
+
+    store: HubStore
 
     def __init__(self, hub: HubClient, known_id: str | None = None) -> None:
-        self.commits = HubStore(hub)
-        super().__init__(self.commits, known_id)
-        self._intents: dict[str, bytes] = {}
+        super().__init__(HubStore(hub), known_id)
         self._shown: str | None = None
 
     def blob_url(self, digest: Digest) -> str:
-        return self.commits.hub.file_url(BlobKey(digest).path, self.commits.revision)
+        return self.store.hub.file_url(BlobKey(digest).path, self.store.revision)
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Read a file of the pinned commit. Without `cached`, pin the newest commit first."""
         if cached is None:
-            self.commits.refresh()
+            self.store.refresh()
         return super().read_file(path, cached)
 
     def files(self) -> Iterator[TreeFile]:
         """List the newest commit's files, except files of a layout, `HUB_FILES`, and folders."""
-        at = self.commits.refresh()
+        at = self.store.refresh()
         layout = RepositoryLayout.of_commit(at)
         others = HUB_FILES | (layout.files.keys() if layout else set())
         return iter(sorted(entry for entry in at.tree() if entry.path not in others))
 
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
-        if kind == "intents":
-            self._intents[note] = data
-        else:
+        if kind == "condemned":
             super().add_note(kind, note, data)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
-        return dict(self._intents) if kind == "intents" else super().notes(kind)
+        return super().notes(kind) if kind == "condemned" else {}
 
     def remove_note(self, kind: Kind, note: str) -> None:
-        if kind == "intents":
-            self._intents.pop(note, None)
-        else:
+        if kind == "condemned":
             super().remove_note(kind, note)
 
     @contextmanager
     def push(self) -> Iterator["HubPush"]:
         check_writer(self.identity, self.url)
         with temporary() as directory:
-            yield HubPush(self.commits, directory, self._shown)
+            yield HubPush(self.store, directory, self._shown)
 
     def choose_layout(self, name: str) -> None:
         """Let later pushes write the layout of this model. InputError if the repository has another model's layout."""
         self._shown = name
-        RepositoryLayout.of_model(self.commits.refresh(), name, True)
-        self.commits.transact("Prepare the layout", lambda at, _: attributes(at, *LAYOUT_RULES))
+        RepositoryLayout.of_model(self.store.refresh(), name, True)
+        self.store.transact("Prepare the layout", lambda at, _: attributes(at, *LAYOUT_RULES))
 
     def refresh_layout(self, name: str) -> None:
         """Update the layout of a model, if the last push did not update it."""
         index = self.read_fresh(name)
         if index is not None:
             with self.push() as push:
-                self.commits.transact(f"Show {name}", lambda at, _: push.shown(at, name, index.data))
+                self.store.transact(f"Show {name}", lambda at, _: push.shown(at, name, index.data))
 
 
 class HubPush(StagedBlobs, Push):
@@ -346,7 +342,7 @@ def open_hub(
     if not create:
         return registry
     try:
-        registry.commits.refresh()
+        registry.store.refresh()
     except NoRepositoryError:
         hub.create()
     identity = new_identity(mirror_of, mirror_of is not None)
@@ -360,7 +356,7 @@ def open_hub(
             raise InputError(f"{registry.url} is not a registry and holds {foreign_paths[0]}", hint)
         return [*attributes(at, LFS_RULE), CommitOperationAdd(IDENTITY, identity)]
 
-    registry.commits.transact("Create the registry", decide)
+    registry.store.transact("Create the registry", decide)
     return registry
 
 
