@@ -23,14 +23,8 @@ PIPELINES = {
     "sentence-similarity": "feature-extraction",
 }
 """The pipeline of Transformers.js for each task name of the Hub."""
-DTYPES = {
-    "model": "fp32",
-    "model_fp16": "fp16",
-    "model_int8": "int8",
-    "model_uint8": "uint8",
-    "model_q4": "q4",
-}
-"""The type of weights (`dtype`) in Transformers.js by the name of the model file, without `.onnx`."""
+DTYPES = ("fp32", "fp16", "int8", "uint8", "q4")
+"""The types of weights (`dtype`) in Transformers.js. It loads `model_fp16.onnx` for fp16, and `model.onnx` for fp32."""
 TEXT_FILES = frozenset({"config.json", "tokenizer.json"})
 """The files that libraries of Hugging Face need beside the graph of a text model."""
 
@@ -105,7 +99,7 @@ print([(item.name, item.type, item.shape) for item in session.get_inputs()])"""
 
     task, is_text = pipeline_tag(manifest), files.keys() >= TEXT_FILES
     server, model = literal(base), literal(name)
-    loaded = {f"onnx/{stem}.onnx": dtype for stem, dtype in DTYPES.items()}
+    loaded = {f"onnx/model_{dtype}.onnx".replace("_fp32", ""): dtype for dtype in DTYPES}
     fitting = (loaded[item] for item in loaded if item in files and files[item].digest == artifact.digest)
     dtype = next(fitting, None)
     if task in PIPELINES and dtype and is_text:
