@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onnxreg.cli.output import counted, fields, filled, fold_line, number, printable, size, standing, table
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.errors import listing
-from onnxreg.schema.log.state import RECALL, suite_checks
+from onnxreg.schema.log.state import RECALL, recalls, suite_checks
 from onnxreg.schema.manifest.vocabulary import UNJUDGED
 
 if TYPE_CHECKING:
@@ -241,8 +241,8 @@ def _figures(manifest: Manifest, is_full: bool) -> Iterator[str]:
 
 
 def _of_suite(artifact: Artifact) -> list[Check]:
-    recalls = [item for item in artifact.checks if item.name.startswith(RECALL) and item.value is not None]
-    lowest = sorted(recalls, key=lambda check: (check.verdict != "fail", check.value))
+    checks = [check for _, check in recalls(artifact)]
+    lowest = sorted(checks, key=lambda check: (check.verdict != "fail", check.value))
     return [*suite_checks(artifact), *lowest[:MAX_LABELS]]
 
 

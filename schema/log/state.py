@@ -286,16 +286,17 @@ def suite_checks(artifact: "Artifact") -> list["Check"]:
     ]
 
 
+def recalls(artifact: "Artifact") -> list[tuple[str, "Check"]]:
+    """Return an artifact's measured recalls of single labels, each with the label."""
+    checks = [check for check in artifact.checks if check.name.startswith(RECALL) and check.value is not None]
+    return [(check.name.removeprefix(RECALL), check) for check in checks]
+
+
 def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) -> ArtifactSummary:
     from onnxreg.schema.manifest.manifest import contract_of
 
     operators, cache = operator_set(artifact), artifact.kv_cache
     search = manifest.recipe and manifest.recipe.parameters.get("search")
-    recall = {
-        check.name.removeprefix(RECALL): check.value
-        for check in artifact.checks
-        if check.name.startswith(RECALL) and check.value is not None
-    }
     return ArtifactSummary(
         artifact.format,
         artifact.precision,
@@ -308,7 +309,7 @@ def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) ->
         ort_format=artifact.ort_format,
         operators=None if operators is None else Digest.of(operators),
         providers=tuple(artifact.metadata.execution_providers),
-        recall=recall,
+        recall={label: check.value for label, check in recalls(artifact) if check.value is not None},
         ir_version=artifact.ir_version,
         domains=tuple(sorted({operator.domain for operator in artifact.operators} - {"ai.onnx"})),
         member=member,

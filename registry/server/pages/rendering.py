@@ -20,8 +20,8 @@ from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import DiffOverview
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.units import format_size
-from onnxreg.schema.log.state import RECALL, suite_checks
-from onnxreg.schema.manifest.manifest import Artifact, Check, StoredFile
+from onnxreg.schema.log.state import recalls, suite_checks
+from onnxreg.schema.manifest.manifest import StoredFile
 from onnxreg.schema.manifest.vocabulary import LOSS, UNJUDGED
 
 HERE = Path(__file__).parent
@@ -124,11 +124,6 @@ def shown_json(value: Any) -> str:
     options: Any = {"ensure_ascii": False, "sort_keys": True, "indent": 1}
     text = value if isinstance(value, str) else json.dumps(value, **options)
     return text if len(text) <= MAX_JSON_CHARS else f"{text[:MAX_JSON_CHARS]} …"
-
-
-def recalls(artifact: Artifact) -> list[tuple[str, Check]]:
-    checks = [check for check in artifact.checks if check.name.startswith(RECALL) and check.value is not None]
-    return [(check.name.removeprefix(RECALL), check) for check in checks]
 
 
 def report(
