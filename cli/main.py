@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_CLOSED
-    except (RegError, KeyboardInterrupt) as error:
+    except (RegError, KeyboardInterrupt, OSError) as error:
         from onnxreg.cli.output import EXIT_STATUS, report
 
         if COMPLETES in os.environ:
@@ -51,10 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if status == EXIT_STATUS["interrupted"] and arguments is None:
             quick_exit(status)
         return status
-    except OSError as error:
-        from onnxreg.cli.output import of_system, report
-
-        return report(of_system(error), is_json="--json" in words)
 
 
 def quick_exit(status: int) -> NoReturn:

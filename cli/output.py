@@ -181,10 +181,12 @@ class InterruptError(RegError, family="interrupted"):
     """The user pressed Ctrl-C."""
 
 
-def report(error: RegError | KeyboardInterrupt, is_json: bool = False) -> int:
+def report(error: RegError | KeyboardInterrupt | OSError, is_json: bool = False) -> int:
     """Print an error on stderr, and return its exit status. With `is_json`, the error is one line: `{"error": {...}}`."""
     if isinstance(error, KeyboardInterrupt):
         error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
+    if isinstance(error, OSError):
+        error = _of_system(error)
     if is_json:
         print(json.dumps({"error": fields(error, "family message hint")}), file=sys.stderr)
     else:
@@ -200,7 +202,7 @@ def _line(label: str, text: str) -> str:
     return f"{paint(label, sys.stderr)}{line.removeprefix(label)}"
 
 
-def of_system(error: OSError) -> RegError:
+def _of_system(error: OSError) -> RegError:
     """Convert an OSError to a HostError, or to an InputError if a directory was given in place of a file."""
     if isinstance(error, IsADirectoryError) and error.filename:
         return InputError(f"{error.filename} is a directory", "name a file")
