@@ -3,17 +3,14 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from onnxreg.cli.output import NUMBERS, counted, fold_line, printable, size, standing, table
 from onnxreg.cli.versions import doubts
+from onnxreg.registry.log.contents import Release
 from onnxreg.schema.compare.figures import VERDICTS, FigureRow
 from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import ArtifactRow, ArtifactSide, DiffOverview, FactRow
 from onnxreg.schema.compare.severity import SEVERE
-
-if TYPE_CHECKING:
-    from onnxreg.registry.log.contents import Release
 
 MAX_ARTIFACTS, MAX_FIGURES, MAX_FACTS, MAX_REASONS = 10, 15, 7, 2
 """The most rows of the three tables, and the most reasons for a verdict. Breaking and degrading facts are always shown."""
@@ -38,7 +35,7 @@ def lines(screen: DiffOverview) -> Iterator[str]:
             yield from ("", *block)
 
 
-def markdown(old: "Release", new: "Release", changes: ManifestDiff, screen: DiffOverview) -> str:
+def markdown(old: Release, new: Release, changes: ManifestDiff, screen: DiffOverview) -> str:
     """Return a difference as Markdown, with a final newline: the screen of `reg diff`, then every change."""
     parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", ""]
     parts += [f"**{escaped(screen.verdict[0])}**", *map(escaped, screen.verdict[1:])]
@@ -58,7 +55,7 @@ def markdown(old: "Release", new: "Release", changes: ManifestDiff, screen: Diff
     return "\n".join(parts) + "\n"
 
 
-def doubts_of(sides: "Iterable[Release]") -> Iterator[str]:
+def doubts_of(sides: Iterable[Release]) -> Iterator[str]:
     return (f"{side.ref}: {line}" for side in sides for line in doubts(side))
 
 

@@ -238,7 +238,7 @@ def query(
     session: Session,
     remote: str | None,
     formats: list[str] | None = option("An accepted format, best first; may be repeated.", "--format"),
-    precision: str | None = option("Only artifacts of this precision."),
+    precision: str | None = PRECISION,
     certified: bool = flag("Only certified artifacts."),
     max_size: str | None = option("The most bytes to download, with all files: 30MB (10^6), 28MiB (2^20)."),
     min_recall: list[str] | None = option(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from onnxreg.cli.output import needs
 from onnxreg.registry import system
 from onnxreg.registry.log.commit import read_condemned
-from onnxreg.registry.log.contents import held_files
+from onnxreg.registry.log.contents import Release, held_files
 from onnxreg.registry.log.decisions import publish_deltas
 from onnxreg.registry.log.log import Log, load, mirror_error, read_deltas
 from onnxreg.registry.store import streams
@@ -22,6 +22,7 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import SILENT, Progress, parse_size
 from onnxreg.schema.delta.delta_format import Delta
 from onnxreg.schema.gates.statements import FULL_PRECISION, FaithfulnessReport, full_precision_ancestor
+from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 
 if TYPE_CHECKING:
     from onnxreg.converters.delta.make import ModelFile
@@ -29,11 +30,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.converters.families.export_family import FamilyPlan
-    from onnxreg.registry.log.contents import Release
     from onnxreg.registry.registry import Registry
-    from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
-
-    Finder = Callable[[FileEntry], Path]
 
 MODEL_SUFFIXES = (".onnx", ".ort")
 MIN_DELTA_BYTES = 64 * 1024
@@ -113,7 +110,7 @@ class ArtifactProof(NamedTuple):
 
 def prove_version(
     reader: RegistryReader,
-    version: "Release",
+    version: Release,
     paths: Collection[str] = (),
     parent: Path | None = None,
     progress: Progress = SILENT,
@@ -148,7 +145,7 @@ def prove_version(
 
 
 def measure_version(
-    reader: RegistryReader, version: "Release", paths: Collection[str] = (), progress: Progress = SILENT
+    reader: RegistryReader, version: Release, paths: Collection[str] = (), progress: Progress = SILENT
 ) -> bytes:
     """Time the artifacts at `paths` (default: all) and their parents in full precision; return the benchmark document.
 
@@ -181,8 +178,8 @@ def measure_version(
 
 
 def _pairs(
-    manifest: "Manifest", ref: str, paths: Collection[str], has_parent: bool
-) -> "list[tuple[Artifact, Artifact | None]]":
+    manifest: Manifest, ref: str, paths: Collection[str], has_parent: bool
+) -> list[tuple[Artifact, Artifact | None]]:
     by_path = {artifact.path: artifact for artifact in manifest.artifacts}
     if unknown := [path for path in paths if path not in by_path]:
         hint = f"its artifacts are {', '.join(sorted(by_path))}"
@@ -211,7 +208,7 @@ class DeltaReport(NamedTuple):
     ref: Ref
     deltas: list[Delta]
     new: int
-    files: "Collection[FileEntry]"
+    files: Collection[FileEntry]
     unlike: list[tuple[str, Version]]
 
 
@@ -236,7 +233,7 @@ def make_deltas(
     with registry.scratch() as scratch, store.push() as push:
         push.avoid(read_condemned(store))
 
-        def on_this_machine(file: "FileEntry") -> Path:
+        def on_this_machine(file: FileEntry) -> Path:
             for holder in (store, registry.store):
                 if isinstance(holder, DirectoryRegistry) and holder.has([file.digest]):
                     return holder.blob_path(file.digest)
@@ -290,13 +287,13 @@ def _old_versions(ledger: Log, version: Version, since: Collection[Version]) -> 
     return sorted({*newest, *holders} - {version}, reverse=True)
 
 
-def _files(ledger: Log, version: Version) -> "dict[str, FileEntry]":
+def _files(ledger: Log, version: Version) -> dict[str, FileEntry]:
     """Return, by path, the version's files that exist in the store."""
     files = held_files(ledger.manifest(version), ledger.versions[version].held)
     return {file.path: file for file in files}
 
 
-def _model_files(files: "Mapping[str, FileEntry]", find: "Finder") -> "dict[str, ModelFile]":
+def _model_files(files: Mapping[str, FileEntry], find: Callable[[FileEntry], Path]) -> "dict[str, ModelFile]":
     """Return each file with the positions of its tensors, by path. Small files may describe the tensors of others."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from onnxreg.schema.log.state import RECALL, recalls, suite_checks
 from onnxreg.schema.manifest.vocabulary import UNJUDGED
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from onnxreg.cli.options import Session
     from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.registry.log.contents import Release

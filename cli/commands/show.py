@@ -1,17 +1,14 @@
 """`reg show`: show what a manifest says of a version, or what benchmarks say of the speed of its artifacts."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from onnxreg.cli import versions
 from onnxreg.cli.options import REF, REMOTE, Session, flag
 from onnxreg.cli.output import fold_line, printable, write_bytes
 from onnxreg.registry.log.contents import Release, read_version
+from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
-
-if TYPE_CHECKING:
-    from onnxreg.registry.store.protocol import RegistryReader
 
 EXAMPLES = (
     "reg show acme/pii-small",
@@ -60,7 +57,7 @@ def command(
     session.say(*versions.blocks(_production(release, reader), *screen, _proofs(release, reader), *details))
 
 
-def _production(published: Release, reader: "RegistryReader") -> Iterator[str]:
+def _production(published: Release, reader: RegistryReader) -> Iterator[str]:
     """Yield a line if the version is yanked, and two for each channel of the model: its move, signers and policy."""
     from onnxreg.registry.log.log import load
     from onnxreg.registry.resolution import in_production
@@ -87,7 +84,7 @@ def _production(published: Release, reader: "RegistryReader") -> Iterator[str]:
         yield from (fold_line(line, "  ") for line in lines)
 
 
-def _proofs(published: Release, reader: "RegistryReader") -> Iterator[str]:
+def _proofs(published: Release, reader: RegistryReader) -> Iterator[str]:
     paths = {artifact.digest: artifact.path for artifact in published.manifest.artifacts}
     for path, proof in versions.proofs(reader, published).items():
         source = paths.get(proof.report.parent, proof.report.parent.short)

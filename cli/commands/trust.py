@@ -21,9 +21,6 @@ EXAMPLES = (
 )
 
 
-NAME = argument("Your name for the key.", "NAME")
-
-
 def trust_show(session: Session) -> None:
     """Show the trusted keys, what must be signed, and the registries with a known head.
 
@@ -59,7 +56,7 @@ def trust_show(session: Session) -> None:
 
 def trust_add(
     session: Session,
-    name: str = NAME,
+    name: str = argument("Your name for the key.", "NAME"),
     key: str = argument("The public key, as `reg key show` prints it.", "KEY"),
     models: list[str] | None = option("Only for models of this name or pattern; may be repeated.", "--model"),
 ) -> None:
