@@ -117,6 +117,7 @@ def run(
     trust_remote_code: bool,
     allow_code: Sequence[str],
     no_cache: bool,
+    timeout: float,
 ) -> None:
     """Run the jobs of `file` in `processes` processes (None: as many as cores and memory allow), or on a Dask `scheduler`.
 
@@ -131,7 +132,7 @@ def run(
     registry = session.open(create=True)  # here, not in two workers at once
     flags = {"--trust-remote-code": trust_remote_code, "--no-cache": no_cache}
     words = [name for name, is_set in flags.items() if is_set]
-    words += [f"--allow-code={absolute(name)}" for name in allow_code]
+    words += [f"--timeout={timeout}", *(f"--allow-code={absolute(name)}" for name in allow_code)]
     if to is not None:
         words.append(f"--push={registry.remotes.open(to, create=True).url}")
     lines = [(job, ["export", *words, *job.words()[1:]]) for job in jobs]

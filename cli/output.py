@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from onnxreg.schema.core import units
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
+from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError, missing_extra
 from onnxreg.schema.core.units import SILENT, Advance, Progress
 
 if TYPE_CHECKING:
@@ -302,6 +302,34 @@ class Steps(Progress):
     def step(self, label: str) -> None:
         self._check()
         self._draw(label)
+
+
+@contextmanager
+def limited(progress: Progress, minutes: float) -> Iterator[Progress]:
+    """A context that ends with a ConversionError if a step takes longer than some minutes. Only a main thread is ended."""
+    is_late, timers = threading.Event(), [threading.Timer(0, lambda: None)]
+
+    def end() -> None:
+        is_late.set()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def begin() -> None:
+        timers.pop().cancel()
+        timers.append(threading.Timer(60 * minutes, end))
+        timers[0].daemon = True
+        if threading.current_thread() is threading.main_thread():
+            timers[0].start()
+
+    try:
+        begin()
+        yield Steps(progress.step, begin)
+    except KeyboardInterrupt:
+        if not is_late.is_set():
+            raise
+        message = f"a step took longer than {minutes:g} minutes, so the work was ended"
+        raise ConversionError(message, "if it only needs more time: --timeout MINUTES") from None
+    finally:
+        timers[0].cancel()
 
 
 @contextmanager

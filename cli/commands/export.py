@@ -21,7 +21,7 @@ from onnxreg.cli.options import (
     option,
     pairs,
 )
-from onnxreg.cli.output import counted, needs, prefix_outcome, resumable, size, table
+from onnxreg.cli.output import counted, limited, needs, prefix_outcome, resumable, size, table
 from onnxreg.cli.services import publish
 from onnxreg.cli.versions import report_published, searched
 from onnxreg.schema.core.errors import InputError, RegError
@@ -100,6 +100,9 @@ def command(
     allow_code: list[str] | None = ALLOW_CODE,
     dry_run: bool = flag("Make and judge the artifacts, and publish nothing."),
     no_cache: bool = flag("Run every step, and store nothing in the cache."),
+    timeout: float = option(
+        "End the export if a step takes longer.", default=30.0, min=0, max=10**6, metavar="MINUTES"
+    ),
     batch: Path | None = option("Run every export in this job file (YAML)."),
     jobs: int | None = option("With --batch: processes; default: as many as cores and memory allow.", min=1),
     scheduler: str | None = option("With --batch: run on this scheduler's Dask cluster.", metavar="ADDRESS"),
@@ -136,7 +139,7 @@ def command(
         alone = {"source": source, "name": name, "profile": profile, "task": task, "recipe": recipe}
         alone |= {"version": version, "output": output, **given}
         _refuse("--batch", alone, "say it in the job file, row by row")
-        run(session, batch, jobs, scheduler, push, trust_remote_code, allow_code or (), no_cache)
+        run(session, batch, jobs, scheduler, push, trust_remote_code, allow_code or (), no_cache, timeout)
         return
     for key, value in (("jobs", jobs), ("scheduler", scheduler)):
         if value is not None:
@@ -158,7 +161,7 @@ def command(
         for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
-        with session.steps() as progress:
+        with session.steps() as steps, limited(steps, timeout) as progress:
             published, tables = publish(registry, plan, version, progress, not no_cache, dry_run)
     more: dict[str, Any] = {"latency": [item for one in tables for item in one.to_json()]} if tables else {}
     measured = (_latencies(tables), searched(published, tables) if tables else ())

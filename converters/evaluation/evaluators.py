@@ -411,7 +411,7 @@ class LabelledRows(TaskEvaluator):
 
     tasks: ClassVar[tuple[str, ...]] = (
         *("image-classification", "onnx", "image-feature-extraction", "audio-feature-extraction"),
-        *("depth-estimation", "object-detection"),
+        *("depth-estimation", "object-detection", "fill-mask"),
     )
     Item = LabelledRow
     form = "a row of the arrays in an .npz file, one array for each input"

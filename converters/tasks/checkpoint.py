@@ -6,6 +6,7 @@ peft is merged into its base model.
 
 import copy
 import json
+import math
 import re
 import warnings
 from abc import abstractmethod
@@ -73,8 +74,11 @@ NOT_TRAINED = re.compile(
 ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
 """The names of weights of the model that a file may lack, since only training reads them."""
 
-COUNTS, MAX_COUNT = re.compile("(layers?|depths?|blocks|stages|experts)$"), 1_000
-"""The keys of config.json that count parts of a model, and the highest count: more layers would take hours to make."""
+COUNTS = {
+    re.compile("(layers?|depths?|blocks|stages|experts|groups?|group_num)$"): 1_000,
+    re.compile("num_labels"): 10**6,
+}
+"""The keys of config.json that count parts of a model, with the highest count: to make more parts would take hours."""
 MAX_EDGE = 4096
 """The most pixels along an edge of the images that a model of timm reads, before they are cut to their centre."""
 PARAMETER_BYTES = 12
@@ -423,8 +427,9 @@ def read_config(directory: Path) -> dict[str, Any]:
         for key, child in parts.pop().items():
             numbers = child if isinstance(child, list) else [child]
             parts += [number for number in numbers if isinstance(number, dict)]
-            if COUNTS.search(key) and any(isinstance(n, int | float) and n > MAX_COUNT for n in numbers):
-                message = f"{CONFIG} of the checkpoint has {key} {str(child)[:80]}, the most is {MAX_COUNT:,}"
+            most = next((most for pattern, most in COUNTS.items() if pattern.search(key)), math.inf)
+            if any(isinstance(n, int | float) and n > most for n in numbers):
+                message = f"{CONFIG} of the checkpoint has {key} {str(child)[:80]}, the most is {most:,}"
                 raise InputError(message, "give the config.json that the model was trained with")
     return value
 

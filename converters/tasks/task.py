@@ -112,7 +112,7 @@ SOUND_TOWERS = TaskHead(
 )
 CTC = TaskHead(
     "automatic-speech-recognition", "ForCTC", "a speech recognizer", {"logits": PER_FRAME}, modality="audio", axes=WAVE,
-    aliases=("asr", "speech-recognition"), beside=(*PROCESSOR, *TOKENIZER),
+    aliases=("asr", "audio-ctc", "speech-recognition"), beside=(*PROCESSOR, *TOKENIZER),
 )
 SOUNDS = TaskHead(
     "audio-classification", ("ForAudioClassification", "ForSequenceClassification"), "an audio classifier",
@@ -131,11 +131,11 @@ SEQ2SEQ = TaskHead(
 )
 SPEECH = TaskHead(
     "automatic-speech-recognition", "ForConditionalGeneration", "an encoder-decoder from sound to text", auto="ForSpeechSeq2Seq",
-    modality="audio", beside=DECODED,
+    modality="audio", aliases=("speech2seq-lm", "automatic-speech-recognition-with-past"), beside=DECODED,
 )
 IMAGE_TEXTS = TaskHead(
     "image-to-text", "VisionEncoderDecoderModel", "an encoder-decoder from images to text", auto="ForImageTextToText",
-    modality="image", beside=DECODED,
+    modality="image", aliases=("vision2seq-lm", "image-to-text-with-past"), beside=DECODED,
 )
 HEADS = (
     _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),

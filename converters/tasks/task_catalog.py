@@ -10,7 +10,7 @@ from onnxreg.converters.source.hub import fetch
 from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, Location, hub_id
 from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks import text
-from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED, find_base, read_config
+from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED, Saved, find_base, read_config
 from onnxreg.converters.tasks.code import is_factory
 from onnxreg.converters.tasks.generation import CausalDecoder, ProcessedSeq2Seq, Seq2Seq, TextGeneration
 from onnxreg.converters.tasks.image_classification import ImageClassification
@@ -197,7 +197,9 @@ def _checkpoint(directory: Path) -> tuple[str, str]:
         return pooling
     if head is None:
         message = f"nothing says what the checkpoint is for: {CONFIG} says {name or 'no architecture'}"
-        raise InputError(message, "name it: --task TASK, one of those of docs/tasks.md")
+        heads = [kind.head for kind in CLASSES if issubclass(kind, Saved)]
+        names = dict.fromkeys(head.task for head in heads if modality in (None, head.modality))
+        raise InputError(message, f"name it: --task TASK, one of {', '.join(names)}")
     if head.way:
         raise InputError(f"{CONFIG} says {name}, which no task here exports: {head.task}", head.way)
     alone = "" if head.suffix else ", an encoder without a head"

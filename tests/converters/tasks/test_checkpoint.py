@@ -76,6 +76,24 @@ def test_half_precision_becomes_float32_and_old_buffers_are_no_trained_weights(c
     assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
 
 
+def test_shards_of_an_older_version_are_read(checkpoint):
+    import torch
+    from safetensors.torch import load_file
+
+    new = load_file(path := checkpoint / "model.safetensors")
+    path.unlink()
+    old = {name.replace("Norm.weight", "Norm.gamma"): tensor.bfloat16() for name, tensor in new.items()}
+    shards = ("1.bin", sorted(old)[::2]), ("2.bin", sorted(old)[1::2])
+    for file, names in shards:
+        torch.save({name: old[name] for name in names}, checkpoint / file)
+    files = {name: file for file, names in shards for name in names}
+    (checkpoint / "pytorch_model.bin.index.json").write_text(
+        json.dumps({"metadata": {}, "weight_map": files})
+    )
+    loaded = load_checkpoint(str(checkpoint), TOKENS).model.state_dict()
+    assert all(torch.equal(loaded[name], tensor.bfloat16().float()) for name, tensor in new.items())
+
+
 def test_a_model_file_and_a_package_that_the_tokenizer_needs_are_named(checkpoint, monkeypatch):
     (checkpoint / "model.onnx").write_bytes(b"")
     with pytest.raises(InputError, match="is a file, not the directory of a checkpoint") as caught:
@@ -164,6 +182,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a label twice": (keys(id2label={"0": "O", "1": "A", "2": "A", "3": "C", "4": "D"}), "one label to two ids"),
     "layers without end": (keys(num_hidden_layers=10**9), "has num_hidden_layers 1000000000, the most is 1,000"),
     "layers without end in a part": (keys(text_config={"depths": [2, 10**9]}), "has depths"),
+    "labels without end": (keys(num_labels=10**9), "has num_labels 1000000000, the most is 1,000,000"),
     "fewer labels": (keys(id2label={"0": "O", "1": "A"}, label2id={"O": 0, "A": 1}), "shapes differ"),
 }  # fmt: skip
 
@@ -177,20 +196,20 @@ def test_a_broken_checkpoint_is_refused(checkpoint, what):
     assert message in found and str(checkpoint) not in found
 
 
-@pytest.mark.parametrize(
-    ("architecture", "hint"),
-    [
-        ("BertForSequenceClassification", "--task text-classification"),
-        ("BertForQuestionAnswering", "--task question-answering"),
-        ("ViTForImageClassification", "--task image-classification"),
-        ("LlamaForCausalLM", "--task text-generation"),
-    ],
-)
-def test_a_checkpoint_of_another_head_gets_the_way_to_export_it(checkpoint, architecture, hint):
+OTHER_HEADS = {
+    "BertForSequenceClassification": "--task text-classification",
+    "BertForQuestionAnswering": "--task question-answering",
+    "ViTForImageClassification": "--task image-classification",
+    "LlamaForCausalLM": "--task text-generation",
+}
+
+
+@pytest.mark.parametrize("architecture", OTHER_HEADS)
+def test_a_checkpoint_of_another_head_gets_the_way_to_export_it(checkpoint, architecture):
     change(checkpoint / "config.json", architectures=[architecture])
     with pytest.raises(InputError, match=architecture) as caught:
         load_checkpoint(str(checkpoint), TOKENS)
-    assert hint in str(caught.value.hint)
+    assert OTHER_HEADS[architecture] in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
@@ -285,11 +304,7 @@ def test_the_hub_says_no(monkeypatch):
     refused = httpx2.Response(404, request=httpx2.Request("GET", "https://hub.example"))
 
     cases: list[tuple[Exception, type[Exception], str]] = [
-        (
-            errors.RepositoryNotFoundError("none", response=refused),
-            NotFoundError,
-            "the Hub has no repository",
-        ),
+        (errors.RepositoryNotFoundError("none", response=refused), NotFoundError, "has no repository"),
         (errors.RevisionNotFoundError("none", response=refused), NotFoundError, "no revision v9"),
         (OSError("boom"), RemoteError, "could not be fetched"),
         (httpx2.ReadTimeout("slow"), RemoteError, "cannot be reached"),

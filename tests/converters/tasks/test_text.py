@@ -61,6 +61,7 @@ TYPED = {
     "token-classification": ("ner", "NER", "token_classification"),
     "text2text-generation": ("translation", "summarization", "seq2seq-lm"),
     "text-generation": ("causal-lm", "text-generation-with-past"),
+    "automatic-speech-recognition": ("audio-ctc", "speech2seq-lm"),
 }
 """Names that people type, by the task that they mean."""
 
