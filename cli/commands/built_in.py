@@ -32,7 +32,7 @@ def builtin_passes(
     """
     from onnxreg.converters.passes import pass_catalog
 
-    descriptions = list(map(pass_catalog.describe, [name] if name else pass_catalog.names()))
+    descriptions = list(map(pass_catalog.describe, pass_catalog.names() if name is None else [name]))
     first, rows = descriptions[0], [(item["name"], item["version"], item["summary"]) for item in descriptions]
     head = (
         f"{first['summary']} (version {first['version']})",
@@ -53,7 +53,8 @@ def builtin_profiles(
     with needs("export", "reg builtin profiles"):
         from onnxreg.converters.profiles import profile_catalog
 
-        chosen = {item: profile_catalog.find(item) for item in ([name] if name else profile_catalog.names())}
+        names = profile_catalog.names() if name is None else [name]
+        chosen = {item: profile_catalog.find(item) for item in names}
         recipes = {item: profile.recipe() for item, profile in chosen.items()}
     if name is not None:
         recipe = recipes[name]

@@ -234,7 +234,7 @@ def certificates(
             | {"state": states[artifact.path].state, "stated": document.state}
             | ({"speeds": timed} if (timed := states[artifact.path].speeds) else {})
         )
-    as_recorded = f"recomputed from the item scores: {len(certificates)} certificates as recorded"
+    as_recorded = f"recomputed from the item scores: {counted(len(certificates), 'certificate')} as recorded"
     session.show(
         {"ref": published.ref, "certificates": documents},
         blocks(

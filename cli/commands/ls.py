@@ -57,7 +57,7 @@ def command(
     """
     session = session.limited(max_age)
     reader = session.reader(remote, offline, checked=False)
-    pattern = name or "*"
+    pattern = "*" if name is None else name
     is_one = name is not None and not PATTERN & set(name)
     is_search = bool(formats or precision or certified)
     log = open_log(reader, check_name(pattern)) if is_one else None
@@ -109,11 +109,11 @@ def _matches(
         for name, artifacts in newest.items()
     ]
     rows = [
-        (item.name, item.version, item.path, item.format, item.precision, size(item.size), standing(item))
+        (*fields(one, "name version path format precision").values(), size(one.download_size), standing(one))
         for artifacts in newest.values()
-        for item in artifacts
+        for one in artifacts
     ]
-    header = ("NAME", "VERSION", "ARTIFACT", "FORMAT", "PRECISION", "SIZE", "CERTIFICATION")
+    header = ("NAME", "VERSION", "ARTIFACT", "FORMAT", "PRECISION", "DOWNLOAD", "CERTIFICATION")
     return documents, list(table(header, rows))
 
 

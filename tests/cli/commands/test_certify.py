@@ -95,7 +95,7 @@ def test_every_figure_is_listed_and_found_by_a_query(reg, publish):
 
 def test_item_scores_in_an_order_of_their_own_give_the_same_verdict(reg, publish, drafts):
     publish(True)
-    assert reg(*RECOMPUTE).ended(0, "1 certificates as recorded")
+    assert reg(*RECOMPUTE).ended(0, "1 certificate as recorded")
     assert reg(*RECOMPUTE, "--json").json["certificates"][0]["differences"] == []
     header, *rows = (drafts[True].root / SCORES).read_text().splitlines()
     assert header == "group,parent:cosine,candidate:cosine"

@@ -479,6 +479,7 @@ def test_a_profile_of_a_package_keeps_its_promises_and_is_part_of_the_keys(reg, 
 
 def test_the_output_of_builtin_profiles_is_a_recipe(reg, tmp_path):
     (tmp_path / "mine.yaml").write_text(reg("builtin", "profiles", "android").out)
+    assert reg("builtin", "profiles", "").ended(2, "no profile is called ''")
     mine, android = RecipeDocument(tmp_path / "mine.yaml").recipe(), find("android").recipe()
     assert (mine.profile, android.profile) == ("recipe", "android") and mine.steps == android.steps
 
