@@ -29,7 +29,7 @@ DEFAULT_TASK = "text-generation-with-past"
 AXES = {"batch_size": "batch", "sequence_length": "sequence"}
 """The names that Olive gives to the axes of a checkpoint's graph, each with the name that onnxreg gives."""
 Notes = list[dict[str, Any]]
-"""Records of a document's fields. Each has a field's name, its value, and the result (`recipe_file.FieldTranslation`)."""
+"""A document's fields, each with its name, its value, and its result in the recipe (`recipe_file.FieldTranslation`)."""
 
 
 @cache
@@ -104,7 +104,7 @@ def _source_and_task(model: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
 
 
 def _step(field: str, config: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
-    """Translate a pass of Olive to a step's `pass` and `params`. Add each changed, dropped or new parameter to `notes`."""
+    """Translate an Olive pass to a step's `pass` and `params`. Changed, dropped and new parameters go into `notes`."""
     kind, rules = _find(str(config.get("type", "")))
     apart = ("type", "config", "host", "evaluator")
     options = {key: item for key, item in config.items() if key not in apart}

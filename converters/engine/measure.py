@@ -33,7 +33,7 @@ MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 class Runs:
     """The inputs of a graph's runs (`feeds`), and the outputs, without masked positions.
 
-    `takes_sample` is True if the inputs are the source's sample. `golden` has the outputs for each golden vector's case.
+    `takes_sample` is True if the inputs are the source's sample. `golden` has the outputs for golden inputs, by case.
     """
 
     feeds: Sequence[Feed]
@@ -80,7 +80,7 @@ class StepResult:
 
     @cached_property
     def runs(self) -> Runs:
-        """The graph's inputs and outputs. The inputs are the source's sample, or random if the graph does not take it."""
+        """The graph's inputs and outputs. If the graph does not take the source's sample, the inputs are random."""
         part, session = self.source, load_session(self.main)
         takes_sample = bool(part.feeds) and _can_run(session, part.feeds)
         feeds: Sequence[Feed] = part.feeds

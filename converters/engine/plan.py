@@ -248,7 +248,7 @@ class Profile:
     modules: ClassVar[tuple[str, ...]] = ()
 
     def option_names(self) -> tuple[str, ...]:
-        """Return the names of the profile's options. `checkpoint` is the path of weights for a source in Python code."""
+        """Return the names of the profile's options. `checkpoint` names the weights for a source in Python code."""
         return ("checkpoint",)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:

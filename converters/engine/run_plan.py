@@ -60,7 +60,7 @@ def execute(
 ) -> Draft:
     """Run a plan in `workspace`, and return the draft of a version. Steps with a result in `cache` are skipped.
 
-    `subject` is the loaded source, and `evaluation` the prepared suite (see `prepare`); each is made here if it is None.
+    `subject` is the loaded source, `evaluation` the prepared suite (see `prepare`). If one is None, it is made here.
     Raises the errors of the task and the passes. Raises ConversionError if a graph does not load, gives NaN, differs
     from its parent, or is further from the source than a check allows. After an error the workspace is not valid.
     """

@@ -1,8 +1,8 @@
 """Facts read from a model file itself: contract, operators, weights, KV cache, and the semantic digest of the computation.
 
-The digest of a node covers its operator, its attributes and the digests of its inputs, as in a Merkle tree. So the semantic
-digest does not depend on names or on the order of nodes: two graphs with the same digest compute the same from the same
-weights. The rules are in docs/format.md.
+The digest of a node covers its operator, its attributes and the digests of its inputs, as in a Merkle tree. So the
+semantic digest does not depend on the names or the order of nodes. Graphs with equal digests and equal weights give
+equal outputs. The rules are in docs/format.md.
 """
 
 import re
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 LABEL_OUTPUT = "logits"
-"""The output of a classifier. If its last axis is static, the axis counts the labels, and is `labels` in a contract."""
+"""The output of a classifier. In a contract, its last axis has the name `labels` if the size of this axis is fixed."""
 _KINDS = {"SequenceType": "sequence", "OptionalType": "optional", "SparseTensorType": "sparse_tensor"}
-"""The name that a contract gives to each type of onnx_ir besides tensors."""
+"""For each type of onnx_ir that is not a tensor, its name in a contract."""
 WEIGHTS_ONLY = "int8-weights"
 """The precision of a graph that multiplies 8-bit weights with floating-point activations."""
 MINOR_SHARE = 0.01
-"""The least share of the weight bytes at which a second floating-point type makes a graph `mixed`."""
+"""If at least this share of the weight bytes has a second floating-point type, the graph's precision is `mixed`."""
 PAST_INPUT = re.compile(r"past_key_values\.\d+\.(key|value)")
 _SCALES = {
     "DequantizeLinear": (1, 2),
@@ -68,24 +68,24 @@ _SCALES = {
     "GatherBlockQuantized": (2, 3),
     "QMoE": (3, 6, 9),
 }
-"""The positions of operands that are scales or zero points, by operator: they may have any rank, but are never weights."""
+"""For each operator, the positions of the operands that are scales or zero points. They never count as weights."""
 _INT8_ACTIVATIONS = 4
-"""The value of the attribute `accuracy_level` with which the runtime may round activations to int8."""
+"""If the attribute `accuracy_level` has this value, the runtime may round activations to int8."""
 _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
-"""The operators whose uint8 weights hold several elements of `bits` bits each (4 unless stated)."""
+"""The operators whose uint8 weights hold elements of `bits` bits each. `bits` is an attribute; its default is 4."""
 Values = ChainMap[Any, str]
 """The digest of each value. A value of an inner graph hides a value of the graphs around it."""
 REFERENCE = "0"
-"""The number in digests for an attribute that refers to an attribute of the enclosing function, instead of its type."""
+"""In digests, the type number of an attribute that refers to an attribute of the enclosing function."""
 
 
 @dataclass(frozen=True)
 class GraphFacts:
     """The facts of a model file, read from the file itself.
 
-    `operators` are sorted, with opsets and element types; `operator_names` (`Op` for ai.onnx, else `domain:Op`) are in the
-    order of first use. Both include subgraphs and local functions. `external_data` has paths relative to the file's folder.
-    `ort_format` is None for ONNX. `schema/query/runtimes.py` explains `contrib`, and `count_weights` explains `precision`.
+    `operators` are sorted, with opsets and element types. `operator_names` are in the order of first use: `Op` for
+    ai.onnx, else `domain:Op`. Both include subgraphs and local functions. `ort_format` is None for ONNX. The paths in
+    `external_data` are relative to the file's folder. `schema/query/runtimes.py` explains `contrib`.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -249,7 +249,7 @@ def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
 
 
 def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str, ...]:
-    """Return the contrib operators and features that the nodes use, and that a release of ONNX Runtime may lack, sorted."""
+    """Return the used contrib operators and features that some releases of ONNX Runtime lack, sorted."""
     uses = []
     for node in nodes:
         elements = map(element_of, (*node.inputs, *node.outputs))
@@ -261,13 +261,13 @@ def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str,
 
 
 def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[WeightCount, str]:
-    """Count the constant weights of a graph, and name its precision. `large` names the inputs that replace large weights.
+    """Count the constant weights of a graph, and return the counts and the graph's precision.
 
     A weight is a stored tensor of rank 2 or more that an operator reads, of a floating-point type or of at most 8 bits.
-    Scales and zero points do not count; a shared weight counts once. If weights are quantized, the precision is `int8`,
-    `int4` or, for both, `mixed`. It is `int8-weights` if all quantized weights have 8 bits, and are read by operators of
-    `_PACKED` that do not round activations. Without quantized weights, it is the floating-point type, or `mixed` if a
-    second type has at least `MINOR_SHARE` of the bytes. A graph without weights is `float32`.
+    Inputs with names in `large` count as stored: they replace large weights. Scales and zero points do not count. A
+    shared weight counts once. The precision of a graph with quantized weights is `int8`, `int4`, or `mixed` for both.
+    It is `int8-weights` if operators of `_PACKED` read all of them with 8 bits, and do not round activations. Without
+    quantized weights, it is the floating-point type, or `mixed` (see `MINOR_SHARE`). Without weights, it is `float32`.
     """
     kinds: dict[ir.Value, str] = {}
     scales: set[ir.Value] = set()
@@ -371,7 +371,7 @@ def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[
 
 
 def _inner(graph: "ir.Graph | ir.Function", outer: Values, depth: int) -> str:
-    """Return the digest of a subgraph or function body, including its own tensors. `outer`: the digests of outer values."""
+    """Return the digest of a subgraph or function body with its tensors. `outer` has the digests of outer values."""
     inputs = free_inputs(graph)
     values, initializers = outer.new_child(), getattr(graph, "initializers", {})
     values |= {value: _hash(["input", str(depth), str(at)]) for at, value in enumerate(inputs)}
@@ -460,7 +460,7 @@ def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
 
 
 def _number(value: Any, *keys: str) -> int | None:
-    """Return the positive number at these nested keys of a JSON value; None if there is none."""
+    """Return the positive integer at nested keys of a JSON value; None if the value is missing or is anything else."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if type(value) is int and value > 0 else None

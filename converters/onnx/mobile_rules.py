@@ -52,7 +52,7 @@ MOBILE_SAFE_OPS = frozenset({
 
 
 def android_warnings(operator_names: Sequence[str]) -> dict[str, list[str]]:
-    """Return `unsupported_ops`, the operators outside the safe set in their order, and `warnings`, OpenMed's text on each."""
+    """Return the operators outside the safe set (`unsupported_ops`), and a warning of OpenMed for each (`warnings`)."""
     unsupported = [name for name in operator_names if name not in MOBILE_SAFE_OPS]
     rule = "is not in the Android ONNX Runtime Mobile NNAPI/XNNPACK safe set"
     return {"unsupported_ops": unsupported, "warnings": [f"{name} {rule}" for name in unsupported]}

@@ -215,7 +215,7 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
 def check_model(model: Any, path: Path) -> None:
     """Raise InputError if ONNX's checker refuses a loaded file (`load_onnx`), or if its external data is not valid.
 
-    `model` is not changed. The checker gets zeros for external data, because it refuses hard links, as in a registry.
+    `model` is not changed. The checker gets zeros for external data, because it refuses hard links (a registry has some).
     """
     import onnx
 
@@ -235,7 +235,7 @@ def check_model(model: Any, path: Path) -> None:
 def check_light(light: Any) -> None:
     """Run ONNX's checker on a model without large weights; the model is changed.
 
-    Of the operators that ONNX Runtime adds to `ai.onnx`, only inputs and outputs are checked: ONNX has no definition of them.
+    The operators that ONNX Runtime adds to `ai.onnx` are not checked, because ONNX has no definition of them.
     """
     import onnx
 
@@ -322,10 +322,10 @@ def _to_ir(model: Any) -> "ir.Model":
 
 
 def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
-    """Return every node that runs, in order, with the functions' bodies in place of calls of local functions.
+    """Return every node that runs, in order. A call of a local function is replaced by the nodes of the function.
 
-    Types are inferred anew; for operators that ONNX does not know, the file's types are used. A large weight becomes an input
-    (`without_weights`), so that neither inference nor inlining copies it. Raises InputError if types contradict each other.
+    The types of values are inferred. The file's types are used where ONNX cannot infer. Large weights become inputs
+    (`without_weights`), so that they are not copied. Raises InputError if types contradict each other.
     """
     import onnx.inliner
     import onnx.shape_inference
@@ -401,7 +401,7 @@ def within(body: Any) -> Iterator[Any]:
 
 
 def attributes(body: Any) -> Iterator[Any]:
-    """Yield the attributes (protos) of the nodes of a graph or function, and a function's attributes with default values."""
+    """Yield the attribute protos of all nodes of a graph or function, and of a function's default values."""
     for node in body.node:
         yield from node.attribute
     yield from getattr(body, "attribute_proto", ())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_NODES = 1_000_000
 MAX_DEPTH = 32
 MIN_ELEMENT_BYTES = 4
-"""The least size in bytes of an element of the vectors that `_Reader.all` counts."""
+"""The least number of bytes that an element of a vector takes in the file."""
 BINDINGS = "ort_flatbuffers_py"
 _MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """The errors that the bindings raise for bytes that are not a flatbuffer: the bindings check no offset."""
@@ -33,8 +33,8 @@ _MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, Attribu
 def read_ort(path: Path) -> "ir.Model":
     """Read an ORT-format file; weights are mapped, and a node's `version` is the since-version of its operator.
 
-    `meta["ort_format"]` is the version of the format. The opset imports are all domains that the converting ONNX Runtime
-    registers. ORT format has no local functions.
+    `meta["ort_format"]` is the version of the format. The opset imports include domains that the graph does not use.
+    ORT format has no local functions.
 
     Raises InputError, about the file, if the file has another format or is cut short.
     """
@@ -70,8 +70,8 @@ def read_ort(path: Path) -> "ir.Model":
 class _Reader:
     """Builds `onnx_ir` graphs from the tables of a file of `size` bytes; raises ValueError for forged tables.
 
-    In a valid file, no two elements share bytes, so the number of elements is limited. Without this limit, tables that are
-    referenced many times, or contain themselves, would be read without end.
+    In a valid file, no two elements share bytes, so the file's size limits the number of elements. More elements mean
+    that a table contains itself, or is referenced many times.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,8 +1,8 @@
 """Tensors: their element types, digests and bytes, and a copy of a model without large tensors.
 
-ONNX (`TensorProto.DataType`) and the ORT format (`fbs.TensorDataType`) number element types alike; contracts
-use numpy's names, operator configs the C++ names of ONNX Runtime. Bytes are little-endian and packed as in
-`TensorProto.raw_data`, wherever a tensor is stored. In a tensor of texts, 8 bytes with the length precede each text.
+ONNX (`TensorProto.DataType`) and the ORT format (`fbs.TensorDataType`) have the same numbers for element types.
+Contracts use numpy's names, and operator configs use the C++ names of ONNX Runtime. The bytes of a tensor are always
+little-endian and packed as in `TensorProto.raw_data`. In a tensor of texts, 8 bytes with the length precede each text.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Element(NamedTuple):
-    """An element type: its name in numpy or ml_dtypes, its C++ name in ONNX Runtime, and its size (0 bits: variable)."""
+    """An element type: its name in numpy or ml_dtypes, its C++ name in ONNX Runtime, and its size; 0 if it varies."""
 
     name: str
     cpp: str
@@ -61,7 +61,7 @@ QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < eleme
 MAX_SMALL_ELEMENTS = 1024
 """The most elements of a small initializer. Inference uses the values of small ones, but only the types of larger ones."""
 BLOCK_BYTES = 2**20
-"""The number of bytes that a digest reads from a file at once. The pages of a mapped file would stay in memory."""
+"""The number of bytes to read from a file at once for a digest. A mapped file would stay in memory instead."""
 _NUMPY = frozenset(range(1, 14)) - {8, 9}
 """The element types of numpy's numeric arrays, by their number in ONNX."""
 
@@ -176,9 +176,9 @@ def copy_but(source: Any, target: Any, left_out: str) -> None:
 
 
 def replace_but_weights(model: Any, light: Any, names: Collection[str] | None = None) -> None:
-    """Replace all of `model` by `light`, except the initializers `names`: they stay, and are neither moved nor copied.
+    """Replace all of `model` by `light`, except for the initializers `names`, which stay where they are, uncopied.
 
-    By default, `names` are the large initializers, and `light` is a tool's result for `without_weights(model)`.
+    The default of `names` is all large initializers. `light` is usually what a tool made of `without_weights(model)`.
     """
     public, weights = {value.name for value in model.graph.input}, model.graph.initializer
     if names is None:

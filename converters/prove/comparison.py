@@ -19,14 +19,14 @@ HALF_RULES: dict[str, tuple[float, float]] = {
     "float16 1e-07..65504": (1e-07, 65504.0),
     "float16 1e-07..10000": (1e-07, 1e4),
 }
-"""Each rule limits the magnitude of a value to this range before it rounds it. 0 and infinity do not change."""
+"""For each rule, the range to which converters limit magnitudes before they round. 0 and infinity do not change."""
 MAX_CHARACTERS = 1000
 """The most characters of a reason or name in a report, since a hostile file may have long names."""
 HALF_STEP = 0.5
 ARITHMETIC = 2.0**-22
-"""The relative error of a code: quantizers divide (or multiply by a reciprocal) and add in float32, each within 2**-24."""
+"""The relative error of a code. Quantizers compute it by two or three float32 operations, each within 2**-24."""
 HALF_SCALE = 2.0**-10
-"""The relative error of a code if the scale is stored as float16: quantizers compute the codes before rounding the scale."""
+"""The relative error of a code with a float16 scale. Quantizers compute the codes before they round the scale."""
 MAX_FAR_SHARE = 0.1
 """The largest share of a tensor's weights that may differ by more than a step of the scale or a unit in the last place."""
 INFINITE = 1e30
@@ -46,7 +46,7 @@ Measure = Callable[[int, Any, Any], tuple[Any, Any]]
 
 @dataclass
 class Comparison:
-    """The counts of a proof, and its `doubts`: the reasons, for people, why the verdict is `bounded` and not `proven`.
+    """The counts of a proof. `doubts` explains to people why the verdict is `bounded` instead of `proven`.
 
     `largest` is the largest error, in steps of the scale or units in the last place. `half_rules` are the names of the
     `HALF_RULES` that explain the most values of all tensors so far.
@@ -143,9 +143,10 @@ def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
 def _compare_rows(
     comparison: Comparison, parent: StoredValue, child: StoredValue, measure: Measure, group: int = 1
 ) -> None:
-    """Compare the child's codes or rounded values with the parent's values, piece by piece. `group` rows stay together.
+    """Compare the child's codes or rounded values with the parent's values, in pieces of a multiple of `group` rows.
 
-    `measure` gets a piece's first row number, values and codes. It returns the errors in steps, and a mask of wrong codes.
+    `measure` gets the number of a piece's first row, its values and its codes. It returns the errors in steps, and a
+    mask of the wrong codes.
     """
     name, count = child.tensor.name or "", child.size
     values, codes = child.stored_form(parent.array()), read_array(child.tensor)
@@ -273,9 +274,9 @@ def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int,
 def _unit_errors(
     comparison: Comparison, name: str, kind: str, start: int, wide: Any, narrow: Any
 ) -> tuple[Any, Any]:
-    """Return the errors of 16-bit values, in units in the last place, and a mask of the values that are not the nearest.
+    """Return the errors of 16-bit values in units in the last place, and a mask of values that are not rounded right.
 
-    A bound of a float16 rule counts as nearest. `comparison` keeps only the rules that explain the most values.
+    A value that the best rule of `HALF_RULES` clips is right. `comparison` keeps the rules that explain most values.
     """
     nearest, size = wide.astype(np.float16 if kind == "float16" else ml_dtypes.bfloat16), np.abs(wide)
     equal = (narrow == nearest) & (np.signbit(narrow) == np.signbit(nearest))

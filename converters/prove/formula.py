@@ -1,6 +1,6 @@
-"""Formulas of the values of a graph: an operator, its attributes, and its operands, which are formulas, inputs or constants.
+"""Formulas that describe how a graph computes its values. An operand of a formula is a formula, an input or a constant.
 
-A constant is a stored tensor of values or of codes, which a graph may transpose and reshape.
+A constant is a stored tensor of values or of codes, transposed or reshaped if the graph does so.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -23,17 +23,17 @@ READ_AS = {"bfloat16": np.float32, "int4": np.int8, "uint4": np.uint8}
 
 
 class UnprovableError(Exception):
-    """The child cannot be proven to be the parent, rounded; the message is the reason, for people."""
+    """It cannot be proven that the child is the parent with rounded weights. The message tells people why."""
 
 
 @dataclass(frozen=True)
 class StoredValue:
-    """A constant: the values of a tensor. With `scale`, the tensor has codes, and a value is `(code - zero point) * scale`.
+    """A constant: the values of a tensor. With `scale` the tensor has codes; a value is `(code - zero point) * scale`.
 
-    Each index along `axis` has a scale (None: all codes have the same scale). With `block`, every `block` consecutive codes
-    along the axis share a scale. `views` are the steps from the tensor to the constant: a function of numpy, its argument,
-    and the argument of the way back, such as `("reshape", (2, 3), (6,))`. `tolerance` is the relative error that is allowed
-    for a factor that this package computed. Two constants are equal if they read the same tensors in the same way.
+    If `axis` is None, all codes have the same scale. If not, each index along `axis` has a scale; with `block`, each
+    `block` codes along `axis` have one. `views` are the numpy calls that turn the tensor into the constant: for
+    example, `("reshape", (2, 3), (6,))` reshapes to (2, 3); (6,) reverses this. `tolerance` is the allowed relative
+    error of a factor that this package computed. Two constants are equal if they read the same tensors in the same way.
     """
 
     tensor: ir.TensorProtocol
@@ -92,10 +92,10 @@ class StoredValue:
 class Formula:
     """A value of a graph: an operator with operands and attributes. Compare formulas by `match`, never by `==`.
 
-    `operator` begins with its domain, except for ai.onnx; `epoch` is the first version in which it has this meaning.
-    `output` is the number of the operator's output; `element` the element type ("": unknown); `node` a name for people.
-    `shape_of` is a digest that leaves out constants, and values that follow from sizes of inputs. The operands of a
-    commutative operator are sorted by `shape_of`.
+    `operator` begins with its domain, except for ai.onnx. `epoch` is the first version in which the operator has this
+    meaning. `output` is the number of the output, and `element` its element type ("" if unknown). `node` is a name for
+    messages. `shape_of` is a digest of the formula without constants, and without values that follow from sizes of
+    inputs. The operands of a commutative operator are sorted by `shape_of`.
     """
 
     operator: str
@@ -160,7 +160,7 @@ def number(name: str, value: Any, kind: Any = np.float32, tolerance: float = 0.0
 
 
 def array_of(formula: Operand, most: int = 2**16) -> Any:
-    """Return the array of an unquantized constant of at most `most` values, or the value of a single code; else None."""
+    """Return the array of a constant of at most `most` values, else None. A quantized constant must be one value."""
     value = formula.constant if formula is not None else None
     if value is None or value.size > most or not is_readable(value.tensor):
         return None

@@ -64,7 +64,7 @@ def epoch(domain: str, name: str, version: int) -> int:
 
 
 def depends_on_output_count(domain: str, name: str, version: int) -> bool:
-    """True if results may depend on the number of outputs: if outputs are variadic, or the operator trains or is unknown."""
+    """True if results may depend on the number of outputs. They may for variadic, training and unknown operators."""
     schema, is_training = find_schema(domain, name, version), name == "BatchNormalization" and version < 14
     return schema is None or is_training or any(map(is_variadic, schema.outputs))
 

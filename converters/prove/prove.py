@@ -18,7 +18,7 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount
 
 MAX_FOLDED = 2_000
-"""The most values that are computed because only one of the two files stores them."""
+"""The most constants to compute in one file because only the other file stores them."""
 MAX_PAIRS = 500_000
 """The most pairs of formulas that are compared: a hostile graph may need far more pairs than it has nodes."""
 Pair = tuple[Operand, Operand]
@@ -48,7 +48,7 @@ class Matcher:
                 raise UnprovableError(f"more than {MAX_PAIRS:,} pairs of values would have to be compared")
 
     def _pair(self, one: Operand, other: Operand) -> list[Pair]:
-        """Compare two formulas; return the pairs of operands to compare next. Raise UnprovableError if other parts differ."""
+        """Return the pairs of operands of two formulas. Raise UnprovableError if the formulas differ in other parts."""
         if one is other is None:
             return []
         if one is None or other is None:
@@ -99,7 +99,7 @@ MAX_REASONS = 20
 def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> FaithfulnessReport:
     """Try to prove that the child is the parent with rounded weights; return the report.
 
-    `digests` are those of the parent's file and the child's. Raises InputError for a file that is not a readable model.
+    `digests` has the digest of the parent's file, then of the child's. Raises InputError for an unreadable model.
     """
     verdict, facts = "not-provable", dict[str, Any]()
     try:

@@ -1,4 +1,4 @@
-"""Rewrites that erase quantization: codes become the values they encode; operators on codes become operators on values."""
+"""Rewrites that remove quantization. They turn codes into values, and operators on codes into operators on values."""
 
 from dataclasses import replace
 from math import prod
@@ -19,7 +19,7 @@ DYNAMIC = "DynamicQuantizeLinear"
 
 
 def _plain(*parts: Operand) -> list[StoredValue]:
-    """Return the stored values of the operands that are not None; [] if one is computed, quantized or a view."""
+    """Return the stored values of operands, without None; [] if an operand is computed, quantized or a view."""
     values = [one.constant for one in parts if one is not None]
     stored = [value for value in values if value is not None and not value.views and not value.is_coded]
     return stored if len(stored) == len(values) else []
@@ -51,7 +51,7 @@ def coded(codes: Operand, scale: Operand, zero: Operand, axis: int, block: int =
 
 @rule("quantized-constant", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def quantized_constant(_: Rewriter, formula: Formula) -> Operand:
-    """Replace stored codes with a scale and a zero point by a quantized constant."""
+    """Replace a DequantizeLinear of stored codes by a quantized constant."""
     codes, scale, zero = formula.first(3)
     return coded(codes, scale, zero, formula.attribute("axis", 1), formula.attribute("block_size", 0))
 
@@ -64,7 +64,7 @@ def _codes_and_scale(formula: Formula) -> tuple[Any, Any]:
 
 @rule("cast-codes", "Mul")
 def cast_codes(_: Rewriter, formula: Formula) -> Operand:
-    """Make a quantized constant of stored codes that are cast, then multiplied by a scale for each block of a column."""
+    """Replace `Cast(codes) * scale` by a quantized constant, if the codes are stored and each block has a scale."""
     codes, scale = _codes_and_scale(formula)
     if codes is None or codes.constant is None or len(codes.constant.dims) < 2:
         return None
@@ -73,7 +73,7 @@ def cast_codes(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("activation-range", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def activation_range(make: Rewriter, formula: Formula) -> Operand:
-    """Drop a quantization and the dequantization by the same scale that follows it, and record a static range."""
+    """Drop a quantization that a dequantization with the same scale undoes. Record that the range is static."""
     inner, scale, zero = formula.first(3)
     if inner is None or inner.output or inner.operator.removeprefix(MICROSOFT) != "QuantizeLinear":
         return None
@@ -88,7 +88,7 @@ def activation_range(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("quantized-move", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def quantized_move(make: Rewriter, formula: Formula) -> Operand:
-    """Dequantize before codes are moved (or the largest code is chosen) instead of afterwards."""
+    """Replace Dequantize(Move(codes)) by Move(Dequantize(codes)) for each operator of `MOVES`."""
     inner, scale, zero = formula.first(3)
     if inner is None or inner.operator not in MOVES or inner.output or not _is_positive(scale):
         return None
@@ -116,7 +116,7 @@ def _is_positive(scale: Operand) -> bool:
 
 @rule("dynamic-product", "Mul")
 def dynamic_product(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a product of codes, times both scales, by the product of the values."""
+    """Replace `Cast(product of codes) * (scale * scale)` by the product of the values."""
     product, scales = _codes_and_scale(formula)
     if product is None or product.operator not in ("MatMulInteger", "ConvInteger") or not scales.is_op("Mul"):
         return None
@@ -131,7 +131,7 @@ def dynamic_product(make: Rewriter, formula: Formula) -> Operand:
 
 
 def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: bool = False) -> Operand:
-    """Return the values that the codes of a factor encode (`name`: MatMul or Conv); None if scale or zero point do not fit."""
+    """Return the values of a MatMul's or Conv's operand from its codes; None if scale or zero point do not fit."""
     if codes is None or scale is None:
         return None
     if codes.is_op(DYNAMIC):
@@ -150,7 +150,7 @@ def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: 
 
 @rule("dynamic-product", f"{MICROSOFT}MatMulIntegerToFloat", f"{MICROSOFT}DynamicQuantizeMatMul")
 def fused_dynamic_product(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a fused product, whose first factor is codes or a value to quantize, by the product of values plus the bias."""
+    """Replace a fused product of codes by a MatMul of the values, and an Add of the bias."""
     if formula.operator.endswith("DynamicQuantizeMatMul"):
         source, right, scale, zero, bias = formula.first(5)
     else:
@@ -182,9 +182,9 @@ def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
 
 
 def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> StoredValue:
-    """Make a constant of 4-bit or 8-bit codes of the shape `dims` from a tensor's bytes; further bytes of a row are unused.
+    """Make a constant of shape `dims` from a tensor of packed codes of 4 or 8 bits. Padding after rows is dropped.
 
-    The codes are unpacked at each read, the low half of a byte first.
+    The codes are unpacked at each read. The low half of a byte is the first code.
     """
     kind = ir.DataType.UINT8 if bits == 8 else ir.DataType.UINT4
 
@@ -255,16 +255,16 @@ _OPERATORS = {
     f"{MICROSOFT}QLinearConcat": 0,
     **dict.fromkeys((f"{MICROSOFT}QLinear{name}" for name in _UNARY), 1),
 }
-"""The operators on codes, with the number of values that they take (0: any number).
+"""The operators on codes, with the number of quantized inputs; 0 means any number.
 
-The operands are codes, scale and zero point of each value, then scale and zero point of the result. If the number is 0, the
-result's come first. The bias of Conv is the last operand; the bias of Gemm precedes the result's scale.
+The operands are codes, scale and zero point of each input, then scale and zero point of the result. If the number is 0,
+those of the result come first. The bias of Conv is the last operand; the bias of Gemm precedes the result's scale.
 """
 
 
 @rule("quantized-operator", *_OPERATORS)
 def quantized_operator(make: Rewriter, formula: Formula) -> Operand:
-    """Replace an operator on codes by the operator on values, and quantize the result, unless a QGemm returns values."""
+    """Replace an operator on codes by the operator on values, and quantize the result if the operator returns codes."""
     name, count = formula.operator.rpartition("Q")[2].removeprefix("Linear"), _OPERATORS[formula.operator]
     attributes: dict[str, Any] = dict(formula.attributes)
     if attributes.pop("channels_last", 0) or (name == "Softmax" and attributes.pop("axis", -1) != -1):

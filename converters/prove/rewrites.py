@@ -39,8 +39,8 @@ def rule(name: str, *kinds: str) -> Callable[[Rule], Rule]:
 class Rewriter:
     """Makes the formulas of one graph, and rewrites each by the rules.
 
-    `used` counts rewrites by rule. `ranges` has the names of nodes that give an activation a fixed range. `transposed` keeps
-    the result of a transposition by formula and axes (None: impossible), and `waiting` has the formulas in progress.
+    `used` counts rewrites by rule. `ranges` has the names of nodes that give an activation a fixed range. `transposed`
+    has the transposed formulas; None means that the rules cannot transpose. `waiting` formulas are being transposed.
     """
 
     def __init__(self, shapes: Shapes) -> None:
@@ -52,7 +52,7 @@ class Rewriter:
         self.node = ""
 
     def op(self, name: str, *operands: Operand, node: str | None = None, **attributes: Any) -> Formula:
-        """Make the formula of the first output of an ONNX operator of today. `node`: by default, the rewritten node's name."""
+        """Make the formula of an ONNX operator's first output. The default of `node` is the rewritten node's name."""
         epoch, node = SINCE.get(name, 1), self.node if node is None else node
         element = next(result_types(DEFAULT_DOMAIN, name, epoch, operands), "")
         return self.rewritten(Formula(name, operands, tuple(attributes.items()), 0, element, node, epoch))
@@ -134,7 +134,7 @@ def _turned(make: Rewriter, formula: Operand, axes: Axes) -> Operand:
 
 
 def _places(make: Rewriter, formula: Formula, axes: Axes) -> Operand:
-    """Return the operand `axes` that a Slice needs if its input is transposed; None if the Slice's axes are not known."""
+    """Return the `axes` operand for the Slice of a transposed input; None if the axes of this Slice are not known."""
     value = make.shapes.value(formula.operands[3]) if len(formula.operands) > 3 else None
     if value is None or value.dtype.kind != "i":
         return None
@@ -145,7 +145,7 @@ def _places(make: Rewriter, formula: Formula, axes: Axes) -> Operand:
 SINGLE, COARSE = 2.0**-21, 2.0**-9
 """The relative errors of a factor that an optimizer computed in float32, and of a factor stored with 16 bits."""
 MAX_SCALE = 2.0**16
-"""The largest factor (or reciprocal) to move out of a product. A larger one could make the child alone overflow."""
+"""The largest factor to move out of a product; its reciprocal is the smallest. Others could make the child overflow."""
 MAX_EXPONENT = 16
 """The largest exponent, positive or negative, of a power of two that is moved from a channel into a matrix."""
 
@@ -390,7 +390,7 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(make: Rewriter, formula: Formula) -> Operand:
-    """Replace by `x / Sqrt(mean(x * x) + epsilon) * gamma + beta` on the last axis. Unless simplified, center `x` first."""
+    """Replace by `x / Sqrt(mean(x * x) + epsilon) * gamma + beta`, for LayerNormalization with `x - mean(x)` as `x`."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None

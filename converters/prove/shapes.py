@@ -1,7 +1,7 @@
-"""The shapes of a graph's values, and the contents of small ones, as far as both follow from the sizes of inputs.
+"""Infer the shapes of a graph's values, and the contents of small values, from the sizes of the inputs.
 
-The rules come from the ONNX operator specification. They assume a graph that runs: where the specification requires
-shapes to fit each other, they fit. Each unknown size is a new symbol.
+The rules come from the ONNX operator specification. They assume that the graph runs, and that shapes fit each other as
+the specification requires. Each unknown size is a new symbol.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +26,7 @@ MAX_SPENT = 25_000
 """The most operations of all expressions of a graph together; exports of encoders need some hundreds."""
 SPENT: ContextVar[int] = ContextVar("SPENT", default=0)
 SLICE = sympy.Function("slice", integer=True, nonnegative=True)
-"""The function for the size of a sliced axis if start and end of the slice are not known."""
+"""The symbolic size of a sliced axis if start and end of the slice are not known, as a function of all three."""
 MAX_ELEMENTS = 2**16
 """The most elements of a computed value, such as a shape, a mask or a factor."""
 MAX_COMPUTED = 2**24
@@ -37,7 +37,7 @@ RESHAPES = ("Reshape", "Expand")
 ENDLESS = 2**31 - 1
 """The least value of a slice's `end` that means the end of the axis."""
 REFUSED = (ValueError, TypeError, LookupError, ArithmeticError)
-"""The errors that rules raise for a graph that ONNX Runtime refuses, or for a shape that sizes of inputs do not decide."""
+"""The errors that rules raise for a graph that ONNX Runtime refuses, or for a shape that they cannot infer."""
 
 
 def of_input(name: str) -> Size:
@@ -69,7 +69,7 @@ def simple(size: Any) -> Size:
 
 
 def is_positive(*sizes: Size) -> bool:
-    """True if all sizes are at least 1 for all inputs; False if not, or if this is not known."""
+    """True if all sizes are known to be at least 1 for all inputs."""
     return all(sympy.sympify(size).is_positive for size in sizes)
 
 
@@ -78,7 +78,7 @@ def product(sizes: Iterable[Size]) -> Size:
 
 
 def quotient(one: Size, other: Size) -> Size | None:
-    """Return the quotient of two sizes; None unless the division is exact and the divisor positive."""
+    """Return the quotient of two sizes. Return None if it is not a whole number, or if the divisor may be 0."""
     if not is_positive(other):
         return None
     exact = sympy.expand(sympy.sympify(one) / other)
@@ -94,7 +94,7 @@ def floor_of_quotient(one: Size, other: Size) -> Size:
 
 
 def is_equal(one: Size, other: Size) -> bool:
-    """True if two sizes are equal for all inputs, False if they differ for all. Raise ArithmeticError if the inputs decide."""
+    """True if two sizes are equal for all inputs; False if they differ for all inputs. Else raise ArithmeticError."""
     answer = sympy.sympify(simple(one - other)).is_zero
     if answer is None:
         raise ArithmeticError("this depends on the inputs")
@@ -102,7 +102,7 @@ def is_equal(one: Size, other: Size) -> bool:
 
 
 class Shapes:
-    """Infers the shapes and values of one graph, each once. `inputs` has the shapes of the graph's inputs by name.
+    """Infers the shapes and values of one graph, and keeps them. `inputs` has the shapes of the graph's inputs by name.
 
     Operands are inferred before their results, so no chain of operators needs a deep stack.
     """
@@ -118,7 +118,7 @@ class Shapes:
         return self._of(formula)[0] if formula is not None else None
 
     def value(self, formula: Operand) -> Any:
-        """Return a small value that is stored or follows from sizes alone, as an array of numbers or expressions; else None."""
+        """Return the array of a small value that is stored or depends on sizes only. Return None for other values."""
         if formula is None or formula.constant is not None:
             return array_of(formula, MAX_ELEMENTS)
         return self._of(formula)[1]
@@ -187,9 +187,9 @@ def broadcast(shapes: Sequence[Dims]) -> Dims:
 
 
 def _together(sizes: Sequence[Size]) -> Size:
-    """Return the size of an axis to which `sizes` are broadcast: all sizes other than 1 must be equal.
+    """Return the size of an axis to which `sizes` are broadcast. If it is not known, return a new symbol.
 
-    `min(512, length)` beside `length` is `length`, because each of the two is 1 only if the other is 1 too.
+    The sizes `min(512, length)` and `length` give `length`, because both are 1 in the same cases.
     """
     others = list(dict.fromkeys(size for size in sizes if size != 1)) or [1]
     for one in others:
@@ -200,7 +200,7 @@ def _together(sizes: Sequence[Size]) -> Size:
 
 
 def _broadcast(of: Shapes, formula: Formula, *shapes: Dims) -> Dims | None:
-    """Return the broadcast shape; None if an operator before version 7 aligns the axes by its attribute `broadcast`."""
+    """Return the broadcast shape; None if the attribute `broadcast` of an old version may align the axes otherwise."""
     return broadcast(shapes) if formula.attribute("broadcast") is None else None
 
 
@@ -220,7 +220,7 @@ def _transpose(of: Shapes, formula: Formula, dims: Dims) -> Dims | None:
 
 
 def _reshape(of: Shapes, formula: Formula, dims: Dims | None, _: Dims | None) -> Dims | None:
-    """Return the shape of a Reshape: 0 copies a size, -1 is the remainder. If another size may be 0, all are unknown."""
+    """Return the shape of a Reshape. 0 copies a size, -1 is inferred. If another size may be 0, no size is known."""
     sizes = of.integers(formula, 1)
     if sizes is None or formula.attribute("allowzero", 0):
         return of.sizes(formula, 1)
@@ -278,7 +278,6 @@ def _axes(formula: Formula, starts: Any, axes: Any) -> Any:
 
 
 def _part(size: Size, start: Size, end: Size) -> Size:
-    """Return the size of a sliced axis."""
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
         return len(range(*slice(start, end).indices(size)))
     if start == 0 and isinstance(end, int) and end >= ENDLESS:
