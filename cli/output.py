@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import TextWrapper, wrap
@@ -55,8 +56,9 @@ def _plain(value: Any) -> Any:
 
 
 def fields(item: object, names: str) -> dict[str, Any]:
-    """Return the attributes of `item` whose names are in `names` (separated by spaces), as a dict for JSON."""
-    return {name: getattr(item, name) for name in names.split()}
+    """Return attributes of `item` as a dict for JSON. `names` has a name for each, or `key=path`: `seq bytes=result.size`."""
+    pairs = (name.rpartition("=") for name in names.split())
+    return {key or path: attrgetter(path)(item) for key, _, path in pairs}
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -156,7 +156,7 @@ def import_(
         published = registry.add(draft, version)
     for warning in draft.warnings:
         session.warn(f"warning: {warning}")
-    documents = [{"path": item.path, "claimed": item.claimed, "found": item.actual} for item in differences]
+    documents = [fields(item, "path claimed found=actual") for item in differences]
     proofs = _prove(session, registry, published)
     rows = [(item["path"], shortened(item["claimed"]), shortened(item["found"])) for item in documents]
     claims = ["", "what was claimed otherwise:", *table(("FIELD", "CLAIMED", "FOUND"), rows)] if rows else []
@@ -176,7 +176,7 @@ def _prove(session: Session, registry: "Registry", published: "Release") -> list
     except RegError as error:
         session.warn(f"warning: no proof: {error.message}")
         return []
-    return [fields(proof, "path parent") | fields(proof.report, "verdict reasons") for proof in proofs]
+    return [fields(proof, "path parent verdict=report.verdict reasons=report.reasons") for proof in proofs]
 
 
 def _proof_lines(proofs: list[dict[str, Any]]) -> Iterator[str]:

@@ -112,14 +112,12 @@ def archive_package(
     with session.progress("writing") as progress:
         chosen = Selection(tuple(formats or ()), precision)
         published, layout = write_package(registry.store, Ref.parse(ref), directory, chosen, progress)
-    variants = [
-        fields(item, "name ep directory")
-        | fields(item.artifact, "format precision digest")
-        | {"artifact": item.artifact.path}
-        for item in layout.variants
-    ]
+    facts = (
+        "format=artifact.format precision=artifact.precision digest=artifact.digest artifact=artifact.path"
+    )
+    variants = [fields(item, f"name ep directory {facts}") for item in layout.variants]
     document = {"ref": published.ref, "output": directory, "manifest": published.digest, "variants": variants}
-    document |= fields(layout, "component left_out") | {"shared_assets": layout.assets, "bytes": layout.size}
+    document |= fields(layout, "component left_out shared_assets=assets bytes=size")
     rows = [(item.name, item.ep, item.artifact.path, item.artifact.digest) for item in layout.variants]
     left_out = f"left out, since ONNX Runtime does not load it: {', '.join(layout.left_out)}"
     session.show(

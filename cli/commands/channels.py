@@ -61,7 +61,7 @@ ABOUT = ("line", "seq", "time", "actor", "reason")
 def _policy_json(line: LogLine) -> dict[str, Any]:
     from onnxreg.schema.gates.policy import policy_of
 
-    about = {"line": line.digest, "seq": line.seq, **fields(line.event, "time actor reason")}
+    about = fields(line, "line=digest seq time=event.time actor=event.actor reason=event.reason")
     return about | {"rules": policy_of(line).to_json()["rule"]}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onnxreg.cli.options import MAX_AGE, NAME, OFFLINE, PRECISION, REMOTE, Session, option
-from onnxreg.cli.output import counted, number, printable, size, standing, table
+from onnxreg.cli.output import counted, fields, number, printable, size, standing, table
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.log.events import Attest, OptionalEvent, PolicyEvent, Publish, Timing
 
@@ -48,11 +48,8 @@ def log(
     documents, rows = list[dict[str, Any]](), list[tuple[object, ...]]()
     for line in log:
         event, verdict = line.event, judge.line(line)
-        via = {} if line.via is None else {"via": line.via.to_json()}
-        documents.append(
-            {"seq": line.seq, "prev": line.prev, "digest": line.digest, "event": event.to_json()}
-            | {**via, "signed": verdict.to_json()}
-        )
+        via = {} if line.via is None else {"via": line.via}
+        documents.append(fields(line, "seq prev digest event") | via | {"signed": verdict})
         about = _about(event, versions, words(event, line.seq, reader, judge))
         if line.via is not None:
             about.append(f"(written {event.time} in {line.via.registry[:12]}...)")

@@ -1,7 +1,7 @@
 """`reg remote`, `index`: name remotes, publish a catalog, and store the index files of a remote."""
 
 from onnxreg.cli.options import REMOTE, Session, argument, option
-from onnxreg.cli.output import counted, size, table
+from onnxreg.cli.output import counted, fields, size, table
 from onnxreg.cli.search_report import fail, reading_steps
 
 EXAMPLES = (
@@ -88,11 +88,8 @@ def index_fetch(
     registry = session.open(create=True)
     states = registry.fetch_index(names or (), remote)
     url = registry.remotes.url_of(remote)
-    models = [
-        {"name": state.name, "seq": state.seq, "head": str(state.head), "newest": newest and str(newest)}
-        for state, newest in ((state, state.newest_release()) for state in states)
-    ]
-    rows = [(model["name"], model["newest"] or "", model["seq"]) for model in models]
+    models = [fields(state, "name seq head") | {"newest": state.newest_release()} for state in states]
+    rows = [(model["name"], model["newest"], model["seq"]) for model in models]
     session.show(
         {"remote": url, "models": models},
         table(("NAME", "NEWEST", "EVENTS"), rows),

@@ -136,14 +136,9 @@ def _push_to_oci(session: Session, ref: str, url: str) -> None:
     target = OciTarget.parse(url)
     with resumable(), session.progress(f"pushing {ref}") as progress:
         result = publish(session.reader(), Ref.parse(ref), target, progress, session.heads())
-    document = {
-        "ref": result.version.ref,
-        "digest": result.target.digest,
-        **fields(result, "blobs referrers"),
-    }
     url = str(OciTarget(target.host, target.repository, result.target.tag))
     session.show(
-        document | {"url": url, "bytes": result.size},
+        fields(result, "ref=version.ref digest=target.digest blobs referrers bytes=size") | {"url": url},
         f"pushed {result.version.ref} to {result.target}",
         f"sent {counted(result.blobs, 'blob')}, {size(result.size)}",
     )
@@ -276,12 +271,8 @@ def _pull_locked(session: Session, file: Path, remote: str | None, out: Path | N
     url = registry.remotes.url_of(remote)
     blobs, moved = sum(item.result.blobs for item in entries), sum(item.result.size for item in entries)
     yanked = [item.entry for item in entries if item.yanked]
-    models = [
-        fields(item.entry, "name version")
-        | {"path": item.entry.artifact.path, "yanked": item.yanked}
-        | {"blobs": item.result.blobs, "bytes": item.result.size}
-        for item in entries
-    ]
+    facts = "name=entry.name version=entry.version path=entry.artifact.path yanked"
+    models = [fields(item, f"{facts} blobs=result.blobs bytes=result.size") for item in entries]
     rows = [(*list(model.values())[:3], "yanked" if model["yanked"] else None) for model in models]
     session.show(
         {"remote": url, "output": out, "models": models},
@@ -384,7 +375,7 @@ def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:
 
 def to_json(ref: str, result: "TransferResult", **more: Any) -> dict[str, Any]:
     """Return a transfer as `{ref, events, blobs, bytes}`, with `more` and, if there are any, the yanks by versions."""
-    document = {"ref": ref, **more, **fields(result, "events blobs"), "bytes": result.size}
+    document = {"ref": ref, **more, **fields(result, "events blobs bytes=size")}
     yanks = [
         {"version": key, "of": yank.version, "reason": yank.reason} for key, yank in result.yanks.items()
     ]
