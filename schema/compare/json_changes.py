@@ -145,17 +145,17 @@ def match(
     left, right = set(range(len(old))), set(range(len(new)))
     old_names, new_names = _names(old, left, namers[0]), _names(new, right, namers[0])
     for namer in namers:
-        after = {name: j for j, name in _names(new, right, namer).items()}
-        before = _names(old, left, namer).items()
-        matches = [(name, i, after[name]) for i, name in before if name in after]
+        before, after = _names(old, left, namer), _names(new, right, namer)
+        matches = [(name, i, after[name]) for name, i in before.items() if name in after]
         left -= {i for _, i, _ in matches}
         right -= {j for _, _, j in matches}
         pairs += matches
-    return pairs, [(old_names[i], i) for i in sorted(left)], [(new_names[j], j) for j in sorted(right)]
+    removed = [(name, i) for name, i in old_names.items() if i in left]
+    return pairs, removed, [(name, j) for name, j in new_names.items() if j in right]
 
 
-def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> dict[int, str]:
-    """Return the name of the item at each position. A repeated name gets the first unused number: `name#2`, `name#3`, ..."""
+def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> dict[str, int]:
+    """Return these positions by their items' names. A repeated name gets the first unused number: `name#2`, `name#3`, ..."""
     counts: dict[str, int] = {}
     names: dict[str, int] = {}
     for position in sorted(positions):
@@ -164,4 +164,4 @@ def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> di
             counts[stem] = counts.get(stem, 1) + 1
             name = f"{stem}#{counts[stem]}"
         names[name] = position
-    return {position: name for name, position in names.items()}
+    return names

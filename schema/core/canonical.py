@@ -176,16 +176,12 @@ def text_of(value: Any) -> str:
 
 
 def _malformed(label: str, error: Exception) -> InputError:
-    problem, path = in_words(error)
-    return InputError(f"{label} is malformed{f' at {path}' if path else ''}: {problem}")
-
-
-def in_words(error: Exception) -> tuple[str, str]:
-    """Return msgspec's message, with types in plain words, and the path of the wrong value ("" for the whole document)."""
+    """Make the error from msgspec's message: with types in plain words, and the path of the wrong value."""
     problem, _, path = str(error).partition(" - at `$")
     problem = re.sub(r"`(\w+)( \| null)?`", lambda type_: _TYPES.get(type_[1], type_[0]), problem)
     problem = re.sub(r"^Object missing required field (\S+)", r"\1 is missing", problem)
-    return problem.replace("Expected", "expected")[:200], path.strip(".`")[:200]
+    problem, path = problem.replace("Expected", "expected")[:200], path.strip(".`")[:200]
+    return InputError(f"{label} is malformed{f' at {path}' if path else ''}: {problem}")
 
 
 @cache
@@ -194,8 +190,8 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _parse(kind: Any, value: Any) -> Any:
-    """Parse a value with the `parse` of its class."""
-    return value_error(kind.parse)(value)
+    """Parse a value with the `parse` of its class, unless it was parsed before."""
+    return value if isinstance(value, kind) else value_error(kind.parse)(value)
 
 
 PIECE_BYTES = 8 * 2**20

@@ -102,7 +102,6 @@ def read_evaluation(data: bytes, label: str = "report") -> EvaluationDocument:
 RULES = 3
 """The version of docs/prove.md that this program follows. Reports of other versions can be read, but prove nothing."""
 FULL_PRECISION = "float32"
-Verdict = Literal["proven", "bounded", "not-provable"]
 
 
 class RuleCount(Document):
@@ -134,7 +133,7 @@ class FaithfulnessReport(Document):
     rules: Annotated[Count, Field(gt=0)]
     artifact: Digest
     parent: Digest
-    verdict: Verdict
+    verdict: Literal["proven", "bounded", "not-provable"]
     reasons: Items[Text] = ()
     nodes: Count = 0
     tensors: Count = 0

@@ -25,7 +25,6 @@ from onnxreg.schema.manifest.manifest import Description, Pixels
 
 TensorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
-Percentile = Annotated[float, Field(gt=50, lt=100)]
 FACTORY_KEYS = frozenset({"factory", "arguments", "input"})
 """The keys of a backbone that are for a factory, and mean nothing without one."""
 Above0 = Annotated[float, Field(gt=0)]
@@ -90,7 +89,7 @@ class DetectorSpec(WrittenDocument):
     fit: Text
     calibrate: Text
     outliers: Text | None = None
-    percentile: Percentile = 95.0
+    percentile: Annotated[float, Field(gt=50, lt=100)] = 95.0
     shrinkage: Share | None = None
 
 

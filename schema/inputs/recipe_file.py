@@ -27,7 +27,6 @@ from onnxreg.schema.manifest.vocabulary import check_license
 
 StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 UpTo1024 = Annotated[Count, Field(gt=0, le=1_024)]
-Metric = Literal["max_abs_diff", "min_cosine", "argmax_agreement", "bytes"]
 LEAST = frozenset({"min_cosine", "argmax_agreement"})
 """The metrics with a lower limit, `min`, because higher values are better; other metrics have a `max`."""
 
@@ -70,7 +69,7 @@ class RecipeCheck(WrittenDocument):
     """
 
     output: Text = "*"
-    metric: Metric
+    metric: Literal["max_abs_diff", "min_cosine", "argmax_agreement", "bytes"]
     max: float | None = None
     min: float | None = None
     share: float | None = None

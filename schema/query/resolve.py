@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 
 from onnxreg.schema.core.bounds import MAX_CONDITIONS
-from onnxreg.schema.core.canonical import Digest, in_words
+from onnxreg.schema.core.canonical import Digest, convert
 from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.core.units import format_size, size
@@ -61,11 +61,7 @@ def read_document(value: Any, kind: type[Document], label: str) -> Document:
         if item is not None:
             with about(key):
                 given[key] = _READERS.get(key, lambda value: value)(item)
-    try:
-        return msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
-        problem, path = in_words(error)
-        raise InputError(f"{path or label}: {problem}") from error
+    return convert(given, kind, label)
 
 
 class Miss(NamedTuple):

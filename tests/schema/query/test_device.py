@@ -50,7 +50,7 @@ def test_defaults():
 
 MALFORMED = """
 [] | not an object |
-{} | a device: `ort` is missing |
+{} | a device is malformed: `ort` is missing |
 {"ort": "1.23", "rams": 5} | a device has no 'rams' | did you mean ram?
 {"ort": "1.23", "colour": 5} | a device has no 'colour' | its keys are
 {"ort": "1.23", "ram": "5 GB"} | ram: not a size | 30MB
