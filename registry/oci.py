@@ -20,7 +20,7 @@ import re
 import subprocess
 import threading
 import urllib.error
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from email.message import Message
 from functools import partial
 from http.client import HTTPResponse
@@ -39,7 +39,7 @@ from onnxreg.registry.publish import Publisher
 from onnxreg.registry.resolution import check_version_trust
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import MissingBlobError, Push, RegistryReader
+from onnxreg.registry.store.protocol import MissingBlobError, OpenAt, Push, RegistryReader, Sink
 from onnxreg.registry.store.requests import (
     ABSENT_STATUS,
     READ_BYTES,
@@ -51,8 +51,7 @@ from onnxreg.registry.store.requests import (
     read_body,
     retrying,
 )
-from onnxreg.registry.store.streams import Content, metered
-from onnxreg.registry.system import read_bounded, run_parallel
+from onnxreg.registry.system import read_bounded
 from onnxreg.registry.transfer.exchange import BlobMover
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.registry.trust.signatures import RecordedStatement, attestations
@@ -73,7 +72,7 @@ from onnxreg.schema.core.units import SILENT, Progress, counted
 from onnxreg.schema.formats.sbom import bill
 from onnxreg.schema.gates.statements import EVALUATION, BenchmarkDocument
 from onnxreg.schema.log.events import BENCHMARK
-from onnxreg.schema.manifest.manifest import Manifest
+from onnxreg.schema.manifest.manifest import Manifest, StoredFile
 from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as ENVELOPE
 
@@ -314,7 +313,7 @@ def _created(answer: HTTPResponse) -> Message:
     return answer.headers
 
 
-class OciClient:
+class OciClient(Sink):
     """A client for one repository of an OCI registry. `url` is for messages."""
 
     def __init__(self, target: OciTarget, writes: bool = False) -> None:
@@ -359,8 +358,8 @@ class OciClient:
             raise MissingBlobError(digest, self.url)
         return stream
 
-    def upload(self, digest: Digest, size: int, body: Callable[[], Any]) -> None:
-        """Upload a blob that the server lacks. Each attempt calls `body` again, and sends all bytes."""
+    def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
+        """Upload a blob from another store. Each attempt opens the blob again, and sends all bytes."""
 
         def attempt() -> None:
             begin: Any = lambda answer: answer.headers.get("Location")
@@ -368,9 +367,10 @@ class OciClient:
             url = requests.target(f"{self._server.url}/blobs/uploads/", address)
             url += f"{'&' if '?' in url else '?'}{urlencode({'digest': str(digest)})}"
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
-            self._server.ask("PUT", url, headers, _created, body, tries=False)
+            self._server.ask("PUT", url, headers, _created, partial(open_at, 0), tries=False)
 
         retrying(attempt)
+        return size
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
         """Return descriptors of a manifest's referrers with these artifact types. RemoteError if there are too many."""
@@ -539,63 +539,48 @@ def publish(
     result = PublishResult(published, OciTarget(target.host, target.repository, tag, version.digest))
 
     if before is None:
-        blobs = [
-            Content(file.path, file.size, file.digest, partial(reader.open_blob, file.digest))
-            for file in published.manifest.all_files()
-        ]
-        blobs += [Content.of("config", config.data), Content.of("manifest", published.data)]
-        _send(client, blobs, progress, result)
+        documents = {config.digest: config.data, published.digest: published.data}
+        mover = BlobMover(reader, progress, documents)
+        _send(client, mover, published.manifest.all_files(), result)
         client.put_manifest(version, tag)
     present = {str(entry["digest"]) for entry in client.referrers(version.digest, {*STATEMENTS, SBOM})}
-    missing: list[tuple[OciDocument, Content]] = []
-    for blob, annotations in _statements(reader, published):
-        layer, empty = descriptor(blob.label, blob.digest, blob.size), OciDocument(EMPTY_CONFIG, EMPTY)
-        referrer = _manifest(blob.label, empty, [layer], annotations, version)
+    missing, empty = list[OciDocument](), OciDocument(EMPTY_CONFIG, EMPTY)
+    documents = {empty.digest: empty.data}
+    for media_type, data, annotations in _statements(reader, published):
+        layer = descriptor(media_type, Digest.of(data), len(data))
+        referrer = _manifest(media_type, empty, [layer], annotations, version)
         result.referrers += 1
         if str(referrer.digest) not in present:
-            missing.append((referrer, blob))
+            missing.append(referrer)
+            documents[Digest.of(data)] = data
     if missing:
-        _send(client, [Content.of("empty", EMPTY_CONFIG), *(blob for _, blob in missing)], progress, result)
-    for referrer, _ in missing:
+        _send(client, BlobMover(reader, progress, documents), (), result)
+    for referrer in missing:
         client.put_referrer(referrer, version.digest)
     return result
 
 
-def _send(client: OciClient, blobs: Iterable[Content], progress: Progress, result: PublishResult) -> None:
-    def send(blob: Content) -> None:
-        sent = 0
-
-        def advance(count: int) -> None:
-            nonlocal sent
-            sent += count
-            show(count)
-
-        with progress.file(blob.label, blob.size) as show:
-
-            def body() -> BinaryIO:
-                advance(-sent)  # a broken upload begins again
-                return metered(blob.open(), advance, f"reading {blob.label}", blob.size)
-
-            client.upload(blob.digest, blob.size, body)
-
-    distinct = {blob.digest: blob for blob in blobs}
-    present = client.has(distinct)
-    missing = [blob for digest, blob in distinct.items() if digest not in present]
-    missing.sort(key=lambda blob: -blob.size)
-    progress.plan(len(missing), sum(blob.size for blob in missing))
-    run_parallel(send, missing)
+def _send(client: OciClient, mover: BlobMover, files: Iterable[StoredFile], result: PublishResult) -> None:
+    """Upload the files, and the documents of the mover, that the repository lacks."""
+    name = result.version.name
+    blobs = {file.digest: Reference(file.digest, file.size, f"{name} {file.path}") for file in files}
+    for digest, data in mover.documents.items():
+        blobs[digest] = Reference(digest, len(data), f"{name} document")
+    present = client.has(blobs)
+    missing = {digest: blob for digest, blob in blobs.items() if digest not in present}
+    mover.move(client, missing)
     result.blobs += len(missing)
-    result.size += sum(blob.size for blob in missing)
+    result.size += sum(blob.size or 0 for blob in missing.values())
 
 
-def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[Content, Mapping[str, str]]]:
-    """Yield a version's statements, then its bill of materials, each with annotations for its OCI manifest."""
+def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[str, bytes, Mapping[str, str]]]:
+    """Yield a version's statements, then its bill of materials: media type, bytes, annotations for the OCI manifest."""
     ledger = load(reader, published.name)
     for event in attestations(ledger, published.digest, published.manifest):
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
-        yield Content.of(event.media_type, read_blob(reader, event.statement)), about
+        yield event.media_type, read_blob(reader, event.statement), about
     materials = bill(published.manifest, published.digest, published.version, published.states)
-    yield Content.of(SBOM, canonical.encode(materials)), {}
+    yield SBOM, canonical.encode(materials), {}
 
 
 def fetch_version(

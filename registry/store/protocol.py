@@ -298,7 +298,22 @@ def innermost(reader: RegistryReader) -> RegistryReader:
     return list(layers(reader))[-1]
 
 
-class Push(Protocol):
+class Sink(Protocol):
+    """A place that takes blobs from another store."""
+
+    def local_file(self, digest: Digest) -> Path | None:
+        """Return a file on this machine with the bytes of a blob that is present or was put, or None."""
+        return None
+
+    def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
+        """Store a blob from another store as `Push.put` does; return its size in bytes. May resume an interrupted download.
+
+        `size` is the size in bytes that a document states. `path` is the blob's file, if the blob is on this machine;
+        nobody may change this file.
+        """
+
+
+class Push(Sink, Protocol):
     """A writer's unit of work. A blob becomes visible only as a whole, at the latest when `publish` returns.
 
     If a push ends without `publish`, whole blobs may remain, but no partial blobs and no temporary files.
@@ -318,10 +333,6 @@ class Push(Protocol):
         """Treat the blobs under these keys as damaged: they count as absent, and `put` replaces them."""
         self.damaged = frozenset(keys)
 
-    def local_file(self, digest: Digest) -> Path | None:
-        """Return a file on this machine with the bytes of a blob that is present or was put, or None."""
-        return None
-
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         """Return the blobs that need not be put: they were put already, or are under a key that is not condemned."""
 
@@ -334,13 +345,6 @@ class Push(Protocol):
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
         """Store a file as `put` does. The file may be moved away. A `hasher` also receives the bytes."""
-
-    def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
-        """Store a blob from another store as `put` does; return its size in bytes. May resume an interrupted download.
-
-        `size` is the size in bytes that a document states. `path` is the blob's file, if the blob is on this machine;
-        nobody may change this file.
-        """
 
     def flush(self) -> None:
         """Make all blobs put so far durable and visible. Call `flush` only for blobs that some log needs already."""

@@ -39,7 +39,7 @@ from onnxreg.registry.log.contents import (
 )
 from onnxreg.registry.log.log import LocatedVersion, Log, load, read_deltas
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import BlobReader, OpenAt, Push, RegistryReader, RegistryStore, innermost
+from onnxreg.registry.store.protocol import BlobReader, OpenAt, RegistryReader, RegistryStore, Sink, innermost
 from onnxreg.registry.store.streams import metered
 from onnxreg.registry.system import TIME_FORMAT, run_parallel, stamp
 from onnxreg.schema.core.canonical import Descriptor, Digest
@@ -499,13 +499,13 @@ class BlobMover(Struct):
     doubt: str = ""
     arrivals: list[Arrival] = []
 
-    def move(self, push: Push, moving: Mapping[Digest, Reference]) -> None:
+    def move(self, push: Sink, moving: Mapping[Digest, Reference]) -> None:
         """Move blobs into a push. The first failure stops the other transfers."""
         files = sorted(moving.values(), key=lambda file: (-(file.size or 0), file.digest))
         self.progress.plan(len(files), sum(file.size or 0 for file in files))
         self.arrivals += run_parallel(lambda file: self._fetch(push, file), files)
 
-    def _fetch(self, push: Push, file: Reference) -> Arrival:
+    def _fetch(self, push: Sink, file: Reference) -> Arrival:
         """Get a blob: make it by a delta if possible, else fetch it whole."""
         digest, size, source = file.digest, file.size or 0, self.source
         moved = position = 0

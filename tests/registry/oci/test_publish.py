@@ -300,7 +300,7 @@ def test_an_expired_token_is_renewed(tmp_path, auth_file):
     with guarded(tokens, tmp_path / "oci") as server:
         auth_file.write_text(json.dumps({"auths": {server.host: ME}}))
         client = OciClient(OciTarget.parse(server.url("acme/pii")), writes=True)
-        client.upload(digest, 4, lambda: io.BytesIO(b"data"))
+        client.fetch(digest, 4, lambda start: io.BytesIO(b"data"))
         tokens.seconds = 60
         time.sleep(2.1)
         assert client.open_blob(digest).read() == b"data"
@@ -328,5 +328,5 @@ def test_an_upload_to_another_server_gets_no_password(auth_file):
         auth_file.write_text(json.dumps({"auths": {host: ME}}))
         client = OciClient(OciTarget.parse(f"oci://{host}/a"))
         for elsewhere[0], failures[0] in ((store, 0), (url, 0), (url, 2)):
-            client.upload(Digest.of(b"data"), 4, lambda: io.BytesIO(b"data"))
+            client.fetch(Digest.of(b"data"), 4, lambda start: io.BytesIO(b"data"))
     assert uploads == [None, *[BASIC] * 4]
