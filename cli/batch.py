@@ -309,15 +309,12 @@ def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool)
     ends = [outcome["status"] for outcome in outcomes]
     counts = {end: ends.count(end) for end in ("failed", "stopped")}
     counts = {"succeeded": len(ends) - sum(counts.values()), **counts}
-    rows = [
-        (
-            *(outcome["row"], outcome["job"], outcome["status"], outcome["ref"]),
-            "yes" if outcome["pushed"] else None,
-            duration(outcome["seconds"]) if outcome["status"] != "stopped" else None,
-            outcome["note"] if outcome["error"] is None else outcome["error"]["message"],
-        )
-        for outcome in outcomes
-    ]
+    rows = []
+    for outcome in outcomes:
+        facts = [outcome[key] for key in ("row", "job", "status", "ref")]
+        seconds = duration(outcome["seconds"]) if outcome["status"] != "stopped" else None
+        why = outcome["note"] if outcome["error"] is None else outcome["error"]["message"]
+        rows.append((*facts, "yes" if outcome["pushed"] else None, seconds, why))
     header = ("ROW", "JOB", "STATUS", "VERSION", "PUSHED", "TIME", "WHY")
     session.show({"jobs": outcomes, **counts}, table(header, rows))
     total = counted(len(outcomes), "job")

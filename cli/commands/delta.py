@@ -74,11 +74,8 @@ def _rows(deltas: "Iterable[Delta]", files: "Iterable[FileEntry]") -> list[dict[
 
 
 def _table(deltas: list[dict[str, Any]]) -> Iterator[str]:
-    rows = [
-        (
-            *(item["path"], item["from"], size(item["size"]), size(item["of"])),
-            f"{item['size'] / item['of']:.1%}" if item["of"] else "",
-        )
-        for item in deltas
-    ]
+    rows = []
+    for item in deltas:
+        share = f"{item['size'] / item['of']:.1%}" if item["of"] else ""
+        rows.append((item["path"], item["from"], size(item["size"]), size(item["of"]), share))
     return table(("FILE", "FROM", "DELTA", "OF", "SHARE"), rows)

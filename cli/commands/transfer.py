@@ -174,16 +174,11 @@ def _to_json(url: str, sent: "Sequence[TransferResult]") -> dict[str, Any]:
 
 def _lines(url: str, sent: "Sequence[TransferResult]", begun: float) -> Iterator[str]:
     moved = [model for model in sent if model.has_copied]
-    rows = [
-        (
-            model.name,
-            model.versions if len(model.versions) < 4 else f"{len(model.versions)} versions",
-            model.blobs,
-            size(model.size),
-            [f"{tag.tag}: {tag.version}" for tag in model.channels],
-        )
-        for model in moved
-    ]
+    rows = []
+    for model in moved:
+        versions = model.versions if len(model.versions) < 4 else f"{len(model.versions)} versions"
+        channels = [f"{tag.tag}: {tag.version}" for tag in model.channels]
+        rows.append((model.name, versions, model.blobs, size(model.size), channels))
     yield from table(("PUSHED", "VERSION", "BLOBS", "SIZE", "CHANNELS"), rows)
     yield from skipped_lines(item for model in sent for item in model.skipped)
     if moved:
