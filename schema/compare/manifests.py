@@ -1,7 +1,6 @@
 """Changes between two versions of a model, and the effects of these changes on an app."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
@@ -10,14 +9,13 @@ import msgspec
 
 from onnxreg.schema.compare.json_changes import JsonChange, NamedList, compare, match, same
 from onnxreg.schema.compare.severity import LISTS, SEVERE, SEVERITIES, Severity, rule_for
-from onnxreg.schema.core.canonical import Count, Record
+from onnxreg.schema.core.canonical import Count, Record, is_digest
 from onnxreg.schema.core.document import Document
 from onnxreg.schema.core.errors import listing
 from onnxreg.schema.log.state import ArtifactStates
 from onnxreg.schema.manifest.manifest import Manifest
 
 Part = TypeVar("Part", bound=Document)
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Change(Record, frozen=True, kw_only=True):
@@ -150,7 +148,7 @@ def field(delta: JsonChange) -> str:
 
 
 def _show(value: Any) -> str:
-    if isinstance(value, str) and _DIGEST.fullmatch(value):
+    if isinstance(value, str) and is_digest(value):
         return value[: len("sha256:") + 12]
     if isinstance(value, float) and not value.is_integer():
         return f"{value:.6g}"

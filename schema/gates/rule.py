@@ -25,7 +25,7 @@ from onnxreg.schema.log.state import VersionSummary, effective_state, operator_s
 from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest
 from onnxreg.schema.manifest.operators import Need, read_operator_set
 from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
-from onnxreg.schema.query.device import Device, preset
+from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.fields import ARTIFACT_FIELDS, of_artifact
 from onnxreg.schema.query.resolve import judge, of_member, presence
@@ -257,7 +257,7 @@ def _licenses(rule: "Rule", candidate: PromotionCandidate) -> Found:
 def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
     summary = candidate.summary
     stages = [(f" of {name}", [partial(of_member, name)]) for name in summary.members] or [("", [])]
-    for device, (part, member) in product(map(_device, rule.devices), stages):
+    for device, (part, member) in product(map(Device.read, rule.devices), stages):
         needs = device.requirements(candidate.operators.__getitem__)
         best = judge(summary, [*member, partial(presence, candidate.held), needs]).best
         answer = f"nothing{part}" if best is None else summary.artifacts[best].path
@@ -323,12 +323,8 @@ def _check_where(text: str) -> str:
 
 
 def _check_device(value: str | JsonObject) -> str | JsonObject:
-    _device(value)
+    Device.read(value)
     return value
-
-
-def _device(value: str | JsonObject) -> Device:
-    return preset(value) if isinstance(value, str) else Device.read(value)
 
 
 Words = Annotated[tuple[str, ...], AfterValidator(_different)]

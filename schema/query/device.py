@@ -72,7 +72,9 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
     @classmethod
     def read(cls, value: Any) -> "Device":
-        """Read a device document. Raise InputError if it is malformed or its keys contradict each other."""
+        """Read a device document or the name of a preset. Raise InputError if it is malformed or contradicts itself."""
+        if isinstance(value, str):
+            return preset(value)
         device = read_document(value, cls, "a device")
         if device.app_version is not None:
             Version.parse(device.app_version)
@@ -257,9 +259,7 @@ class ResolveRequest(NamedTuple):
             raise InputError("a request is an object with a ref", 'write {"ref": "acme/pii-small"}')
         conditions = value.copy()
         device, ref = conditions.pop("device", None), Ref.parse(conditions.pop("ref"))
-        if device is not None:
-            device = preset(device) if isinstance(device, str) else Device.read(device)
-        return cls(ref, Query.read(conditions), device)
+        return cls(ref, Query.read(conditions), None if device is None else Device.read(device))
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as a document. It has the device itself, because a preset's name may mean another device later."""
@@ -269,7 +269,6 @@ class ResolveRequest(NamedTuple):
 
 PARTS = 10_000
 """The number of parts in 100 %: a percentage with two decimals is a whole number of parts."""
-_SEED = re.compile(r"[0-9a-f]{64}")
 
 DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
     **dict.fromkeys(("name", "build", "platform", "abi", "locale"), FieldKind.TEXT),
@@ -307,7 +306,7 @@ def position(salt: str, seed: str) -> int:
 
     It is `PARTS` times the first 32 bits of the SHA-256 of the text salt + seed, both in hex digits.
     """
-    if not _SEED.fullmatch(seed):
+    if re.fullmatch(r"[0-9a-f]{64}", seed) is None:
         raise InputError("a seed is not 64 lower-case hex digits", "use 32 random bytes, kept on the device")
     return int(hashlib.sha256((salt + seed).encode()).hexdigest()[:8], 16) * PARTS
 

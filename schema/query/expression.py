@@ -50,7 +50,6 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_NUMERAL = re.compile(r"([0-9]+)(?:\.([0-9]+))?")
 _HINTS = {
     "*": "put a pattern in quotes: name ~ 'acme/*'",
     "!": "write not, or !=",
@@ -426,7 +425,7 @@ def _version(text: str) -> Literal:
 
 def _number(text: str) -> Literal:
     """Read NUMBER = DIGITS ["." DIGITS]"""
-    match = _NUMERAL.fullmatch(text)
+    match = re.fullmatch(r"([0-9]+)(?:\.([0-9]+))?", text)
     if match is None:
         raise InputError(f"not a number: {short(text)}")
     if len(match[1] + (match[2] or "")) > MAX_DIGITS:

@@ -49,12 +49,10 @@ RELEASES = {
 """The versions that each release loads, by its major and minor number. A release newer than these counts as the newest."""
 NEWEST = RELEASES[max(RELEASES)]
 
-_RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?")
-
 
 def release_number(release: str) -> tuple[int, int]:
     """Return the major and minor number of a release such as `1.23.2`. Raise InputError if the text is not a release."""
-    match = _RELEASE.fullmatch(release)
+    match = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.[0-9]{1,4})?", release)
     if match is None:
         raise InputError(f"not a release of ONNX Runtime: {release[:40]!r}", "write it as 1.23.2 or 1.23")
     return int(match[1]), int(match[2])

@@ -101,8 +101,6 @@ BUNDLE_KEY_KIND = "ecdsa-p256"
 SignLine = Callable[[Mapping[str, Any]], str]
 """A function that makes the `sig` of a line, given the line's JSON value."""
 
-_SIG = re.compile(r"([0-9a-f]{64}):([A-Za-z0-9+/=]+)")
-
 
 def pae(payload_type: str, payload: bytes) -> bytes:
     """The bytes to sign: the pre-authentication encoding (PAE) of a payload and its type."""
@@ -227,7 +225,7 @@ def sign_line(registry: str, sign: Sign, line: Mapping[str, Any]) -> str:
 
 def read_sig(text: str) -> Signature:
     """Read the `sig` of a line. Raise InputError if it is not `<key id>:<base64>`."""
-    match = _SIG.fullmatch(text)
+    match = re.fullmatch(r"([0-9a-f]{64}):([A-Za-z0-9+/=]+)", text)
     if match is None:
         raise InputError("the signature of a line is malformed")
     return Signature(decode_base64(match[2], "the signature of a line"), match[1])
