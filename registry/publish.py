@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from onnxreg.registry.log.commit import Bring, commit
 from onnxreg.registry.log.contents import Release
-from onnxreg.registry.log.log import Log, consult, fetcher, read_blob
+from onnxreg.registry.log.log import LocatedVersion, Log, consult, fetcher, read_blob
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import Push
 from onnxreg.registry.store.streams import measure, piece_hasher
@@ -119,7 +119,7 @@ class Publisher(Struct, frozen=True):
 
 def _release(log: Log, version: Version, is_new: bool) -> Release:
     latest, yanks = _newest(log.versions), log.yanks_of([version])
-    release = Release.of(log, version, log.versions[version])
+    release = Release.of(log, LocatedVersion(log.name, version, log.versions[version]))
     newer = None if latest == version else latest
     return replace(release, new=is_new, held=None, index=None, yank=yanks.get(version), newer=newer)
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from onnxreg.registry.log.log import Log, consult
+from onnxreg.registry.log.log import LocatedVersion, Log, consult
 from onnxreg.registry.store.protocol import MissingBlobError, RegistryReader, StoredObject
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.ref import Ref, Version
-from onnxreg.schema.log.events import Attest, OptionalEvent, Tag, Yank
+from onnxreg.schema.log.events import Attest, Event, OptionalEvent, Tag, Yank
 from onnxreg.schema.log.state import EVIDENCE, ArtifactStates, VersionEntry, operator_set
 
 if TYPE_CHECKING:
@@ -165,37 +165,41 @@ class Reference(NamedTuple):
         return self.label.partition(" ")[2]
 
 
+def event_blobs(event: Event) -> list[Reference]:
+    """Return the blobs that an event names, except manifests and files of versions."""
+    match event:
+        case OptionalEvent():
+            return [Reference(blob.digest, blob.size, f"{event.name} {event.kind}") for blob in event.blobs]
+        case Attest():
+            return [Reference(event.statement, None, f"{event.name} statement")]
+        case Tag(evidence=Digest() as evidence):
+            return [Reference(evidence, None, f"{event.name} evidence")]
+    return []
+
+
 def documents(log: Log) -> Iterator[Reference]:
     """Yield the blobs of a log itself: segments, checkpoint, manifests, statements, evidence, blobs of optional events.
 
     The manifest of an expired or purged version is included, unless the manifest itself was taken down.
     """
-    name = log.name
-    yield from (Reference(segment, None, f"{name} log") for segment in log.segments)
+    yield from (Reference(segment, None, f"{log.name} log") for segment in log.segments)
     if log.checkpoint is not None:
-        yield Reference(log.checkpoint, None, f"{name} checkpoint")
+        yield Reference(log.checkpoint, None, f"{log.name} checkpoint")
     tombstones = set(log.tombstones)
     manifests = {entry.manifest for entry in log.versions.values()} - tombstones
-    optional: dict[Digest, OptionalEvent] = {}
-    named: dict[Digest, Reference] = {}
-    for line in log.lines():
-        match line.event:
-            case OptionalEvent() as event:
-                for earlier in event.supersedes:
-                    optional.pop(earlier, None)
-                optional[event.id] = event
-            case Attest() as event if event.manifest in manifests or event.state == "refused":
-                named[event.statement] = Reference(event.statement, None, f"{name} statement")
-            case Tag(evidence=Digest() as evidence):
-                named.setdefault(evidence, Reference(evidence, None, f"{name} evidence"))
-    events = optional.values()
-    blobs = [
-        Reference(blob.digest, blob.size, f"{name} {event.kind}") for event in events for blob in event.blobs
-    ]
-    yield from (blob for blob in (*blobs, *named.values()) if blob.digest not in tombstones)
+    named: dict[Digest, list[Reference]] = {}
+    for event in (line.event for line in log.lines()):
+        for earlier in event.supersedes if isinstance(event, OptionalEvent) else ():
+            named.pop(earlier, None)
+        is_needed = not isinstance(event, Attest) or event.manifest in manifests or event.state == "refused"
+        if is_needed and (blobs := event_blobs(event)):
+            named[event.id] = blobs
+    # a statement states no size and comes last: nobody relies on the size that an optional event gives it
+    by_size = sorted(chain.from_iterable(named.values()), key=lambda blob: blob.size is None)
+    yield from (blob for blob in dict.fromkeys(by_size) if blob.digest not in tombstones)
     for version, entry in log.versions.items():
         if entry.manifest in manifests:
-            yield Reference(entry.manifest, entry.size, f"{name}:{version} manifest")
+            yield Reference(entry.manifest, entry.size, f"{log.name}:{version} manifest")
 
 
 def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
@@ -240,14 +244,14 @@ class Release(Struct, frozen=True):
     newer: Version | None = None
 
     @classmethod
-    def of(cls, log: Log, version: Version, entry: VersionEntry) -> Release:
+    def of(cls, log: Log, located: LocatedVersion) -> Release:
         """Make the release of a version in a log. IntegrityError or NotFoundError if the manifest cannot be read."""
+        name, version, entry, _ = located
         manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
         states = log.state.artifact_states(manifest, entry)
         return cls(
-            log.name, version, entry.manifest, manifest, data,
-            held=entry.held, states=states, index=log.index,
-        )  # fmt: skip
+            name, version, entry.manifest, manifest, data, held=entry.held, states=states, index=log.index
+        )
 
     @property
     def ref(self) -> Ref:
@@ -256,12 +260,7 @@ class Release(Struct, frozen=True):
 
 def read_version(reader: RegistryReader, ref: Ref, index: StoredObject | None = None) -> Release:
     """Read and verify a version's manifest, even if its files expired. Raise NotFoundError or IntegrityError."""
-
-    def read(log: Log) -> Release:
-        located = log.find(ref, gone=True)
-        return Release.of(log, located.version, located.entry)
-
-    return consult(reader, ref.name, read, index=index)
+    return consult(reader, ref.name, lambda log: Release.of(log, log.find(ref, gone=True)), index=index)
 
 
 def kept_manifest(log: Log, version: Version) -> Manifest | None:

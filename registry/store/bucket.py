@@ -27,13 +27,7 @@ from obstore.exceptions import BaseError
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.bucket_url import BucketUrl
 from onnxreg.registry.store.protocol import PROBE, BlobKey, ObjectStore, StoredObject, TreeFile, UnlistedError
-from onnxreg.registry.store.requests import (
-    ObjectAnswer,
-    ObjectStream,
-    RefusedError,
-    UnansweredError,
-    retrying,
-)
+from onnxreg.registry.store.requests import Download, ObjectAnswer, RefusedError, UnansweredError, retrying
 from onnxreg.registry.store.streams import CHUNK_BYTES
 from onnxreg.registry.system import POLL_SECONDS, check_stop, replace_file, run_parallel, state_directory
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
@@ -198,8 +192,8 @@ class BucketStore(ObjectStore):
             answer = obstore.get(self._reads, key, options=options | ({"if_match": tag} if tag else {}))
             return ObjectAnswer(iter(answer.stream(min_chunk_size=READ_BYTES)), answer.meta["e_tag"] or "")
 
-        stream = ObjectStream(begin, lambda attempt: self._ask(f"reading {key}", attempt), start)
-        return stream.opened(self._is_absence)
+        download = Download(begin, lambda attempt: self._ask(f"reading {key}", attempt), start)
+        return download.open(self._is_absence)
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """Return the keys that exist, by one request for each key or, if this is cheaper, by a listing of all blobs."""

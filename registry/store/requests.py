@@ -40,7 +40,7 @@ from onnxreg.registry.store.protocol import (
     TreeFile,
     UnlistedError,
 )
-from onnxreg.registry.store.streams import CHUNK_BYTES, Readable
+from onnxreg.registry.store.streams import CHUNK_BYTES, BlockStream
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import InputError, RemoteError, why
 
@@ -194,8 +194,8 @@ class ObjectAnswer(NamedTuple):
     close: Callable[[], object] = lambda: None
 
 
-class ObjectStream(Readable):
-    """A stream over an object from the offset `start` on. If the connection breaks, it requests the rest.
+class Download:
+    """Reads an object from the offset `start` on. If the connection breaks, it requests the rest.
 
     `begin(offset, tag)` sends a request for the object with this ETag ("": any). `ask` calls a function, and repeats it
     after errors that may pass.
@@ -210,9 +210,9 @@ class ObjectStream(Readable):
         self._begin, self._ask, self._offset = begin, ask, start
         self._end = deadline()
         self._answer: ObjectAnswer | None = None
-        self._tag, self._block = "", memoryview(b"")
+        self._tag = ""
 
-    def opened(self, is_absence: Callable[[RefusedError], bool]) -> BinaryIO | None:
+    def open(self, is_absence: Callable[[RefusedError], bool]) -> BinaryIO | None:
         """Request the object and return its stream; None if the server refuses, and `is_absence(refusal)` is true."""
         try:
             self._advance(lambda answer: b"")
@@ -222,17 +222,12 @@ class ObjectStream(Readable):
             if error.status != 416:
                 raise
             return io.BytesIO(b"")
-        return cast(BinaryIO, io.BufferedReader(self, READ_BYTES))
+        return cast(BinaryIO, io.BufferedReader(BlockStream(self._next_block, self._close), READ_BYTES))
 
-    def readinto(self, buffer: Any, /) -> int:
-        if not self._block:
-            block = self._advance(lambda answer: next(timely(answer.blocks, self._end), b""))
-            self._block = memoryview(block)
-        count = min(len(buffer), len(self._block))
-        buffer[:count] = self._block[:count]
-        self._block = self._block[count:]
-        self._offset += count
-        return count
+    def _next_block(self) -> bytes:
+        block = self._advance(lambda answer: next(timely(answer.blocks, self._end), b""))
+        self._offset += len(block)
+        return block
 
     def _advance(self, read: Callable[[ObjectAnswer], bytes]) -> bytes:
         def attempt() -> bytes:
@@ -242,19 +237,15 @@ class ObjectStream(Readable):
                     self._tag = self._answer.tag
                 return read(self._answer)
             except BaseException:
-                self._drop()
+                self._close()
                 raise
 
         return self._ask(attempt)
 
-    def _drop(self) -> None:
+    def _close(self) -> None:
         if self._answer is not None:
             self._answer.close()
         self._answer = None
-
-    def close(self) -> None:
-        self._drop()
-        super().close()
 
 
 MAX_HOPS = 10
@@ -482,7 +473,7 @@ class HttpStore(ReadOnlyStore):
 
             return retrying(translated)
 
-        return ObjectStream(begin, ask, start).opened(self._is_absence)
+        return Download(begin, ask, start).open(self._is_absence)
 
     def _begin(self, key: str, start: int, tag: str) -> HTTPResponse:
         """Request a file from the offset `start` on. RemoteError if the file's ETag differs from `tag` ("": any)."""

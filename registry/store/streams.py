@@ -120,6 +120,24 @@ class Readable(io.RawIOBase):
         return True
 
 
+class BlockStream(Readable):
+    """A stream over blocks of bytes. `next_block` returns the next block, or an empty block at the end."""
+
+    def __init__(self, next_block: Callable[[], bytes | memoryview], close: Callable[[], object]) -> None:
+        self._next_block, self._close = next_block, close
+        self._rest = memoryview(b"")
+
+    def readinto(self, buffer: Any, /) -> int:
+        self._rest = self._rest or memoryview(self._next_block())
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+    def close(self) -> None:
+        self._close()
+        super().close()
+
+
 class CountingReader(Readable):
     """A stream that reports the bytes read. IntegrityError beyond `size` bytes; CancelledError if the command stops."""
 

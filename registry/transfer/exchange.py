@@ -14,7 +14,7 @@ file is fetched. `converters.delta` makes the deltas of a version, and `registry
 import importlib.util
 import io
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -33,6 +33,7 @@ from onnxreg.registry.log.contents import (
     Selection,
     check_held,
     documents,
+    event_blobs,
     files,
     join,
     present_paths,
@@ -40,7 +41,7 @@ from onnxreg.registry.log.contents import (
 from onnxreg.registry.log.log import LocatedVersion, Log, load, read_deltas
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobReader, OpenAt, RegistryReader, RegistryStore, Sink, innermost
-from onnxreg.registry.store.streams import metered
+from onnxreg.registry.store.streams import BlockStream, metered
 from onnxreg.registry.system import TIME_FORMAT, run_parallel, stamp
 from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import (
@@ -69,7 +70,6 @@ from onnxreg.schema.log.events import (
     Attest,
     Hold,
     LogLine,
-    OptionalEvent,
     Publish,
     Restore,
     Tag,
@@ -298,23 +298,15 @@ def blobs_of(
 ) -> dict[Digest, Reference]:
     """Return the source's blobs that these lines and versions need. `selected` limits the artifacts of a version."""
     stored = {reference.digest: reference for reference in documents(source)}
-    published, named = set(versions), set[Digest]()
-    for line in lines:
-        match line.event:
-            case Publish(version=version) | Restore(version=version) | Hold(version=version):
-                published.add(version)
-            case Attest(statement=statement):
-                named.add(statement)
-            case Tag(evidence=Digest() as evidence):
-                named.add(evidence)
-            case OptionalEvent(blobs=blobs):
-                named.update(blob.digest for blob in blobs)
+    events = [line.event for line in lines]
+    named = {blob.digest for event in events for blob in event_blobs(event)}
+    published = {event.version for event in events if isinstance(event, Publish | Restore | Hold)}
     needed = {digest: stored[digest] for digest in sorted(named & stored.keys())}
     for digest, blob in needed.items():
         if blob.size is None:
             size, label = len(source.fetch(digest)), f"{source.name} statement"
             needed[digest] = blob._replace(size=size, label=label)
-    for version in sorted(published & source.versions.keys()):
+    for version in sorted(source.versions.keys() & published.union(versions)):
         entry = source.versions[version]
         if entry.manifest in stored:
             needed[entry.manifest] = stored[entry.manifest]
@@ -401,7 +393,7 @@ def open_made(
     `find` returns the path of an old blob on this machine; None if it is absent.
     """
 
-    def parts() -> Iterator[memoryview]:
+    def parts() -> Generator[memoryview]:
         with ExitStack() as stack:
             try:
                 stream = stack.enter_context(open_delta())
@@ -416,25 +408,8 @@ def open_made(
             except (InputError, IntegrityError, NotFoundError, RemoteError, OSError) as error:
                 raise IntegrityError(f"the delta did not fit: {error}") from error
 
-    return cast(BinaryIO, _GeneratedStream(parts()))
-
-
-class _GeneratedStream(io.RawIOBase):
-    """A stream that makes each part of a file when the part is read."""
-
-    def __init__(self, parts: Iterator[memoryview]) -> None:
-        self._parts, self._rest = parts, memoryview(b"")
-
-    def readinto(self, buffer: Any, /) -> int:
-        while not self._rest and (part := next(self._parts, None)) is not None:
-            self._rest = part
-        count = min(len(buffer), len(self._rest))
-        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
-        return count
-
-    def close(self) -> None:
-        cast(Any, self._parts).close()
-        super().close()
+    blocks = parts()
+    return cast(BinaryIO, BlockStream(lambda: next(blocks, b""), blocks.close))
 
 
 def apply_delta(
