@@ -175,7 +175,7 @@ def _members(manifest: Manifest) -> str | None:
 
 def _source(source: Source, name: str) -> str:
     """Return the source's id, such as a Hub id, with its revision; if the source is local files, return their digest."""
-    if source.id == name and source.revision is None:
+    if source.public_id(name) is None:
         return f"local files, digest {source.digest.short}..." if source.digest else "local files"
     return f"{source.id}@{source.revision}" if source.revision else source.id
 

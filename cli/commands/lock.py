@@ -46,7 +46,8 @@ def command(
     rollouts: [{ref, to, manifest, percent, salt, seq, where?}]; the lock has the version that the channel holds.
     """
     target_device = read_one_device(device)
-    names = [Ref.parse(ref).name for ref in refs or ()]
+    requests = [ResolveRequest(Ref.parse(ref), query, target_device) for ref in refs or ()]
+    names = [request.ref.name for request in requests]
     if not refs and (query.to_json() or target_device):
         raise InputError("the options describe a REF, and none is named", "name a REF, or leave them out")
     if refs and update:
@@ -56,10 +57,7 @@ def command(
         raise InputError(message, "use another --output")
     before = Lockfile.of([]) if refs and not path.exists() else lockfile.read(path)
     reader = session.reader(remote)
-    if refs:
-        requests = [ResolveRequest(Ref.parse(ref), query, target_device) for ref in refs]
-    else:
-        requests = lockfile.recorded_requests(before, update or ())
+    requests = requests or lockfile.recorded_requests(before, update or ())
     locked = lockfile.lock(reader, requests, session.warn)
     lock = before.with_entries(locked)
     changes = lock.changes(before)
