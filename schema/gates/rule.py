@@ -243,6 +243,8 @@ def _synthetic(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 def _max_size(rule: "Rule", candidate: PromotionCandidate) -> Found:
     for form, most in sorted(rule.max_size.items()):
+        if not candidate.of_formats([form]):
+            yield True, f"there is no {form}"
         for artifact, size in candidate.full_summary.downloads(None):
             if artifact.format == form:
                 yield size <= most, f"{artifact.path} takes {size} bytes, at most {most} are wanted"

@@ -215,6 +215,7 @@ fail | a synthetic suite | "synthetic": false | {"synthetic": true}
 fail | a suite that does not say | "synthetic": false | {"synthetic": null}
 pass | size with companions | "max_size": {"onnx-int8": 32}
 fail | too large | "max_size": {"onnx-int8": 31}
+pass | no artifact of the format, which is said | "max_size": {"ort": 1}
 pass | licence | "licenses": ["MIT", "Apache-2.0"]
 pass | the licence in another spelling | "licenses": ["apache-2.0 or mit", "apache-2.0"]
 pass | the licence as an old card spells it | "licenses": ["Apache-2.0"] | {"license": "apache-2.0"}
@@ -258,9 +259,8 @@ def read_case(line: str) -> tuple[str, dict[str, Any], PromotionCandidate]:
 @pytest.mark.parametrize("line", CASES.strip().splitlines())
 def test_a_rule_passes_or_fails(line):
     expected, rule, found = read_case(line)
-    results = [each.verdict for each in Rule.from_json({"channel": "stable", **rule}).evaluate(found)]
-    assert results
-    assert ("fail" if "fail" in results else "pass") == expected
+    results = {each.verdict for each in Rule.from_json({"channel": "stable", **rule}).evaluate(found)}
+    assert min(results) == expected  # some finding, and one failure is enough
 
 
 def test_every_demand_passes_and_fails_somewhere():
