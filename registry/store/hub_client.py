@@ -13,6 +13,7 @@ import time
 import urllib.error
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from email.message import Message
 from functools import partial
 from http.client import HTTPResponse
 from itertools import islice
@@ -51,6 +52,7 @@ from onnxreg.registry.store import requests
 from onnxreg.registry.store.protocol import NOTE, BlobKey, ObjectStore, StoredObject, TreeFile
 from onnxreg.registry.store.requests import (
     MAX_PAUSE_SECONDS,
+    PASSING_STATUS,
     Body,
     HttpStore,
     RefusedError,
@@ -75,6 +77,8 @@ PREFETCHED_PATHS = (IDENTITY, CARD, LAYOUT, "gc/condemned")
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
+FINAL_ERRORS = (httpx2.ProxyError, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
+"""The errors of httpx after which another try is useless."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -231,40 +235,41 @@ class HubClient:
                 self.api.preupload_lfs_files(
                     additions=part, free_memory=False, gitignore_content="", **address
                 )
-        with self._errors("committing"):
-            try:
+        try:
+            with self._errors("committing"):
                 info = self.api.create_commit(
                     operations=operations, commit_message=message, parent_commit=parent, **address
                 )
-            except (HfHubHTTPError, httpx2.TransportError, ValueError, KeyError) as error:
-                self._check_refused(error)
-                raise
+        except RemoteError as error:
+            self._check_refused(error)
+            raise
         return str(info.oid)
 
-    def _check_refused(self, error: Exception) -> None:
+    def _check_refused(self, error: RemoteError) -> None:
         """Do nothing if the Hub refused a commit for good; else raise the error that tells `transact` what to do."""
-        if isinstance(error, HfHubHTTPError):
-            status = error.response.status_code
-            if status in (409, 412) or isinstance(error, RemoteEntryNotFoundError):
-                raise StaleParentError from error
-            if status == 429:
-                refused = self._translated(error, "committing")
-                raise UnansweredError(refused.message, refused.hint) from error
-            if status != 408 and status < 500:
-                return
-        elif "README.md" in str(error):
+        cause, status = error.__cause__, getattr(error, "status", 0)
+        if status in (409, 412) or isinstance(cause, RemoteEntryNotFoundError):
+            raise StaleParentError from error
+        if status == 429:
+            raise UnansweredError(error.message, error.hint) from error
+        if isinstance(error, NoRepositoryError) or (0 < status < 500 and status not in PASSING_STATUS):
+            return
+        if isinstance(cause, ValueError) and "README.md" in str(cause):
             raise RemoteError(
-                f"the Hub refuses the README.md of {self.url}: {_one_line(error)}",
+                f"the Hub refuses the README.md of {self.url}: {_one_line(cause)}",
                 "repair the metadata between its first two lines of dashes, then push again",
             ) from error
         raise UnansweredError(
-            f"{self.url} did not say whether it took a commit: {_one_line(error)}",
+            f"{self.url} did not say whether it took a commit: {_one_line(cause)}",
             "run the command again; what is there already is not sent again",
         ) from error
 
-    def _ask(self, operation: str, attempt: Callable[[], Result]) -> Result:
-        with self._errors(operation):
-            return retrying(attempt, _is_passing, pause)
+    def _ask(self, operation: str, request: Callable[[], Result]) -> Result:
+        def attempt() -> Result:
+            with self._errors(operation):
+                return request()
+
+        return retrying(attempt)
 
     def _no_answer(self, operation: str) -> RemoteError:
         hint = "check HF_ENDPOINT; is there a proxy in between?"
@@ -300,13 +305,16 @@ class HubClient:
                 hint += f"; if it was deleted for good: reg trust reset {self._known_id}"
             return NoRepositoryError(f"{label} does not exist, or you may not see it", hint)
         if isinstance(error, HfHubHTTPError):
-            status = error.response.status_code
+            status, headers = error.response.status_code, Message()
+            for name, value in error.response.headers.items():
+                headers[name] = value
             words = _one_line(error.server_message or "the Hub refuses")[:200]
-            hint = requests.later(pause(error)) if _is_passing(error) else self._files.hint(status)
-            return RemoteError(f"{label}: {words} ({status})", hint)
+            return RefusedError(f"{label}: {words} ({status})", status, self._files.hint(status), headers)
         if isinstance(error, httpx2.HTTPError | ConnectionError | TimeoutError):
+            is_final = isinstance(error, FINAL_ERRORS) or requests.is_final(error)
+            kind = RemoteError if is_final else UnansweredError
             hint = f"check the network, HF_ENDPOINT, SSL_CERT_FILE and {requests.proxy_variables()}"
-            return RemoteError(f"{label} cannot be reached: {_one_line(error) or type(error).__name__}", hint)
+            return kind(f"{label} cannot be reached: {_one_line(error) or type(error).__name__}", hint)
         if isinstance(error, OSError):
             return HostError(f"{label}: {error.strerror or type(error).__name__}", "check the disk here")
         return self._no_answer(operation)
@@ -315,19 +323,6 @@ class HubClient:
 def _check_redirect(response: httpx2.Response) -> None:
     if response.has_redirect_location:
         requests.target(str(response.request.url), response.headers["Location"])
-
-
-def _is_passing(error: Exception) -> bool:
-    if isinstance(error, HfHubHTTPError):
-        return error.response.status_code in (408, 429) or error.response.status_code >= 500
-    if isinstance(error, httpx2.ProxyError | httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
-        return False
-    return isinstance(error, httpx2.TransportError) and not requests.is_final(error)
-
-
-def pause(error: BaseException | None) -> float:
-    """Return the seconds for which the Hub asks the client to pause after an error."""
-    return requests.pause_seconds(error.response.headers) if isinstance(error, HfHubHTTPError) else 0.0
 
 
 def _one_line(error: object) -> str:
@@ -455,7 +450,7 @@ class HubStore(ObjectStore):
                 time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.01 * 2**attempt)))
             except UnansweredError as error:
                 unanswered += 1
-                least = pause(error.__cause__)
+                least = getattr(error.__cause__, "pause", 0.0)
                 if unanswered == MAX_UNANSWERED_COMMITS or least > MAX_PAUSE_SECONDS:
                     raise
                 system.sleep(least + random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered)))
