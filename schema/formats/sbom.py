@@ -85,9 +85,7 @@ def _version(manifest: Manifest, digest: Digest, version: Version) -> Json:
     }
     if manifest.license is not None:
         expression = spdx_expression(manifest.license)
-        license: Json = (
-            {"license": {"name": manifest.license}} if expression is None else {"expression": expression}
-        )
+        license: Json = {"expression": expression} if expression else {"license": {"name": manifest.license}}
         if re.fullmatch(r"(?!LicenseRef-)[A-Za-z0-9.-]+", expression or ""):
             license = {"license": {"id": expression}}
         value["licenses"] = [license]

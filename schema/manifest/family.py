@@ -97,11 +97,6 @@ class ModelFamily(Document):
         """The members with the role `stage`; empty for a family that is not a pipeline."""
         return self.of_role("stage")
 
-    @property
-    def entries(self) -> list[Member]:
-        """The members that an app loads first: the backbone, or every stage."""
-        return self.stages or self.of_role("backbone")
-
     def of_role(self, role: Role) -> list[Member]:
         return [member for member in self.members if member.role == role]
 

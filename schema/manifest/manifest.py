@@ -566,9 +566,9 @@ class Manifest(Document):
     @property
     def entry_artifacts(self) -> tuple[Artifact, ...]:
         """The artifacts that an app loads first: in a family those of the backbone or the stages, else all artifacts."""
-        if self.model_family is None:
+        if (family := self.model_family) is None:
             return self.artifacts
-        first = {path for member in self.model_family.entries for path in member.artifacts}
+        first = {path for member in family.stages or family.of_role("backbone") for path in member.artifacts}
         return tuple(artifact for artifact in self.artifacts if artifact.path in first)
 
     @property

@@ -212,7 +212,7 @@ def graph(inputs: dict[str, Tensor], outputs: dict[str, Tensor]) -> Graph:
 
 def test_a_stage_has_all_its_files():
     family = ModelFamily.from_json(PIPELINE)
-    assert {each.name: list(each.artifacts) for each in family.entries} == {
+    assert {each.name: list(each.artifacts) for each in family.stages} == {
         "detector": ["det.onnx", "det-int8.onnx"],
         "recognizer": ["rec.onnx"],
     }
