@@ -1,7 +1,6 @@
 """`reg delta`: make deltas of a version, and list the deltas that a version offers."""
 
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onnxreg.cli.options import REF, REMOTE, Session, option
@@ -57,13 +56,13 @@ def delta_ls(session: Session, ref: str = REF, remote: str | None = REMOTE) -> N
 
     With --json: {ref, deltas: [{path, new, old, delta, size, of, from}]}, as `reg delta make`.
     """
-    from onnxreg.registry.log.log import find, read_blob, read_deltas, read_manifest
+    from onnxreg.registry.log.log import load, read_deltas
 
-    reader = session.reader(remote)
-    located = find(reader, Ref.parse(ref))
-    digest, name = located.entry.manifest, located.name
-    files = read_manifest(read_blob(reader, digest), digest, name).all_files()
-    rows = _rows(read_deltas(partial(read_blob, reader), located.entry.deltas), files)
+    target = Ref.parse(ref)
+    log = load(session.reader(remote), target.name)
+    located = log.find(target)
+    deltas = read_deltas(log.fetch, located.entry.deltas)
+    rows = _rows(deltas, log.manifest(located.version).all_files())
     none = f"{located.ref} offers no deltas; `reg delta make {ref}` makes some"
     session.show({"ref": located.ref, "deltas": rows}, _table(rows) if rows else none)
 
