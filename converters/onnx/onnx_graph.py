@@ -215,7 +215,7 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
 def check_model(model: Any, path: Path) -> None:
     """Raise InputError if ONNX's checker refuses a loaded file (`load_onnx`), or if its external data is not valid.
 
-    `model` is not changed. The checker gets zeros for external data, because it refuses hard links (a registry has some).
+    `model` is not changed. The checker gets zeros instead of external data, because it refuses hard-linked files.
     """
     import onnx
 

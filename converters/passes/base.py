@@ -1,7 +1,7 @@
-"""The contract of a pass: one typed transformation that states its requirements, and proves its result.
+"""The base classes of passes. A pass is a typed transformation that checks its input and its output.
 
-The design follows the passes of onnx/ir-py: the caller runs `requires`, `apply` and `ensures`, so that a pass
-cannot forget its own postconditions. `Original` and `GoldenVectors`, which change no graph, are here too.
+The design follows the passes of onnx/ir-py. The function `run` calls `requires`, `apply` and `ensures`, so no pass can
+skip a check. This module also has two passes that change no graph: `Original` and `GoldenVectors`.
 """
 
 import json
@@ -25,7 +25,7 @@ from onnxreg.schema.manifest.manifest import Step
 In = TypeVar("In")
 Out = TypeVar("Out")
 Takes = Literal["module", "graph", "file", "original", "checkpoint", "outputs"]
-"""The kind of a pass's input: a `TorchModel`, an `onnx.ModelProto`, a graph file, an original file, a `Decoder`, `Outputs`."""
+"""The kinds of input. In order: `TorchModel`, `onnx.ModelProto`, graph file, original file, `Decoder`, `Outputs`."""
 Facts = Mapping[str, Any]
 
 
@@ -59,7 +59,7 @@ class Pass(ABC, Generic[In, Out]):
     tools: ClassVar[tuple[str, ...]] = ()
     """The packages whose versions a recipe records because of this pass, besides `toolchain.TOOLS`."""
     tolerance: ClassVar[float | None] = None
-    """The largest allowed distance of outputs before and after the pass, as a share of the largest value; None: no limit."""
+    """The largest allowed change of an output, as a share of the output's largest value. None means no limit."""
 
     def __init__(self, data: Sequence[Feed] | None = None, beside: Any = None, **params: Any) -> None:
         """Make a pass with `params`. `data` has the sample inputs of each run, for passes that measure.
@@ -69,7 +69,7 @@ class Pass(ABC, Generic[In, Out]):
         self.params: Any = self.read(params)
         self.data, self.beside = data, beside
         self.found: dict[str, Any] = {}
-        """The facts that `apply` adds to the record; `canonical` is False if a second run is known to give other bytes."""
+        """The facts that `apply` adds to the record. `canonical` is False if a second run may give other bytes."""
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> PassParams:
@@ -113,7 +113,7 @@ class Outputs:
 
 
 class GoldenVectors(Pass[Outputs, Path]):
-    """Write an artifact's own outputs in ONNX Runtime on the CPU, as the reference for other runtimes."""
+    """Write a file with an artifact's outputs in ONNX Runtime on the CPU. It is the reference for other runtimes."""
 
     id = "golden-vectors"
     takes = "outputs"
@@ -121,8 +121,8 @@ class GoldenVectors(Pass[Outputs, Path]):
     class Params(PassParams, title="GoldenParams"):
         """A value may differ by `max(least, tolerance * largest output) + tolerance * |expected value|`.
 
-        `least` is in units of the output: the artifact's own distance from full precision. With dynamic quantization another
-        CPU's rounding may change a value by a quantization step, so a stricter test would refuse correct runtimes.
+        `least` is the largest difference between the artifact's outputs and those in full precision. With dynamic
+        quantization, another CPU may round to another code, so a stricter test would refuse correct runtimes.
         """
 
         tolerance: float
@@ -150,14 +150,14 @@ class GoldenVectors(Pass[Outputs, Path]):
 
 
 class GraphPass(Pass[Any, Any]):
-    """A pass that changes a valid graph (`onnx.ModelProto`), or makes a new one with the same outputs and opset.
+    """A pass that takes a valid graph (`onnx.ModelProto`), and returns the graph changed in place or a new graph.
 
-    A subclass extends `observe` and `ensures` with its own facts. If the result must have other names, types or another
-    opset, `observe` returns these as `names`, `types` and `opset`. The engine runs both graphs, and compares their outputs.
+    The result must have the same inputs, outputs, types and opset. A pass that changes them returns the new `names`,
+    `types` and `opset` from `observe`. The engine runs both graphs, and compares their outputs.
     """
 
     def requires(self, subject: Any) -> None:
-        """Raise InputError if `subject` is not a valid graph, or if a weight's size or the data do not fit it."""
+        """Raise InputError if `subject` is not a valid graph, or if the sample inputs (`data`) do not fit it."""
         import onnx
 
         if not isinstance(subject, onnx.ModelProto):
@@ -190,7 +190,7 @@ class GraphPass(Pass[Any, Any]):
 
 
 class QuantizationPass(GraphPass):
-    """Quantizes every constant weight of the operators `products`, except in the nodes that `nodes_to_exclude` names."""
+    """A pass that quantizes every constant weight of the operators `products`. The nodes in `nodes_to_exclude` stay."""
 
     @property
     @abstractmethod
@@ -230,11 +230,11 @@ class QuantizationPass(GraphPass):
         return {**result, "weights": before["weights"], "quantized_bytes": before["quantized_bytes"]}
 
     def factors(self, view: Any) -> list[Any]:
-        """Return the weights to quantize (`onnx_ir.Value`) of a graph (`onnx_ir.Model`)."""
+        """Return the weights that the pass quantizes, as `onnx_ir.Value`. `view` is an `onnx_ir.Model`."""
         return models.factors(view, self.products, self.excluded)
 
     def note_stacks(self, view: Any) -> None:
-        """Record the stacks of matrices that get one scale despite `per_channel`, because no kernel takes more."""
+        """Record weights of rank 3 or more as `per_tensor`: no kernel supports a scale per channel for them."""
         matrices = models.factors(view, self.products & {"MatMul"}, self.excluded)
         names = sorted(value.name for value in matrices if models.rank_of(value) > 2)
         if names and self.params.per_channel:

@@ -25,16 +25,16 @@ from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 OLDEST, NEWEST, MAX_DYNAMO_OPSET = 7, 23, 26
-"""The lowest and the highest opset of the TorchScript exporter, and the highest of dynamo that ONNX Runtime 1.31 loads."""
+"""The lowest and the highest opset of the TorchScript exporter. The highest opset of dynamo is ONNX Runtime's limit."""
 OLDEST_OF_TRANSFORMERS = 18
 """The lowest opset of the exporter of transformers, and its default."""
 TOLERANCE = 1e-3
-"""The largest distance of a graph's output from the module's that `auto` accepts, as a share of the largest value."""
+"""For `auto`: the largest allowed distance of a graph's output from the module's, as a share of the largest value."""
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 CHANGE = 1e-5
 """The largest distance of two runs on the same input that counts as rounding, as a share of the largest value."""
 EXPORTERS = {False: "torchscript", True: "dynamo"}
-"""The name of each exporter, by `is_dynamo`: True for the exporter that uses `torch.export`."""
+"""The names of the exporters. The key is True for the exporter that uses `torch.export`."""
 OTHER_WAYS = "export it with Optimum, then reg import the directory; or another task of the checkpoint"
 _lock = threading.RLock()
 
@@ -44,8 +44,8 @@ class TorchModel:
     """A torch module with example tensors for its keyword arguments, in the order of the graph's inputs.
 
     `outputs` has the names of the graph's outputs. They select attributes or keys of the module's result. If the result is
-    a tensor or a tuple, they name the tensor or the first members. `axes` maps the name of each input and output to its
-    dynamic axes; None means `AXES` for all.
+    a tuple, they name its first members in order. If it is a tensor, the only name is for the tensor. `axes` has the
+    dynamic axes of each input and output by name; None means `AXES` for all.
     """
 
     module: Any
@@ -98,9 +98,9 @@ def _outputs_of(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
 
 @contextmanager
 def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
-    """A context with a function that runs the module (`evaluated`) on numpy arrays by input name.
+    """A context with a function that runs the module in evaluation mode. It takes and returns numpy arrays by name.
 
-    Arrays get the types of the examples, and floats are returned as float32.
+    Inputs are converted to the types of the examples. Floating-point outputs are returned as float32.
     """
     import torch
 
@@ -119,8 +119,8 @@ def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[s
 def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Run the module with `runner` on each feed (numpy arrays by input name), and return its outputs.
 
-    The largest feed is run twice, first and last, to find a module that changes when it runs: after a short input, BigBird
-    uses another attention for all inputs. Raises ConversionError if the module changes, or does not run.
+    Raises ConversionError if the module does not run, or if a run changes the module. To find such a change, the
+    largest feed is run first and last. For example, BigBird uses another attention for all inputs after a short input.
     """
     import numpy as np
 
@@ -176,7 +176,7 @@ class ModuleExport(Pass[TorchModel, Any]):
         return {"opset": opset, "nodes": len(after.graph.node)}
 
     def finish(self, exported: Any, subject: TorchModel) -> None:
-        """Remove the build (`+cpu`) from the producer's version, and write the sizes of fixed axes, which a run shows."""
+        """Remove the build (`+cpu`) from the producer's version. Write the sizes of fixed axes, which a run shows."""
         exported.producer_version = exported.producer_version.partition("+")[0]
         unknown = [
             (value.name, index, dim)
@@ -194,11 +194,11 @@ class ModuleExport(Pass[TorchModel, Any]):
 class OnnxConversion(ModuleExport):
     """Export with `torch.onnx.export`.
 
-    The TorchScript exporter is the default: mobile operator sets were made for its graphs of BERT-class encoders with
-    eager attention, and its bytes hold no path of the machine. `use_dynamo_exporter: true` selects the other exporter.
-    `auto` tries TorchScript, then dynamo. It takes the first whose graph agrees with the module on samples of other sizes
-    than the examples, and records the choice and the reason. Without `dynamic` the batch is 1, and all other axes have
-    the sizes of the examples. `do_constant_folding: false` works with the TorchScript exporter only.
+    The default is the TorchScript exporter. Mobile operator sets were made for its graphs of BERT-class encoders with
+    eager attention, and the graphs contain no path of this machine. `use_dynamo_exporter: true` selects the dynamo
+    exporter. `auto` tries TorchScript, then dynamo. It takes the first graph that agrees with the module on inputs of
+    other sizes than the examples, and records the choice and the reason. Without `dynamic`, the batch is 1, and all
+    other axes have the sizes of the examples. `do_constant_folding: false` works with the TorchScript exporter only.
     """
 
     id = "OnnxConversion"
@@ -229,7 +229,7 @@ class OnnxConversion(ModuleExport):
         return self._export(subject, exporter)
 
     def _export(self, subject: TorchModel, is_dynamo: bool) -> Any:
-        """Export with one exporter (see `EXPORTERS`). Raises HostError if it needs onnxscript, which is not installed."""
+        """Export with one exporter (see `EXPORTERS`). Raises HostError if dynamo is used without onnxscript."""
         from unittest.mock import patch
 
         import torch
@@ -311,7 +311,7 @@ class TransformersExport(ModuleExport):
         part: str | None = None
 
     def apply(self, subject: TorchModel) -> Any:
-        """Export. Raises HostError without onnxscript, ConversionError if the module is refused or an axis becomes fixed."""
+        """Export. Raises HostError if onnxscript is missing; ConversionError if the export fails or fixes an axis."""
         require("onnxscript", "onnx_ir")
         import onnx
         import onnx_ir
@@ -384,13 +384,13 @@ class SortedSet(set[Any]):
 
 
 def first_size(value: Any) -> Any:
-    """Return the length of a value; unlike with `len`, the length of a tensor stays dynamic in a trace."""
+    """Return the length of a value. In a trace, the length of a tensor stays dynamic; `len` would make it constant."""
     return value.shape[0] if hasattr(value, "shape") else len(value)
 
 
 @contextmanager
 def traced_builtins(module: Any) -> Iterator[None]:
-    """A context in which `set` is `SortedSet` and `len` is `first_size` in the code of a torch module (but not in PyTorch's).
+    """A context in which the code of a torch module uses `SortedSet` as `set`, and `first_size` as `len`.
 
     A trace numbers values in the order of calls, and models such as ModernBERT call a part once for each element of
     `set(config.layer_types)`. With Python's `set`, names in the graph would depend on `PYTHONHASHSEED`. RT-DETR takes its

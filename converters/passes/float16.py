@@ -23,7 +23,7 @@ FLOAT, FLOAT16 = 1, 10
 LARGEST, SMALLEST = 65504.0, 5.96e-08
 """The bounds of float16: the largest finite value, and the smallest value above 0."""
 SENTINEL = 1e30
-"""Values of this magnitude or more mean infinity, as in attention masks: clipping them loses nothing."""
+"""Values of this magnitude or more mean infinity, as in attention masks, so clipping them loses nothing."""
 INTEGERS = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"})
 OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")
 """The operators that Olive keeps in float32 by default: the first candidates of a search."""
@@ -65,14 +65,14 @@ def _weights_of_type(model: Any, element: int) -> int:
 class OnnxFloatToFloat16(HalfPass):
     """Convert float32 weights and activations to float16 with ONNX Runtime's converter.
 
-    Nodes that make or read values beyond float16 on the sample inputs stay float32 too, since processors other than CPUs
-    would turn such values into infinity. `overflowing` in the result names them; it is null if the graph does not run on
-    random samples. If the include list names such a node, the pass fails.
+    Some nodes read or make values beyond the range of float16 on the sample inputs. They stay float32, because GPUs
+    and NPUs would turn such values into infinity. `overflowing` in the result names these nodes; it is null if the
+    graph does not run on random samples. The pass fails if such a node has an operator of `op_include_list`.
 
-    `op_block_list` and `node_block_list` name operators and nodes that stay float32; the default is ONNX Runtime's own
-    list. `op_include_list` names the only operators to convert; it cannot be given with a block list. With
-    `keep_io_types` inputs and outputs stay float32. Magnitudes of weights above `max_finite_val` become
-    `max_finite_val`, and magnitudes below `min_positive_val` become `min_positive_val`; signs and zeros do not change.
+    `op_block_list` and `node_block_list` name operators and nodes that stay float32. The default operators are those of
+    ONNX Runtime. `op_include_list` names the only operators to convert; it cannot be given with a block list. With
+    `keep_io_types`, inputs and outputs stay float32. The magnitude of a weight is limited to the range from
+    `min_positive_val` to `max_finite_val`; signs and zeros do not change.
     """
 
     id = "OnnxFloatToFloat16"
@@ -121,14 +121,14 @@ class OnnxFloatToFloat16(HalfPass):
 
 
 class OrtMixedPrecision(HalfPass):
-    """Convert to float16, and keep the nodes in float32 that the accuracy needs.
+    """Convert to float16, except for the nodes that must stay float32 to keep the outputs accurate.
 
-    Nodes that make or read values beyond float16 on the sample inputs stay float32 (`overflowing` in the result), and so
-    does every operator of `op_block_list`. With `search`, trials decide which other nodes stay float32. They begin with no
-    other node, then try Olive's operators (if there is no list), then all operators. The first choice that keeps the
-    outputs within `atol` is reduced, first by kinds of operators, then by single nodes, until every node in it is needed.
-    After 200 trials the search ends, and `minimal` in the result is false. Without `search`, only the list stays float32
-    (by default Olive's), and the result must be within `atol`. `atol` is a share of the largest value of an output.
+    Two groups always stay float32: the operators of `op_block_list`, and the nodes that read or make values beyond the
+    range of float16 on the sample inputs (`overflowing` in the result). With `search`, trials find which other nodes
+    must stay. The first trial has no other node. The second has Olive's operators, unless `op_block_list` is given.
+    The third has all operators. The first set that keeps the outputs within `atol` is made minimal, first by
+    operators, then by nodes. If 200 trials are not enough, `minimal` in the result is false. Without `search`, the
+    default list is Olive's, and the outputs must be within `atol`. `atol` is a share of an output's largest value.
     """
 
     id = "OrtMixedPrecision"
@@ -223,8 +223,8 @@ def to_float16(
 ) -> Any:
     """Convert a model (`onnx.ModelProto`) without local functions to float16, in place.
 
-    These stay float32: `operators` (None: ONNX Runtime's own list), the nodes with names in `nodes`, and inputs and outputs
-    with `keep_io_types`. The magnitudes of weights other than 0 are limited to the range from `smallest` to `largest`.
+    `operators` and `nodes` name what stays float32. None means ONNX Runtime's list of operators. With `keep_io_types`,
+    the inputs and outputs also stay. The magnitudes of weights other than 0 are limited to `smallest` to `largest`.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -251,9 +251,9 @@ def to_float16(
 
 
 def crashing_transposes(model: Any) -> Iterator[str]:
-    """Yield the names of Transpose nodes whose result a MatMul multiplies by a stored matrix. Unnamed nodes get names.
+    """Yield the name of each Transpose whose result a MatMul multiplies by a stored matrix. Unnamed nodes get names.
 
-    ONNX Runtime (1.31, x86-64) crashes when it loads such a graph with both nodes in float16.
+    ONNX Runtime (1.31, x86-64) crashes when it loads a graph in which such a Transpose and its MatMul are float16.
     """
     makers = {name: node for node in model.graph.node for name in node.output}
     stored = {tensor.name for tensor in model.graph.initializer}
@@ -269,9 +269,9 @@ def crashing_transposes(model: Any) -> Iterator[str]:
 
 
 def _join_float32(body: Any) -> None:
-    """Remove from a graph (`onnx_ir.Graph`) the float16 values between two nodes that stay float32.
+    """Connect float32 nodes of a graph (`onnx_ir.Graph`) directly, without Casts to float16 and back.
 
-    The converter casts every output of such a node to float16 and back, which loses the accuracy of float32.
+    The converter casts every output of a float32 node to float16, even if the next node is float32 too.
     """
     for node in body:
         halved = node.inputs[0].producer() if _is_cast(node, FLOAT) else None
@@ -290,7 +290,7 @@ def _join_float32(body: Any) -> None:
 
 
 def _is_cast(node: Any, element: int) -> bool:
-    """Return True if the converter inserted this node as a Cast to `element`; the converter's names show this."""
+    """Return True if the node is a Cast to `element` with a name that the converter gives to its Casts."""
     starts, ends = ("graph_input_cast", "graph_output_cast"), ("_cast_to_fp16_node", "_cast_to_fp32_node")
     is_inserted = node.name.startswith(starts) or node.name.endswith(ends)
     return bool(is_inserted and node.op_type == "Cast" and node.attributes["to"].value == element)
@@ -299,8 +299,8 @@ def _is_cast(node: Any, element: int) -> bool:
 def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
     """Return the names of the main graph's nodes that make or read a float32 value beyond the range of float16.
 
-    If there are such values, nodes without a name get a name, in place. On the CPU, ONNX Runtime computes most float16
-    operators in float32 without rounding in between, so a run of the float16 graph would hide overflows on other processors.
+    If there are such values, nodes without a name get a name, in place. The float32 graph is run, because a float16
+    graph may hide overflows: on the CPU, ONNX Runtime computes most float16 operators in float32.
     """
     import numpy as np
 

@@ -76,10 +76,10 @@ class OnnxOpVersionConversion(GraphPass):
 
 
 class OnnxIODataTypeConverter(GraphPass):
-    """Put a Cast after each input, and before each output, of one element type whose name matches a pattern.
+    """Change the type of the inputs and outputs that have type `source_dtype` and a name that matches `name_pattern`.
 
-    Types are numbers of `onnx.TensorProto.DataType`. The pattern is a regular expression that is searched for
-    in the name; by default it is `logits`, as in Olive, and `.*` matches all inputs and outputs.
+    A Cast is put after each such input, and before each such output. Types are numbers of `onnx.TensorProto.DataType`.
+    The pattern is a regular expression that may match anywhere in the name; `.*` selects all inputs and outputs.
     """
 
     id = "OnnxIODataTypeConverter"
@@ -152,18 +152,18 @@ class OnnxIODataTypeConverter(GraphPass):
         return subject
 
     def _matching(self, subject: Any) -> list[str]:
-        """Return the names of inputs, then of outputs, that have the source type and match the pattern, each once."""
+        """Return the names of the inputs and outputs to change, inputs first."""
         source, types = self.params.source_dtype, public_types(subject).items()
         names = [name for name, kind in types if kind == source]
         return [name for name in names if re.search(self.params.name_pattern, name)]
 
 
 class DynamicToFixedShape(GraphPass):
-    """Fix axes by name (`dim_param`, also called `input_dim`, with `dim_value`), or whole inputs (`input_name` with
-    `input_shape`).
+    """Fix the sizes of axes, or the shapes of inputs.
 
-    An axis name means the same size in all inputs. The shapes of the outputs are inferred from the shapes of the inputs,
-    not from axis names; the shapes of intermediate values are dropped. The graph is run at the fixed shape.
+    `dim_param` (or `input_dim`) names axes, and `dim_value` has their sizes. Alternatively, `input_name` names inputs,
+    and `input_shape` has their shapes. Axes with the same name get the same size. The graph is run at the fixed
+    shapes, to set the sizes of the outputs. The shapes of intermediate values are dropped.
     """
 
     id = "DynamicToFixedShape"
@@ -223,7 +223,7 @@ class DynamicToFixedShape(GraphPass):
         return subject
 
     def _sizes(self, subject: Any) -> dict[str, int]:
-        """Return the requested size of each named axis. Raises InputError if the graph lacks an axis or fixes another size."""
+        """Return the requested size of each named axis. Raises InputError if an axis is missing or has another size."""
         values = {value.name: _dims(value) for value in graph_inputs(subject.graph)}
         if self.params.dim_param is not None:
             axes = {axis for dims in values.values() for axis in dims if isinstance(axis, str) and axis}
@@ -255,10 +255,10 @@ def _dims(value: Any) -> list[int | str]:
 class OrtTransformersOptimization(GraphPass):
     """Fuse with the transformer optimizer of ONNX Runtime.
 
-    `model_type` selects the fusions (`bert`, `gpt2`, `vit`, ...); `num_heads` and `hidden_size` are read from
-    the graph if 0. `opt_level` is the level of ONNX Runtime's optimization before the fusions: 0 none, 1
-    basic, 2 extended, 99 all; with `only_onnxruntime` the fusions are left out. `fused` in the result counts
-    the fusions by kind, and `fusions` all of them; a graph without fusions is not an error.
+    `model_type` selects the fusions (`bert`, `gpt2`, `vit`, ...). If `num_heads` or `hidden_size` is 0, it is read
+    from the graph. `opt_level` is the level of ONNX Runtime's optimization before the fusions: 0 none, 1 basic, 2
+    extended, 99 all. With `only_onnxruntime`, only this optimization runs. In the result, `fused` counts the fused
+    operators by name, and `fusions` is their total. A graph without fusions is not an error.
     """
 
     id = "OrtTransformersOptimization"

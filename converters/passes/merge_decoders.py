@@ -1,4 +1,4 @@
-"""`MergeDecoders`: merges the two graphs of a decoder into one graph with an If, which Transformers.js and Optimum load."""
+"""`MergeDecoders`: merges two graphs of a decoder into one graph with an If, in the form that Transformers.js loads."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,10 +14,11 @@ PAST, PRESENT = "past_key_values.", "present."
 
 
 class MergeDecoders(GraphPass):
-    """Merge a decoder with the decoder of the step `with_past` into one graph, which the input `use_cache_branch` switches.
+    """Merge a decoder's graph for the first token with its graph for later tokens, which the step `with_past` made.
 
-    Equal weights are stored once. If the second graph lacks an output `present...`, its input `past_key_values...` is
-    passed on as that output. `part` names the part of the source on which the merged graph is measured.
+    The input `use_cache_branch` selects the graph to run; True selects the second. Equal weights are
+    stored once. If the second graph lacks an output `present...`, its input `past_key_values...` is returned instead.
+    `part` names the part of the source on which the merged graph is measured.
     """
 
     id = "MergeDecoders"
@@ -91,10 +92,10 @@ class MergeDecoders(GraphPass):
 
 
 def _make_unsigned(body: Any) -> None:
-    """Store INT8 weights of products as UINT8, with zero points that give the same integers.
+    """Store the INT8 weights and zero points of MatMulInteger and ConvInteger as UINT8: both are 128 larger.
 
-    x86 processors without VNNI saturate products with INT8 weights. The session option that prevents this misses weights
-    that are stored outside a branch.
+    On x86 processors without VNNI, products with INT8 weights overflow. ONNX Runtime has a session option against this,
+    but the option does not work for weights that are stored outside of a branch.
     """
     import numpy as np
     import onnx_ir as ir
@@ -113,7 +114,7 @@ def _make_unsigned(body: Any) -> None:
 
 
 def _branch(body: Any, prefix: str, inputs: Any, results: Iterable[str]) -> Any:
-    """Turn a graph into a branch of the If: its outputs become `results`, and it reads `inputs` of the outer graph."""
+    """Turn a graph into a branch of the If. The branch reads the outer graph's `inputs` and returns `results`."""
     import onnx_ir as ir
 
     own_outputs: dict[str, Any] = {value.name: value for value in body.outputs}

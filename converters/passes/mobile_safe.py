@@ -1,7 +1,7 @@
 """`MobileSafeRewrite`: replaces operators that ONNX Runtime's mobile builds may lack.
 
-A rewrite function gets a tape (`onnx_ir.tape.Tape`), a node and its inputs; the last operator on the tape replaces the node.
-A rewrite that might not be equal (for example, because the element type or rank is unknown) returns False; the node stays.
+A rewrite function gets a tape (`onnx_ir.tape.Tape`), a node and its inputs. The last operator on the tape replaces the
+node. The function returns False if it cannot be sure that the results are equal; then the node stays.
 """
 
 from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ def _outputs(subject: Any) -> list[bytes]:
 def _rewrite(node: "ir.Node", body: "ir.Graph") -> None:
     """Replace a node of a graph or function, if a rewrite exists. New names begin with the name of the node's output.
 
-    A node with an attribute that refers to an attribute of its function stays, because no value is known here.
+    In a function, a node stays if one of its attributes refers to the function's attribute, which has no value yet.
     """
     import onnx_ir as ir
 

@@ -1,4 +1,4 @@
-"""`ModelBuilder`: converts a decoder checkpoint to the files of onnxruntime-genai, and compares the outputs of both."""
+"""`ModelBuilder`: converts a decoder checkpoint to the files of onnxruntime-genai, and compares the graph with it."""
 
 import json
 import os
@@ -61,11 +61,11 @@ def peak_memory(checkpoint: Path) -> int | None:
 class ModelBuilder(Pass[Decoder, Path]):
     """Build with the model builder of onnxruntime-genai, for the CPU, in a separate process and offline.
 
-    With `int4` and `int8`, blocks of `int4_block_size` weights share a scale; `int4_accuracy_level` is the
-    type to which `MatMulNBits` may round activations (by default 4, int8). Both are read back from the graph.
-    The graph's logits are compared with the checkpoint's in PyTorch on seeded tokens. The last token is run
-    alone, with the keys and values of the others as inputs. Shapes that the builder states for values inside
-    the graph are dropped: in float16 these shapes ignore the past, and ONNX Runtime trusts them.
+    With `int4` and `int8`, each block of `int4_block_size` weights has a scale. `int4_accuracy_level` is the type to
+    which `MatMulNBits` may round activations; the builder's default is 4, which is int8. The graph is checked for both
+    values. Its logits are compared with those of the checkpoint in PyTorch on random tokens. The last token is run
+    alone, with the keys and values of the other tokens as inputs. The builder's shapes of intermediate values are
+    removed, because some are wrong in float16, and ONNX Runtime relies on them.
     """
 
     id = "ModelBuilder"
@@ -79,7 +79,7 @@ class ModelBuilder(Pass[Decoder, Path]):
         int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
 
     def requires(self, subject: Decoder) -> None:
-        """Raise HostError if the extra `genai` is missing or memory is short, InputError if the source is not a checkpoint."""
+        """Raise HostError if `genai` is not installed or memory is short, InputError if config.json is missing."""
         if find_spec("onnxruntime_genai") is None:
             raise missing_extra("onnxruntime-genai", "genai", "building a decoder")
         if not (subject.checkpoint / "config.json").is_file():
@@ -141,7 +141,7 @@ class ModelBuilder(Pass[Decoder, Path]):
             )
 
     def _blocks(self, path: Path) -> dict[str, int]:
-        """Return the `block_size` and `accuracy_level` of a graph. Raises ConversionError if others were requested."""
+        """Return a graph's `block_size` and `accuracy_level`. Raises ConversionError if they are not as requested."""
         import onnx_ir as ir
 
         nodes = list(ir.from_proto(load_onnx(path)).graph.all_nodes())
@@ -163,9 +163,9 @@ class ModelBuilder(Pass[Decoder, Path]):
 
 
 def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
-    """Restore the checkpoint's tokenizer.json and the name of the tokenizer's class.
+    """Copy tokenizer.json and the name of the tokenizer's class from the checkpoint, without padding and truncation.
 
-    The builder loads and saves the tokenizer. Then transformers 5 rebuilds many classes of tokenizers from the vocabulary.
+    The builder's files differ, because transformers 5 rebuilds many tokenizers from the vocabulary when it loads them.
     """
     if not (checkpoint / TOKENIZER).is_file():
         return
@@ -202,9 +202,9 @@ def _parity(checkpoint: Path, path: Path, tolerance: float | None) -> dict[str, 
 
 
 def settings_of(path: Path) -> tuple[int, int]:
-    """Return the size of the vocabulary, and the head size: the length of the key (or value) of a token in a head.
+    """Return the size of the vocabulary, and the head size. The key of a token has this size in each attention head.
 
-    Both are in onnxruntime-genai's settings beside the graph. Raises ConversionError if the settings are missing.
+    Both are read from `genai_config.json` beside the graph. Raises ConversionError if this file is missing.
     """
     try:
         model = json.loads((path.parent / GENAI_CONFIG).read_text("utf-8"))["model"]

@@ -53,7 +53,7 @@ _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 def load(path: Path) -> Any:
     """Read an ONNX file with its external data (`onnx.ModelProto`).
 
-    Initializers that are also inputs (all of them in IR version 3) become constants, since passes change weights. Raises
+    An initializer that is also an input, as in IR version 3, is removed from the inputs: passes change weights. Raises
     InputError if the file is not ONNX or is cut short, or if its external data is missing, too short or outside its folder.
     """
     import onnx
@@ -137,7 +137,7 @@ def scratch() -> Iterator[Path]:
 
 @contextmanager
 def scratch_in(workspace: Path) -> Iterator[None]:
-    """A context in which `scratch` makes its directories in `workspace`, and so on the same disk."""
+    """A context in which `scratch` makes its directories in `workspace`. So both are on the same disk."""
     token = _scratch.set(workspace)
     try:
         yield
@@ -146,7 +146,7 @@ def scratch_in(workspace: Path) -> Iterator[None]:
 
 
 def scrub_metadata(model: Any, *directories: Path) -> list[str]:
-    """Remove metadata about source code, and shorten absolute paths in other metadata and doc strings (`scrub`), in place.
+    """Remove metadata about source code, in place. Shorten absolute paths in other metadata and doc strings.
 
     Return the keys of the changed metadata, and `doc_string` for each changed doc string.
     """
@@ -189,8 +189,8 @@ def _described(model: Any) -> Iterator[Any]:
 def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
     """A context in which a library prints nothing, and its errors become a ConversionError that begins with `failure`.
 
-    The message ends with the first cause, because exporters wrap it in other explanations. If the library needs a package
-    that is not installed, the error becomes a HostError about `label`.
+    The message ends with the first cause of the error, without the explanations that exporters add. If the library
+    needs a package that is not installed, the error becomes a HostError about `label`.
     """
     try:
         with quiet(), silent_runtime():
@@ -311,10 +311,10 @@ def edited(model: Any) -> Iterator[Any]:
 
 
 def factors(view: Any, operators: Collection[str], excluded: Collection[str] = ()) -> list[Any]:
-    """Return the floating-point initializers (`onnx_ir.Value`) of rank 2 or more that nodes of `operators` multiply, each once.
+    """Return the floating-point initializers of rank 2 or more that are a factor of a node, as `onnx_ir.Value`.
 
-    Nodes with names in `excluded` are skipped. Initializers that are read through Transpose or Identity, or in subgraphs,
-    are included; local functions are not searched.
+    Only nodes of `operators` count, except for names in `excluded`. Nodes of subgraphs count, nodes of local functions
+    do not. A Transpose or Identity may be between the initializer and the node.
     """
     weights: dict[Any, None] = {}
     for node in view.graph.all_nodes():
@@ -366,7 +366,7 @@ def replaced(node: Any) -> Iterator[Callable[..., Any]]:
 
 
 def fresh_names(view: Any) -> Callable[[str], str]:
-    """Return a function that makes new names: it returns its argument, with a number if the model has this name already."""
+    """Return a function that makes a new name from a base. The name has a number if the base is taken already."""
     taken = {value.name for body in view.graphs() for value in (*body.inputs, *body.initializers.values())}
     taken |= {value.name for node in view.graph.all_nodes() for value in node.outputs}
 
@@ -392,7 +392,7 @@ def drop_second_names(view: Any) -> None:
 
 
 def fold_transposes(view: Any) -> None:
-    """Replace each Transpose of a MatMul's stored matrix by the transposed matrix, which gets the output's name, in place."""
+    """Replace each Transpose of a stored matrix before a MatMul by the transposed matrix, in place."""
     for node in [node for node in view.graph if node.op_type == "Transpose" and not node.domain]:
         matrix, across = node.inputs[0], node.outputs[0]
         is_factor = any(use.node.op_type == "MatMul" and use.idx == 1 for use in across.uses())
@@ -404,10 +404,10 @@ def fold_transposes(view: Any) -> None:
 
 
 def unfold_gemms(view: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
-    """Replace Gemm by MatMul and Add, in place, where the matrix is stored and the factors alpha and beta are 1.
+    """Replace each Gemm with a stored matrix by MatMul and Add, in place. A Gemm with factors other than 1 stays.
 
-    Nodes with names in `excluded` stay. With `only_shared`, a Gemm also stays if no other node reads its matrix. A matrix
-    that Gemm transposes is stored transposed: in its old place or, if other nodes read it, as a new tensor.
+    Nodes with names in `excluded` stay. With `only_shared`, a Gemm also stays if no other node reads its matrix. If
+    Gemm transposes its matrix, the transposed matrix is stored. It is a new tensor if other nodes read the matrix.
     """
     gemms = [node for node in view.graph.all_nodes() if node.op_type == "Gemm" and not node.domain]
     readers = {node.inputs[1]: len(node.inputs[1].uses()) for node in gemms if node.inputs[1]}

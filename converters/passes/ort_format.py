@@ -36,10 +36,10 @@ class OrtFiles(NamedTuple):
 class OrtFormat(Pass[Path, OrtFiles]):
     """Optimize with ONNX Runtime on the CPU and save in ORT format, as ONNX Runtime's conversion tool does.
 
-    `Fixed` applies the optimizations of the converting machine; for a target other than amd64 the NCHWc
-    layout is left out. The files are written beside the input. The entries of the file's head are sorted, so
-    that a second conversion gives the same bytes. If the sorted file does not parse to the same content, ONNX
-    Runtime's file is kept (`canonical` in the result is false).
+    The optimization style `Fixed` applies the optimizations of this machine now, but not the NCHWc layout if the
+    target is `arm`. The files are written beside the input. The entries of the file's head are sorted, so that a
+    second conversion gives the same bytes. If the sorted file would have other content, ONNX Runtime's file is kept,
+    and `canonical` in the result is false.
     """
 
     id = "OrtFormat"
@@ -51,7 +51,7 @@ class OrtFormat(Pass[Path, OrtFiles]):
         enable_type_reduction: bool = True
 
     def requires(self, subject: Path) -> None:
-        """Raise HostError if ONNX Runtime's conversion tools are missing. Its message is the reason of a skipped step."""
+        """Raise HostError if ONNX Runtime's conversion tools are missing. An optional step is then skipped."""
         for module in ("flatbuffers", "onnxruntime", "onnxruntime.tools.ort_format_model"):
             if find_spec(module) is None:
                 raise HostError(f"missing dependency: {module.partition('.')[0]}")
@@ -98,7 +98,7 @@ def operator_config(path: Path, with_types: bool) -> str:
 
 
 Table = tuple[tuple[str, tuple[tuple[str, tuple[tuple[int, int], ...]], ...]], ...]
-"""For each operator and type parameter, the arguments of this type: 0 (an input) or 1 (an output), and a position."""
+"""For each operator and type parameter, the arguments of this type as pairs: 0 (input) or 1 (output), and position."""
 
 
 def canonicalize(source: Path, target: Path) -> bool:
@@ -142,10 +142,10 @@ def _all(table: Any, name: str) -> Sequence[Any]:
 
 
 def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -> bytes:
-    """Make the head of a file whose model has `tail_size` bytes, with its root table at byte `model_offset` of the model.
+    """Make the head of a file whose model has `tail_size` bytes. The model's root table is at its byte `model_offset`.
 
-    Offsets in a flatbuffer are relative. So the head is built before a short substitute, not before the model. Both have
-    the same length modulo the alignment, so that all references and alignments in the head are right.
+    Offsets in a flatbuffer are relative, so the head is built before a short substitute for the model. The lengths of
+    substitute and model are equal modulo the alignment, so that references and alignments in the head are right.
     """
     import flatbuffers
     from ort_flatbuffers_py.fbs import (

@@ -1,8 +1,8 @@
-"""Passes for 8 bits or fewer: dynamic and static quantization, and quantization of weights in blocks or of embedding tables.
+"""Passes that quantize to 8 bits or fewer: all weights and activations, only weights, or only embedding tables.
 
-Dynamic quantization gives the same graph and names as `onnxruntime.quantization.quantize_dynamic`, in one walk over the
-graph. ONNX Runtime copies all weights four times and codes each channel in Python, which takes 30 times as long. Weights are
-coded by ONNX Runtime's formulas (`compute_scale_zp` and `quantize_nparray`), to the same bits.
+`OnnxDynamicQuantization` makes the same graph, names and bits as `onnxruntime.quantization.quantize_dynamic`, but 30
+times as fast: ONNX Runtime copies all weights four times, and quantizes each channel in Python. The formulas come from
+ONNX Runtime (`compute_scale_zp` and `quantize_nparray`).
 """
 
 from collections.abc import Callable
@@ -27,18 +27,18 @@ LIMIT = 127
 RANGES = {"QInt8": ((-LIMIT, LIMIT), (-64, 64)), "QUInt8": ((0, 255), (0, 127))}
 """The smallest and the largest code of each weight type: by default, and with `reduce_range`."""
 MIN_ROW_COSINE = 0.99
-"""The lowest cosine of a coded row with the original row; below it, the row is wrong, not only rounded."""
+"""The lowest accepted cosine of a quantized row with the original row. A lower one means more than rounding."""
 DRAWN_ROWS, MAX_SHIFT = 16, 12
-"""For `SmoothQuant`: the batch size of its random inputs, and the largest exponent of a scale, which is a power of two."""
+"""The batch size of the random inputs of `SmoothQuant`, and the largest exponent of its scales (powers of two)."""
 NORMALIZATIONS = frozenset(
     f"{kind}Normalization" for kind in ("Layer", "SimplifiedLayer", "RMS", "SkipLayer", "SkipSimplifiedLayer")
 )
 """The normalizations that are a single operator. Other normalizations end with a Mul and an Add of stored vectors."""
 SHARES = tuple(number / 64 for number in range(64, 7, -1))
-"""The ranges that calibration by squared error compares, as shares of an activation's whole range."""
+"""The ranges that the calibration method `MSE` tries. Each is a share of an activation's whole range."""
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 MASK_SIZE = 1e3
-"""Constants of this magnitude or more count as masks, if they reach an operator of `MASKED`."""
+"""Constants with values of this magnitude or more may be attention masks."""
 MASKED = frozenset(
     {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin"}
 )
@@ -47,18 +47,19 @@ _CARRYING = """
     ScatterND Slice Split Squeeze Sub Tile Transpose Trilu Unsqueeze Where
 """
 CARRYING = frozenset(_CARRYING.split())
-"""The operators whose result contains a mask's value, unchanged or with a score added."""
+"""The operators that pass the values of a mask on: they move them, or add them to scores."""
 ARITHMETIC = CARRYING | {"Abs", "Ceil", "Clip", "Div", "Floor", "Log", "Max", "Min", "Pow", "Round", "Sqrt"}
-"""The operators that may compute an index before a Cast to integers, such as the bucket of a relative position."""
+"""The operators that may compute an index in floating point, before a Cast makes it an integer."""
 
 
 class OnnxDynamicQuantization(QuantizationPass):
-    """Quantize weights to 8 bits, `QInt8` symmetric or `QUInt8` with a zero point; activations are uint8 at run time.
+    """Quantize weights to 8 bits when the graph is made, and activations to uint8 at run time.
 
-    By default each channel has a scale. On MiniLM, the mean cosine of pooled outputs with the parent's is then .993, not .963
-    as with a scale per tensor. A stack of matrices gets one scale, because no kernel takes more. A Gemm becomes a MatMul and
-    an Add first. The pass fails unless it quantizes every constant weight of the requested operators MatMul, Gemm and Conv,
-    except in `nodes_to_exclude`. `Gather` in `op_types_to_quantize` quantizes tables as `EmbeddingQuantization` does.
+    `QInt8` weights are symmetric, and `QUInt8` weights have a zero point. By default each channel has a scale; then
+    the mean cosine of MiniLM's pooled outputs with the parent's is .993. With a scale per tensor, it is .963. A weight
+    of rank 3 or more gets one scale, because no kernel takes more. A Gemm becomes a MatMul and an Add first. The pass
+    fails if it leaves a constant weight of a requested operator in floating point, except in `nodes_to_exclude`. With
+    `Gather` in `op_types_to_quantize`, tables are quantized as by `EmbeddingQuantization`.
     """
 
     id = "OnnxDynamicQuantization"
@@ -138,10 +139,10 @@ class OnnxDynamicQuantization(QuantizationPass):
 
 
 def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any, Any]:
-    """Return the codes of a float32 weight, and its scales and zero points along `axis` (None: one for the tensor).
+    """Return the codes, scales and zero points of a float32 weight, so that it is about `(codes - zeros) * scales`.
 
-    The weight is about `(codes - zeros) * scales`. If `low` is below 0, codes are int8 and the range is symmetric; else
-    they are uint8. The range includes 0. A scale below the smallest normal number, as for a weight of zeros, becomes 1.
+    Each index along `axis` has a scale; if `axis` is None, the tensor has one. The range includes 0. If `low` is below
+    0, the range is symmetric and codes are int8; otherwise, codes are uint8. A scale of 0 or a denormal becomes 1.
     """
     import numpy as np
 
@@ -167,7 +168,7 @@ def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any,
 def _multiply_codes(
     node: Any, left: Any, left_scale: Any, left_zero: Any, right: Any, right_zero: Any, right_scale: Any
 ) -> None:
-    """Replace a MatMul or Conv by the product of the codes, times both scales, plus the bias (of a Conv)."""
+    """Replace a MatMul or Conv by a product of codes, which is multiplied by both scales. Add the bias of a Conv."""
     import numpy as np
 
     output, name = node.outputs[0].name, f"{node.name}_quant" if node.name else ""
@@ -188,10 +189,10 @@ def _multiply_codes(
 
 
 class OrtDynamicQuantization(GraphPass):
-    """Quantize with `onnxruntime.quantization.quantize_dynamic` itself, for a comparison with what other tools publish.
+    """Quantize with `onnxruntime.quantization.quantize_dynamic`, to compare with graphs that other tools publish.
 
-    The defaults are the defaults of this function: one scale for each tensor, and embedding tables are quantized too.
-    Optimum's configurations differ in `per_channel`. A Gemm stays in float32.
+    The defaults are those of this function: each tensor has one scale, and embedding tables are quantized too.
+    Optimum's configurations differ from them in `per_channel`. A Gemm stays in float32.
     """
 
     id = "OrtDynamicQuantization"
@@ -237,10 +238,9 @@ def by_files(label: str, subject: Any, quantize: Callable[..., None]) -> Any:
 class OnnxBlockWiseRtnQuantization(QuantizationPass):
     """Convert each MatMul with a constant matrix to a `MatMulNBits` of the domain `com.microsoft`.
 
-    Each block of `block_size` weights in a column has one scale, and a zero point unless `is_symmetric`.
-    `accuracy_level` is the type to which the runtime may round activations: 0 any, 1 float32, 2 float16, 3
-    bfloat16, 4 int8. With `gemm` each Gemm with a constant matrix becomes a MatMul and an Add first.
-    Activations and all other weights do not change.
+    Each block of `block_size` weights in a column has a scale. If `is_symmetric` is false, it also has a zero point.
+    `accuracy_level` is the type to which the runtime may round activations: 0 any, 1 float32, 2 float16, 3 bfloat16,
+    4 int8. With `gemm`, each Gemm with a constant matrix becomes a MatMul and an Add first. All else does not change.
     """
 
     id = "OnnxBlockWiseRtnQuantization"
@@ -280,12 +280,11 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
 
 
 class WeightQuantization(QuantizationPass):
-    """Store each constant matrix of MatMul and Gemm as int8 codes: each block of a column's weights has one scale.
+    """Store each constant matrix of MatMul and Gemm as int8 codes, with a scale for each block of a column.
 
-    Cast, Mul and Reshape turn codes and scales into the matrix, and ONNX Runtime computes that once, when it loads the graph.
-    So the file is small, and every runtime that loads the graph's opset loads it. A run takes the time and the memory of
-    full precision. A column is a single block if `block_size` does not divide its length. Activations and all other
-    weights do not change.
+    Cast, Mul and Reshape compute the matrix from codes and scales. ONNX Runtime does this once, when it loads the
+    graph. So only the file is smaller; runs need as much time and memory as before. The graph needs no special
+    operators. A column is a single block if `block_size` does not divide its length. All else does not change.
     """
 
     id = "WeightQuantization"
@@ -330,10 +329,10 @@ class WeightQuantization(QuantizationPass):
 
 
 class EmbeddingQuantization(GraphPass):
-    """Quantize each float32 table that only Gather reads rows of: int8 codes, and a float32 scale for each row.
+    """Store each embedding table as int8 codes, with a float32 scale for each row.
 
-    Gather reads a row's codes, which Cast and Mul turn into floats, so every runtime that loads the graph's opset loads the
-    result. Activations and all other weights do not change. The codes are symmetric: a row's largest value has the code 127.
+    An embedding table is a float32 matrix that only Gather reads, row by row. Cast and Mul turn the codes of a row into
+    floats, so the graph needs no special operators. The largest magnitude of a row has the code 127 or -127.
     """
 
     id = "EmbeddingQuantization"
@@ -367,9 +366,9 @@ def find_tables(view: Any) -> list[Any]:
 
 
 def quantize_tables(view: Any) -> dict[str, Any]:
-    """Quantize the embedding tables of a graph with named nodes. Raises ConversionError if there are none, or a row is wrong.
+    """Quantize the embedding tables of a graph with named nodes. Return counts of tables, and the worst row's cosine.
 
-    Returns the counts `tables` and `tables_quantized`, and `min_row_cosine`, the lowest cosine of a row with its original.
+    Raises ConversionError if the graph has no tables, or if the cosine of a row is below `MIN_ROW_COSINE`.
     """
     import numpy as np
 
@@ -401,13 +400,13 @@ def quantize_tables(view: Any) -> dict[str, Any]:
 class OnnxStaticQuantization(QuantizationPass):
     """Quantize with ONNX Runtime, by the ranges of values on the calibration data.
 
-    Pairs of QuantizeLinear and DequantizeLinear are put around the operators (`quant_format` QDQ); ONNX
-    Runtime replaces these by quantized operators when it loads the file. `op_types_to_quantize` is by default
-    every operator that ONNX Runtime can quantize. The pass fails unless it quantizes every constant weight of
-    a Conv, Gemm or MatMul among them. Nodes that make or apply an attention mask, or compute an index, stay in
-    floating point (`float_nodes` in the result). Beside a mask of -1e4 or -inf, 8 bits cannot hold the
-    scores; a rounded index would select another row. `percentile` belongs to the method `Percentile`.
-    `MSE` takes the range whose codes have the least squared error on the data.
+    Operators get QuantizeLinear and DequantizeLinear around them (`quant_format` QDQ). ONNX Runtime replaces these by
+    quantized operators when it loads the file. The default of `op_types_to_quantize` is all operators that ONNX
+    Runtime can quantize. The pass fails if it leaves a constant weight of a requested Conv, Gemm or MatMul in floating
+    point. Nodes that make or apply an attention mask stay in floating point, because 8 bits cannot hold both mask and
+    scores. So do nodes that compute an index, because a rounded index selects another row. `float_nodes` in the result
+    names both. Only the method `Percentile` uses `percentile`. `MSE` takes the range with the least squared error on
+    the data.
     """
 
     id = "OnnxStaticQuantization"
@@ -492,7 +491,7 @@ class OnnxStaticQuantization(QuantizationPass):
 def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool) -> Any:
     """Return a range for each activation, as `TensorsData` of ONNX Runtime. Every range contains 0.
 
-    It is the share of the whole range (`SHARES`) whose 256 codes have the least squared error, by a histogram of the data.
+    Of the ranges of `SHARES`, it is the one with the least squared error of 256 codes on a histogram of the data.
     """
     import numpy as np
     from onnxruntime.quantization import CalibrationMethod, create_calibrator
@@ -519,9 +518,9 @@ def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool
 
 
 def float_nodes(view: Any) -> list[str]:
-    """Return the names of the nodes whose values 8 bits cannot hold.
+    """Return the names of the nodes whose values 8 bits cannot hold: those that use a mask or compute an index.
 
-    They are the nodes that apply a mask (Softmax and similar operators), carry a mask to them, or compute an index.
+    A node uses a mask if its operator is in `MASKED`, such as Softmax, or if it passes the mask on to such a node.
     """
     masks = {value for value in view.graph.initializers.values() if _is_mask(value.const_value)}
     for node in view.graph:
@@ -550,13 +549,12 @@ def _is_mask(tensor: Any) -> bool:
 
 
 class SmoothQuant(GraphPass):
-    """Move the outliers of normalized activations into the weights that they are multiplied by, channel by channel.
+    """Make activations easier to quantize: divide each channel by a scale, and multiply the next weights by the scale.
 
-    Before the MatMuls that read a normalization's output, a Mul divides each channel by a scale. The rows of the MatMuls'
-    matrices are multiplied by the scales. A scale is `peak ** alpha / weight ** (1 - alpha)`, from the channel's largest
-    activation and weight (Xiao et al. 2023, https://arxiv.org/abs/2211.10438), rounded to a power of two, so every product
-    is the same number as before. Activations are measured on `data`, by default on random inputs. The pass quantizes
-    nothing: add a quantization step after it.
+    The channels are those of a normalization's output that MatMuls multiply by constant matrices. A scale is
+    `peak ** alpha / weight ** (1 - alpha)`, from the channel's largest activation and weight (Xiao et al. 2023,
+    https://arxiv.org/abs/2211.10438). It is rounded to a power of two, so that every product stays the same number.
+    Activations are measured on `data`; the default is random inputs. Add a quantization step after this pass.
     """
 
     id = "SmoothQuant"
@@ -597,7 +595,7 @@ class SmoothQuant(GraphPass):
         return subject
 
     def _products(self, view: Any) -> dict[Any, list[Any]]:
-        """Return, for each normalized activation, the float32 matrices that multiply it and that no other node reads."""
+        """Map each normalized activation to the float32 matrices that multiply it, if no other node reads them."""
         normalized, stretched, products = set[Any](), set[Any](), dict[Any, list[Any]]()
         for node in view.graph:
             if node.domain and node.op_type not in NORMALIZATIONS:

@@ -1,7 +1,7 @@
-"""Inputs for measuring a graph, random or from files, and comparisons of outputs.
+"""Sample inputs of graphs, and comparisons of the outputs of two graphs.
 
-ONNX's checker accepts graphs that ONNX Runtime refuses, and converters write graphs that run but compute something else. So
-the outputs of the graph after a pass are compared with the outputs of the graph before it.
+ONNX's checker accepts graphs that ONNX Runtime refuses, and converters may write graphs that compute something else. So
+every pass is tested: the outputs of the graph after it are compared with the outputs of the graph before it.
 """
 
 import math
@@ -23,15 +23,15 @@ Feed = Mapping[str, Any]
 """The inputs of one run: numpy arrays by name."""
 
 SIZES = ({"batch": 1}, {"batch": 2})
-"""The sizes of dynamic axes by name, for each of two random runs. All other dynamic axes have the run's size in `LENGTHS`."""
+"""For each of two random runs, the sizes of dynamic axes by name. `LENGTHS` has each run's size of all other axes."""
 LENGTHS = (8, 12)
 SEED = 0
 MIN_COSINE = 0.5
-"""The lowest cosine of an output with the parent's output; below it, the graph is wrong, not only rounded."""
+"""The lowest accepted cosine of an output with the parent's output. A lower one means an error, not only rounding."""
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
-"""The lowest cosine of an output's variation over the samples with its parent's. A distance up to `ROUNDED` passes too."""
+"""The lowest cosine that `_refuse_chance` accepts. It also accepts a relative distance of at most `ROUNDED`."""
 ROUNDINGS = 8
-"""The allowed error in steps of a 16-bit type: more than one, because two kernels may round at different places."""
+"""The allowed error of graphs with 16-bit weights, in `STEPS`. It is over 1: kernels may round at different places."""
 EIGHT_BITS = {2, 3}
 """The numbers of uint8 and int8 in `onnx.TensorProto.DataType`."""
 STEPS = {10: 2.0**-10, 16: 2.0**-7}
@@ -44,12 +44,12 @@ def draw(
     sizes: Sequence[Mapping[str, int]] = SIZES,
     lengths: Sequence[int] = LENGTHS,
 ) -> tuple[Feed, ...]:
-    """Make random inputs for two runs, with a fixed seed; if batch and length are dynamic, the second run has other sizes.
+    """Make random inputs for two runs, with a fixed seed. The runs differ in batch and length if these are dynamic.
 
-    Floats are normally distributed, indices are within their stored tables, other integers are 1 (a mask without padding)
-    and booleans true. A decoder with onnxruntime-genai's names gets an empty past, with the head size from its rotary
-    table. `bounds` is a result of `index_bounds`, by default of the graph itself. For each run, `sizes` has the sizes of
-    dynamic axes by name, and `lengths` the size of all others.
+    Floats are normally distributed, and indices are below their `bounds` (see `index_bounds`). Other integers are 1,
+    as in a mask without padding. Booleans are true. A decoder with onnxruntime-genai's names gets an empty past; its
+    rotary table gives the head size. For each run, `sizes` has the sizes of dynamic axes by name, and `lengths` has
+    the size of all others.
     """
     import numpy as np
     import onnx
@@ -111,9 +111,9 @@ def taken_by(session: Any) -> Any:
 
 
 def read(path: Path) -> tuple[Feed, ...]:
-    """Read the rows of a `.npz` file, or of all such files in a directory: arrays by input name, rows on the first axis.
+    """Read sample inputs from a `.npz` file, or from all such files in a directory. Each row becomes a run of batch 1.
 
-    Each row becomes a run of batch 1. Raises InputError if there are no rows.
+    A file has an array for each input name, with rows on the first axis. Raises InputError if there are no rows.
     """
     rows: list[Feed] = []
     for arrays in map(read_rows, row_files(path)):
@@ -159,7 +159,7 @@ def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
 def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str, Any]]:
     """Return the outputs of a graph for each feed; see `outputs`. `graph` is an `onnx.ModelProto`, a file, or a session.
 
-    The outputs are copies: an array of ONNX Runtime keeps all memory of its session's runs.
+    The outputs are copies, because an array of ONNX Runtime would keep the memory of all its session's runs in use.
 
     Raises ConversionError if a run fails. If some runs succeed, the message says that the graph has a fixed size.
     """
@@ -205,9 +205,9 @@ def inner_values(
 class Distance:
     """The distance of an output from the parent's over all runs. A position is a vector along the last axis.
 
-    `max_abs_diff` is in the output's units, `largest` is the parent's largest magnitude, `cosine` takes all values as one
-    vector. `min_cosine` is the lowest cosine of a position, `argmax_agreement` is the share of positions whose largest value
-    has the same index on both sides. `positions`: an array of rank 1 or 0 has one, an empty array has none.
+    `max_abs_diff` is in the output's units. `largest` is the parent's largest magnitude. `cosine` takes all values as
+    one vector. `positions` is a number; an array of rank 0 or 1 is one position. `min_cosine` is the lowest cosine of a
+    position. `argmax_agreement` is the share of positions where both sides have the largest value at the same index.
     """
 
     max_abs_diff: float
@@ -229,7 +229,7 @@ def compare(
 
     Raises ConversionError, about `label`, for a missing output, another shape, NaN on either side, a cosine below
     `MIN_COSINE`, an output that follows the input no better than chance (`_refuse_chance`), or too large a difference.
-    `tolerance` is the allowed difference as a share of an output's largest value, or of 1 if the value is smaller.
+    The allowed difference is `tolerance` times the largest value of the output, and at least `tolerance`.
 
     Args:
         is_bounded: False if the user allowed a lower cosine; then both checks on cosines are left out.
@@ -262,7 +262,7 @@ def compare(
 def _pairs(
     name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str
 ) -> list[Any]:
-    """Return an output's arrays: for each run one array of float64, with the expected array and the actual array."""
+    """Return the expected and the actual array of an output for each run, stacked as one array of float64."""
     import numpy as np
 
     if any(name not in arrays for arrays in got):
@@ -304,7 +304,7 @@ def relative_distance(
 
 
 def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
-    """Raise ConversionError if an output does not vary with the input as its parent's output does.
+    """Raise ConversionError if an output varies with the input otherwise than the parent's output does.
 
     The parent's mean over all positions is subtracted from both, because a common offset, such as a bias,
     makes the cosine of any two outputs high. Outputs within `ROUNDED` of each other are accepted, because
@@ -332,10 +332,10 @@ def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
 
 
 def tolerance_of(work: Any, subject: Any) -> float | None:
-    """Return how far the result of a pass (`work`) may be from `subject`, as a share of an output's largest value.
+    """Return how far a pass may move an output, as a share of the output's largest value. None means no limit.
 
-    This is the `tolerance` of the pass, or more if weights have 16 bits. It is None (no limit) if the pass has none, or if
-    it merges graphs with 8-bit weights: on some processors, ONNX Runtime 1.31 has no exact kernel for a shared weight.
+    This is the `tolerance` of the pass `work`, or more if weights of `subject` have 16 bits. A merge of graphs with
+    8-bit weights has no limit, because on some processors ONNX Runtime 1.31 lacks an exact kernel for shared weights.
     """
     stated: float | None = work.tolerance
     kinds = {tensor.data_type for tensor in tensors(subject)}
