@@ -24,12 +24,12 @@ from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import CONFIG, digest_file, read_json
 from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, load_tokenizer
 from onnxreg.converters.tasks.generation import ENCODER, TOKENS
-from onnxreg.converters.tasks.processed import read_sound
+from onnxreg.converters.tasks.processed import read_image, read_sound
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.canonical import Digest, convert
 from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
-from onnxreg.schema.manifest.manifest import AudioPreprocessing
+from onnxreg.schema.manifest.manifest import AudioPreprocessing, Preprocessing
 
 Run = Callable[[Feed], Mapping[str, Any]]
 """A function that takes numpy arrays by input name and returns arrays by output name; several threads may call it at once."""
@@ -550,10 +550,10 @@ class TextPair(msgspec.Struct, frozen=True):
         return (self.target,)
 
 
-class Transcript(msgspec.Struct, frozen=True):
+class Transcript(msgspec.Struct, frozen=True, rename={"file": "audio"}):
     """A sound file, and the words that are spoken in it; "" for silence."""
 
-    audio: Word
+    file: Word
     text: str
 
     @property
@@ -561,10 +561,16 @@ class Transcript(msgspec.Struct, frozen=True):
         return (self.text,)
 
 
-class LabelledSound(msgspec.Struct, frozen=True):
+class Page(Transcript, frozen=True, rename={"file": "image"}):
+    """An image file, and the text on it."""
+
+    file: Word
+
+
+class LabelledSound(msgspec.Struct, frozen=True, rename={"file": "audio"}):
     """A sound file, and its right label."""
 
-    audio: Word
+    file: Word
     label: Word
 
 
@@ -595,33 +601,34 @@ class Sounds(TaskEvaluator):
     best: Callable[[Mapping[str, Any]], Any]
     """A function that takes the outputs of the only run and returns the prediction."""
     shares_runs, has_files = False, True
-    distinct = ("the same item", "the same sound")
+    distinct = ("the same item", "the same file")
+    stated: ClassVar[str] = "audio_preprocessing"
+    """The manifest's key that says how a file becomes the model's input."""
 
     @classmethod
     def read_item(cls, row: dict[str, Any], position: str, directory: Path) -> Any:
         item = super().read_item(row, position, directory)
-        file = directory / item.audio
+        file = directory / item.file
         if not file.is_file():
-            message = f"{position}: there is no file {item.audio[:200]}"
-            raise InputError(message, "`audio` is a path, relative to the directory of the suite")
-        return msgspec.structs.replace(item, audio=str(file))
+            message = f"{position}: there is no file {item.file[:200]}"
+            raise InputError(message, "paths are relative to the directory of the suite")
+        return msgspec.structs.replace(item, file=str(file))
 
     @classmethod
     def identity(cls, item: Any) -> Hashable:
-        return digest_file(Path(item.audio))
+        return digest_file(Path(item.file))
 
-    @cached_property
-    def _preprocessing(self) -> AudioPreprocessing:
-        stated = self.subject.fields.get("audio_preprocessing")
-        if stated is None:
-            message = "nothing says how a sound becomes the model's input, so no suite of sounds judges it"
-            raise InputError(message, "docs/howto-speech.md has the feature extractors that are known")
-        return AudioPreprocessing.from_json(stated, "audio_preprocessing")
+    def read(self, path: Path, stated: Any) -> Any:
+        """Return a file as the model's input, by the value of the manifest's key `stated`."""
+        return read_sound(path, AudioPreprocessing.from_json(stated, self.stated))
 
     def reading(self, item: Any) -> Reading:
         part = self.subject.parts[ENCODER] if self.subject.is_joint else self.subject.part
         (name,) = part.feeds[0]
-        return Reading([{name: read_sound(Path(item.audio), self._preprocessing)}], self.best)
+        if (stated := self.subject.fields.get(self.stated)) is None:
+            message = f"the manifest has no {self.stated}, so files of a suite cannot be read"
+            raise InputError(message, "docs/format.md says which processors it can state")
+        return Reading([{name: self.read(Path(item.file), stated)}], self.best)
 
 
 class Transcripts(Sounds, GeneratedTexts):
@@ -646,6 +653,16 @@ class Transcripts(Sounds, GeneratedTexts):
             return GeneratedTexts.best(self, outputs)
         config, words = self._settings
         return transcript(output(outputs, "logits"), words, config, "the model")
+
+
+class Pages(Transcripts):
+    """The evaluator of images with texts, which an encoder-decoder reads."""
+
+    tasks, Item, stated = ("image-to-text",), Page, "preprocessing"
+    form = "{image, text}"
+
+    def read(self, path: Path, stated: Any) -> Any:
+        return read_image(path, Preprocessing.from_json(stated, self.stated))
 
 
 class SoundClasses(Sounds, TextClasses):
@@ -673,5 +690,5 @@ def transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, An
 
 EVALUATORS: tuple[type[TaskEvaluator], ...] = (
     *(TokenSpans, TextClasses, Answers, Embeddings, LabelledRows, LabelledPixels, Completions),
-    *(GeneratedTexts, Transcripts, SoundClasses),
+    *(GeneratedTexts, Transcripts, Pages, SoundClasses),
 )

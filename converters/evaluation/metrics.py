@@ -41,7 +41,8 @@ SPANS = frozenset({"token-classification"})
 VECTORS = frozenset({"pooling", "feature-extraction"})
 ROWS = frozenset({"image-classification", "onnx"})
 PIXELS = frozenset({"image-segmentation"})
-HEARD, MADE = frozenset({"automatic-speech-recognition"}), frozenset({"text2text-generation"})
+HEARD = frozenset({"automatic-speech-recognition", "image-to-text"})
+MADE = frozenset({"text2text-generation"})
 
 
 def above_chance(value: float, base: float) -> float:

@@ -75,9 +75,8 @@ def call(programs: Path, tmp_path: Path) -> Callable[..., str]:
 def test_a_directory_of_timm_is_exported_run_and_resolved(name, mode, resize, close, call, tmp_path):
     checkpoint, image = tmp_path / "model", tmp_path / "photo.png"
     pixels = np.random.default_rng(0).integers(0, 256, (20, 20, 3), np.uint8).repeat(20, 0).repeat(20, 1)
-    Image.fromarray(pixels).convert(mode).save(
-        image
-    )  # a square, of which an even number of pixels is cut off
+    square = Image.fromarray(pixels).convert(mode)  # of which an even number of pixels is cut off
+    square.save(image)
     call("python", "-c", SAVE, name, checkpoint, len(mode))
     export = ("reg", "export", checkpoint, "--quantize", "--no-cache", "--name", "acme/timm", "--json")
     made = json.loads(call(*export))
@@ -101,10 +100,8 @@ def test_trained_weights_name_a_photograph(mobilenet, call, tmp_path):
     Image.fromarray(load_sample_image("china.jpg")).save(tmp_path / "photo.png")
     call("python", "-c", SAVE, "mobilenetv2_100", tmp_path / "model", 3, mobilenet)
     call("reg", "export", tmp_path / "model", "--quantize", "--name", "acme/timm")
+    words = ("reg", "run", "acme/timm", "--image", tmp_path / "photo.png", "--json", "--precision")
     for precision in ("float32", "int8"):
-        answer = call(
-            "reg", "run", "acme/timm", "--image", tmp_path / "photo.png", "--precision", precision, "--json"
-        )
-        classes = json.loads(answer)["classes"]
+        classes = json.loads(call(*words, precision))["classes"]
         assert classes[0]["label"] == "palace" and classes[0]["score"] > 0.5
         assert {"crane (134)", "crane (517)"} < {one["label"] for one in classes}

@@ -76,13 +76,11 @@ def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg,
     assert outputs == ["text_embeds", "image_embeds", "logits_per_image"]
     photograph(tmp_path / "photo.png")
     words = ("word1 another word2", "word3")
-    texts = reg(
-        "run", "acme/model", "--member", "text", "--text", words[0], "--text", words[1], "--json"
-    ).json
+    two = ("--text", words[0], "--text", words[1])
+    texts = reg("run", "acme/model", "--member", "text", *two, "--json").json
     image = reg("run", "acme/model", "--member", "vision", "--image", "photo.png", "--json").json
     assert reg("run", "acme/model", "--image", "photo.png").ended(3, "--member model or text or vision")
-    other = reg("run", "acme/model", "--member", "text", "--image", "photo.png")
-    assert other.ended(2, "--member vision")
+    assert reg("run", "acme/model", "--member", "text", "--image", "photo.png").ended(2, "--member vision")
     for member in ("vision", "model"):
         assert reg("run", "acme/model", "--member", member, "--text", "a").ended(2, "--member text")
     model, tokenizer = AutoModel.from_pretrained("model").eval(), AutoTokenizer.from_pretrained("model")
@@ -140,6 +138,10 @@ def test_an_image_is_answered_by_the_outputs_of_the_graph(
         assert answer.ended(2, "--input")
     if key == "generated":  # random weights write on until the last position
         assert (answer.json[key]["tokens"], answer.json[key]["finish"]) == (64, "length")
+        Path("pages.jsonl").write_text(json.dumps({"image": "photo.png", "text": answer.json[key]["text"]}))
+        words = "export model --name acme/model --quantize --eval-suite pages.jsonl --item-scores"
+        assert reg(*words.split()).ended(0, "word_error_rate needs 200")
+        assert reg("certificates", "acme/model", "--recompute").ended(0, "4 certificates as recorded")
 
 
 BAD = {

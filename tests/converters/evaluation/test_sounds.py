@@ -12,7 +12,7 @@ from support.tasks.table import ROWS, save
 from onnxreg.converters.engine.plan import plan_export
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.evaluation.evaluate import plan_evaluation
-from onnxreg.converters.evaluation.evaluators import Transcripts
+from onnxreg.converters.evaluation.evaluators import Pages, Transcripts
 from onnxreg.converters.evaluation.suite import load
 from onnxreg.converters.tasks.task_catalog import task_recipe
 from onnxreg.schema.core.errors import InputError
@@ -46,6 +46,8 @@ def test_the_digest_of_a_suite_is_that_of_its_sounds_too(suite, tmp_path):
     assert changed.digest != first.digest
     assert changed.half("choose", 0).digest != first.half("choose", 0).digest
     assert changed.positions[1] == f"evaluation suite {suite}, line 3"
+    write(suite, [{"image": "one.wav", "text": "one"}])
+    assert load(Pages, suite).items[0].file == str(suite.with_name("one.wav"))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +55,7 @@ def test_the_digest_of_a_suite_is_that_of_its_sounds_too(suite, tmp_path):
     [
         ({"audio": "four.wav", "text": "four"}, "line 4: there is no file four.wav"),
         ({"audio": "one.wav", "text": "one"}, "line 4: the same item was used before, at line 2"),
-        ({"audio": "copy.wav", "text": "copy"}, "line 4: the same sound was used before, at line 2"),
+        ({"audio": "copy.wav", "text": "copy"}, "line 4: the same file was used before, at line 2"),
         ({"audio": "one.wav", "label": "one"}, "line 4 is malformed"),
         ({"audio": 3, "text": "one"}, "line 4 is malformed at audio"),
     ],
