@@ -88,6 +88,8 @@ def yank(
     for channel, entry in () if undo else result.channels.items():
         move = f"reg {'promote' if entry.policy else 'tag'} {name}:VERSION {channel}{suffix}"
         session.warn(f"warning: {channel} holds it and resolves to nothing until it moves: {move}")
+    for channel in result.halted:
+        session.warn(f"warning: its rollout to {channel} is over; --undo does not begin it again")
     if result.is_logged and result.others:
         versions = ", ".join(f"{name}:{version}" for version in result.others)
         session.say(f"the same holds for {versions}, with the same manifest")

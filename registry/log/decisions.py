@@ -37,6 +37,7 @@ class DecisionResult(NamedTuple):
     others: tuple[Version, ...] = ()  # versions that the decision affects too
     before: Version | None = None  # the version that the channel had
     channels: dict[str, Channel] = {}  # channels that hold affected versions; only `yank` sets them
+    halted: tuple[str, ...] = ()  # channels whose rollout of an affected version `yank` ended
 
 
 class Decisions(Struct, frozen=True):
@@ -82,7 +83,8 @@ class Decisions(Struct, frozen=True):
         same = {version for version, other in present_versions(log) if other.manifest == manifest}
         others = tuple(sorted(same - {target.version}))
         channels = {name: item for name, item in log.channels.items() if item.version in same}
-        return DecisionResult(target, self._append(log, record), others, channels=channels)
+        halted = tuple(name for name, rollout in log.rollouts.items() if rollout.to in same)
+        return DecisionResult(target, self._append(log, record), others, channels=channels, halted=halted)
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
         """Pin a version, so that `expire` keeps its files; `undo` takes the pin back."""
@@ -200,14 +202,13 @@ class Decisions(Struct, frozen=True):
         """Take versions down: the blobs that only these versions use can never come back into the model.
 
         Return the versions, these blobs, and other versions that share files with the versions. Shared files stay,
-        unless `refs` has the other versions too. Raise ConflictError if a version is taken down already.
+        unless `refs` has the other versions too. Raise ConflictError if a version is purged already.
         """
         logs = {name: self._open(name) for name in sorted({ref.name for ref in refs})}
         targets: dict[Ref, LocatedVersion] = {}
         for target in (_exactly(logs[ref.name], ref, gone=True) for ref in refs):
             if target.entry.gone is not None and target.entry.gone.how == "purged":
-                hint = f"`reg log {target.name}` says why"
-                raise ConflictError(f"{target.ref} is taken down already", hint)
+                raise ConflictError(f"{target.ref} is purged already", f"`reg log {target.name}` says why")
             targets[target.ref] = target
         outside: dict[Digest, set[Ref]] = {}
         for log in (load(self.store, name) for name in list(self.store.names())):
