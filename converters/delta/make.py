@@ -34,8 +34,8 @@ from onnxreg.schema.delta.delta_format import (
 )
 from onnxreg.schema.delta.difference import encode, planes
 
-MIN_TENSOR_BYTES = 256
-"""The size in bytes of the smallest tensor that is matched. A smaller one is treated like the bytes around it."""
+MIN_TENSOR_BYTES, MAX_AXES = 256, 64  # multiplying the sizes of a hostile file's axes could take hours
+"""The fewest bytes and the most axes of a tensor that is matched. Another is treated like the bytes around it."""
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 """The numbers of fields in onnx.proto: `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data`."""
 SAFETENSORS_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -292,7 +292,8 @@ def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
     """Find the tensors in files of one version; return them by the file's path, in the order of their offsets.
 
     `files` maps paths in the version to files on disk. A file of an unknown kind, or one that cannot be read, gets no
-    tensors: its delta then has copies and literals only. Tensors are left out that are small, overlap, or end after the file.
+    tensors: its delta then has copies and literals only. Tensors are left out that are small, have very many axes, overlap, or
+    end after the file.
     """
     readers = {".onnx": _onnx, ".ort": _ort, ".safetensors": _safetensors}
     extents_of: dict[str, list[TensorExtent]] = {path: [] for path in files}
@@ -306,7 +307,8 @@ def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
         end, size = 0, files[path].stat().st_size
         for extent in sorted(extents, key=lambda item: (item.start, item.name)):
             stop = extent.start + extent.length
-            if extent.length >= MIN_TENSOR_BYTES and end <= extent.start and stop <= size:
+            is_usual = extent.length >= MIN_TENSOR_BYTES and len(extent.dims) <= MAX_AXES
+            if is_usual and end <= extent.start and stop <= size:
                 disjoint[path].append(extent)
                 end = stop
     return disjoint

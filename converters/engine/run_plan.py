@@ -137,6 +137,7 @@ class _Execution:
                 self._unbounded |= {ancestor.name for ancestor in node.lineage()}
         self._last_start = [node.name for node in plan.nodes.values() if node.parent is None][-1]
         self._results: dict[str, StepResult] = {}
+        self._is_frozen = False
 
     def run(self) -> dict[str, StepResult]:
         measured: list[Future[None]] = []
@@ -150,7 +151,8 @@ class _Execution:
                 for future in measured:
                     future.result()
         finally:
-            gc.unfreeze()
+            if self._is_frozen:
+                gc.unfreeze()
         return self._results
 
     def _source_of(self, node: StepNode) -> Part:
@@ -227,8 +229,9 @@ class _Execution:
             for part in self.subject.parts.values():
                 part.start = None
         gc.collect()  # traced modules and graphs are cycles with weights, which would last through the next steps
-        if name == self._last_start:
+        if name == self._last_start and not gc.get_freeze_count():  # what the caller froze stays frozen
             gc.freeze()  # the collections after the other steps look at their objects only
+            self._is_frozen = True
 
 
 def _apply(node: StepNode, subject: Any, target: Path, second: Path | None) -> tuple[Step, tuple[str, ...]]:

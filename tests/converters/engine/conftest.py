@@ -21,11 +21,8 @@ Run = Callable[..., Draft]
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A directory with the graph, the same with external data, and calibration data of eight rows."""
-    body, sides = (
-        "h = MatMul(x, w1) r = Relu(h) y = MatMul(r, w2)",
-        ("float[batch, 64] x", "float[batch, 8] y"),
-    )
-    model = graph(body, *sides, opset=17, w1=(64, 32), w2=(32, 8))
+    body = "h = MatMul(x, w1) r = Relu(h) y = MatMul(r, w2)"
+    model = graph(body, "float[batch, 64] x", "float[batch, 8] y", opset=17, w1=(64, 32), w2=(32, 8))
     onnx.save(model, tmp_path / "mlp.onnx")
     external = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 16}
     onnx.save(model, tmp_path / "external.onnx", **external)
