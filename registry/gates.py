@@ -36,7 +36,7 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version
 from onnxreg.schema.gates.policy import Policy, PolicyLog
-from onnxreg.schema.gates.rule import PromotionCandidate, PromotionEvidence, Rule
+from onnxreg.schema.gates.rule import DEMANDS, PromotionCandidate, PromotionEvidence, Rule
 from onnxreg.schema.inputs.trust_file import Trust
 from onnxreg.schema.log.events import Event, LogLine, PolicyEvent, RolloutStep, Tag, check_channel
 from onnxreg.schema.log.state import Channel, Rollout, check_percent, no_channel
@@ -47,7 +47,6 @@ from onnxreg.schema.signing.dsse import SignLine
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 CHANGES = frozenset({"breaking"})
 """The names of the demands (in a rule) that limit the changes since the previous promotion."""
-DEMANDS = frozenset(Rule.demands())
 
 
 class UnpromotedError(GateError):

@@ -369,18 +369,10 @@ class Rule(WrittenDocument):
             raise ValueError("loss_interval says what max_recall_loss is held against, which is missing")
         return self
 
-    @classmethod
-    def demands(cls) -> dict[str, Demand]:
-        """Return the check function of each demand that a rule can have, by key."""
-        fields = cls.model_fields.items()
-        return {key: check for key, field in fields for check in field.metadata if isfunction(check)}
-
     @property
     def checks(self) -> dict[str, Demand]:
         """The check functions of this rule's demands, by key."""
-        return {
-            key: check for key, check in self.demands().items() if getattr(self, key) not in (None, (), {})
-        }
+        return {key: check for key, check in DEMANDS.items() if getattr(self, key) not in (None, (), {})}
 
     def covers(self, model: str, channel: str) -> bool:
         return channel == self.channel and any(fnmatchcase(model, pattern) for pattern in self.models)
@@ -400,3 +392,9 @@ class Rule(WrittenDocument):
             if demands is None or key in demands
             for is_met, detail in [*check(self, candidate)] or OF_NOTHING.get(key, ())
         )
+
+
+DEMANDS: dict[str, Demand] = {
+    key: check for key, field in Rule.model_fields.items() for check in field.metadata if isfunction(check)
+}
+"""The check function of each demand that a rule can have, by key."""

@@ -177,12 +177,6 @@ class ArtifactSummary(Record, frozen=True):
     def __post_init__(self) -> None:
         check_path(self.path)
 
-    def after(self, verdict: str | None, speeds: tuple[Speed, ...]) -> "ArtifactSummary":
-        """Return a copy with the effective state after a later verdict, and with these measured speeds."""
-        state = effective_state(self.state, verdict)
-        stated = self.stated if state == self.state else self.state
-        return self.replace(state=state, stated=stated, speeds=speeds)
-
 
 class VersionSummary(Record, frozen=True, dict=True):
     """The summary of a version: manifest, artifacts, shared companion files. `size` is the manifest's size in bytes."""
@@ -228,11 +222,12 @@ class VersionSummary(Record, frozen=True, dict=True):
         """Return a copy with the artifacts' effective states and speeds. `attested` has later verdicts by artifact."""
         if (attested.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
-        artifacts = tuple(
-            artifact.after(attested.get(artifact.digest), speeds.get(artifact.digest, ()))
-            for artifact in self.artifacts
-        )
-        return self.replace(artifacts=artifacts)
+        artifacts = []
+        for item in self.artifacts:
+            state = effective_state(item.state, attested.get(item.digest))
+            stated = item.stated if state == item.state else item.state
+            artifacts.append(item.replace(state=state, stated=stated, speeds=speeds.get(item.digest, ())))
+        return self.replace(artifacts=tuple(artifacts))
 
 
 def operator_set(artifact: "Artifact") -> bytes | None:
