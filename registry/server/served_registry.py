@@ -110,7 +110,7 @@ class ServedRegistry(DirectoryRegistry):
 
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
         """Open a file. Return it with a token, which changes with the file. FileNotFoundError if the file is absent."""
-        file = open_beneath(self.root, path)
+        file = self.store.open_file(path)
         return file, Digest.of(str(FileState.of(os.fstat(file.fileno()))).encode()).hex
 
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:

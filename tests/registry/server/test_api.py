@@ -26,7 +26,7 @@ from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.server import DESCRIPTION, Metrics, routes
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import blob_path
+from onnxreg.registry.store.protocol import CATALOG, blob_path
 from onnxreg.schema.core import files
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.gates.policy import Policy, read_policy
@@ -233,7 +233,7 @@ def test_a_registry_that_is_gone(site):
     paths = ["/healthz", "/registry.json", "/index/tiny.jsonl", blob, "/v1/models", "/v1/models/tiny"]
     assert [site.get(path).status for path in paths] == [200] * len(paths)
     site.root.rename(site.root.with_name("away"))
-    for path in (*paths, *paths):
+    for path in (*paths, *paths, f"/{CATALOG}"):
         answer = site.get(path)
         assert (path, answer.status, answer.error["family"]) == (path, 503, "environment")
         assert str(site.root) not in answer.body.decode()
