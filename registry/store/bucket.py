@@ -192,8 +192,8 @@ class BucketStore(ObjectStore):
             answer = obstore.get(self._reads, key, options=options | ({"if_match": tag} if tag else {}))
             return ObjectAnswer(iter(answer.stream(min_chunk_size=READ_BYTES)), answer.meta["e_tag"] or "")
 
-        download = Download(begin, lambda attempt: self._ask(f"reading {key}", attempt), start)
-        return download.open(self._is_absence)
+        errors = partial(self._errors, f"reading {key}")
+        return Download(begin, errors, start, is_passing).open(self._is_absence)
 
     def has(self, keys: Iterable[str]) -> set[str]:
         """Return the keys that exist, by one request for each key or, if this is cheaper, by a listing of all blobs."""

@@ -23,7 +23,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from functools import cached_property, partial
@@ -197,17 +197,18 @@ class ObjectAnswer(NamedTuple):
 class Download:
     """Reads an object from the offset `start` on. If the connection breaks, it requests the rest.
 
-    `begin(offset, tag)` sends a request for the object with this ETag ("": any). `ask` calls a function, and repeats it
-    after errors that may pass.
+    `begin(offset, tag)` sends a request for the object with this ETag ("": any). `errors` makes a context that
+    translates the errors of a request. The request is repeated after errors for which `passing` is true.
     """
 
     def __init__(
         self,
         begin: Callable[[int, str], ObjectAnswer],
-        ask: Callable[[Callable[[], bytes]], bytes],
+        errors: Callable[[], AbstractContextManager[None]],
         start: int,
+        passing: Callable[[Exception], bool] = is_passing,
     ) -> None:
-        self._begin, self._ask, self._offset = begin, ask, start
+        self._begin, self._errors, self._offset, self._passing = begin, errors, start, passing
         self._end = deadline()
         self._answer: ObjectAnswer | None = None
         self._tag = ""
@@ -232,15 +233,16 @@ class Download:
     def _advance(self, read: Callable[[ObjectAnswer], bytes]) -> bytes:
         def attempt() -> bytes:
             try:
-                if self._answer is None:
-                    self._answer = self._begin(self._offset, self._tag)
-                    self._tag = self._answer.tag
-                return read(self._answer)
+                with self._errors():
+                    if self._answer is None:
+                        self._answer = self._begin(self._offset, self._tag)
+                        self._tag = self._answer.tag
+                    return read(self._answer)
             except BaseException:
                 self._close()
                 raise
 
-        return self._ask(attempt)
+        return retrying(attempt, self._passing)
 
     def _close(self) -> None:
         if self._answer is not None:
@@ -466,14 +468,7 @@ class HttpStore(ReadOnlyStore):
             answer = self._begin(key, offset, tag)
             return ObjectAnswer(_blocks(answer), entity_tag(answer.headers), answer.close)
 
-        def ask(attempt: Callable[[], bytes]) -> bytes:
-            def translated() -> bytes:
-                with self.errors(key):
-                    return attempt()
-
-            return retrying(translated)
-
-        return Download(begin, ask, start).open(self._is_absence)
+        return Download(begin, partial(self.errors, key), start).open(self._is_absence)
 
     def _begin(self, key: str, start: int, tag: str) -> HTTPResponse:
         """Request a file from the offset `start` on. RemoteError if the file's ETag differs from `tag` ("": any)."""

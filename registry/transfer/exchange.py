@@ -165,15 +165,10 @@ def merge(
     for tag in request.channels:
         channel, current = source.channel(tag), destination.channels.get(tag)
         if current is None or (current.version, current.manifest) != (channel.version, channel.manifest):
-            moves.append(
-                Tag(
-                    **stamp(source.name, request.actor),
-                    version=channel.version,
-                    manifest=channel.manifest,
-                    tag=tag,
-                    expects=before[tag].manifest if tag in before else None,
-                )
-            )
+            expects = before[tag].manifest if tag in before else None
+            about = stamp(source.name, request.actor)
+            version, manifest = channel.version, channel.manifest
+            moves.append(Tag(**about, version=version, manifest=manifest, tag=tag, expects=expects))
     is_behind = bool(lines or returning or [*hold_events(destination, artifacts, request.actor)])
     blobs: Mapping[Digest, Reference] = {}
     if is_behind or request.heal:
