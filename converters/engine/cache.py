@@ -32,7 +32,7 @@ MAX_CACHE_BYTES = 10 * 2**30
 
 STAGED_PREFIX = ".staged-"
 ABANDONED_AFTER_SECONDS = 3600.0
-"""The age at which an unfinished entry counts as abandoned: its process was killed."""
+"""An unfinished entry of this age counts as abandoned by a killed process."""
 
 Key = Mapping[str, Any]
 EXPORTS = "exports"

@@ -109,7 +109,7 @@ class StepResult:
 
     @cached_property
     def expected(self) -> Outputs:
-        """The outputs to expect in `runs`: the source's outputs for its sample, else the outputs of the first graph."""
+        """The outputs to compare with `runs`: the source's outputs or, for random inputs, those of the first graph."""
         if self.runs.takes_sample:
             return counting(self.source.expected, self.source)
         if not self.runs.feeds:  # a decoder: its pass has compared it
@@ -175,7 +175,7 @@ def limits_of(checks: Sequence[RecipeCheck], path: str) -> dict[str, RecipeCheck
 
 
 def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
-    """True if the outputs are compared with chance. False if the recipe allows a cosine below `MIN_COSINE`."""
+    """True if outputs must be better than chance. They need not if the recipe allows a cosine below `MIN_COSINE`."""
     limit = limits.get("min_cosine")
     return limit is None or limit.min is None or limit.min >= samples.MIN_COSINE
 

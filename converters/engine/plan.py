@@ -238,7 +238,7 @@ class ProfileOutput:
 class Profile:
     """A named recipe. A subclass may check its source and its outputs; it overrides only public methods.
 
-    `profile_catalog.find` sets `name`, the name of the profile's entry point, and `package`, the name of the package.
+    `profile_catalog.find` sets `name` to the name of the profile's entry point, and `package` to its Python package.
     `modules` are the modules that an export imports.
     """
 

@@ -387,7 +387,7 @@ def _describe(
 def _write_golden(
     output: RecipeOutput, result: StepResult, path: Path, entries: list[dict[str, Any]]
 ) -> Step | None:
-    """Write a graph's golden vectors, if it has any. They allow at least the graph's own distance from the source."""
+    """Write a graph's golden vectors, if it has any. Their tolerance covers the graph's distance from the source."""
     tolerance = output.golden
     if tolerance is None:
         tolerance = TOLERANCES.get(result.facts.precision, OTHER_TOLERANCE)

@@ -176,7 +176,7 @@ def copy_but(source: Any, target: Any, left_out: str) -> None:
 
 
 def replace_but_weights(model: Any, light: Any, names: Collection[str] | None = None) -> None:
-    """Replace all of `model` by `light`, except for the initializers `names`, which stay where they are, uncopied.
+    """Replace all of `model` by `light`, except for the initializers `names`: they stay in place, and are not copied.
 
     The default of `names` is all large initializers. `light` is usually what a tool made of `without_weights(model)`.
     """

@@ -57,7 +57,7 @@ class Pass(ABC, Generic[In, Out]):
     second: ClassVar[str | None] = None
     """The name of the parameter that refers to a second step. A GraphPass gets the graph of that step as `beside`."""
     tools: ClassVar[tuple[str, ...]] = ()
-    """The packages whose versions a recipe records because of this pass, besides `toolchain.TOOLS`."""
+    """Packages of this pass whose versions are recorded in a recipe. `toolchain.TOOLS` are always recorded."""
     tolerance: ClassVar[float | None] = None
     """The largest allowed change of an output, as a share of the output's largest value. None means no limit."""
 
@@ -150,7 +150,7 @@ class GoldenVectors(Pass[Outputs, Path]):
 
 
 class GraphPass(Pass[Any, Any]):
-    """A pass that takes a valid graph (`onnx.ModelProto`), and returns the graph changed in place or a new graph.
+    """A pass that takes a valid graph (`onnx.ModelProto`), and either changes it in place or returns a new one.
 
     The result must have the same inputs, outputs, types and opset. A pass that changes them returns the new `names`,
     `types` and `opset` from `observe`. The engine runs both graphs, and compares their outputs.
@@ -190,7 +190,7 @@ class GraphPass(Pass[Any, Any]):
 
 
 class QuantizationPass(GraphPass):
-    """A pass that quantizes every constant weight of the operators `products`. The nodes in `nodes_to_exclude` stay."""
+    """A pass that quantizes all constant weights of the operators `products`, except in `nodes_to_exclude`."""
 
     @property
     @abstractmethod

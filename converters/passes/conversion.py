@@ -25,7 +25,7 @@ from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 OLDEST, NEWEST, MAX_DYNAMO_OPSET = 7, 23, 26
-"""The lowest and the highest opset of the TorchScript exporter. The highest opset of dynamo is ONNX Runtime's limit."""
+"""The lowest and the highest opset of the TorchScript exporter. The third is the highest that ONNX Runtime loads."""
 OLDEST_OF_TRANSFORMERS = 18
 """The lowest opset of the exporter of transformers, and its default."""
 TOLERANCE = 1e-3
@@ -61,7 +61,7 @@ class TorchModel:
 def evaluated(subject: TorchModel) -> Iterator[Any]:
     """A context with a module that takes positional tensors, and returns a tuple of the requested outputs.
 
-    It is in evaluation mode and computes on one thread; both are restored at the end.
+    The module is in evaluation mode, and computes on one thread. Both settings are restored at the end.
     """
     import torch
 

@@ -69,9 +69,9 @@ class OnnxFloatToFloat16(HalfPass):
     and NPUs would turn such values into infinity. `overflowing` in the result names these nodes; it is null if the
     graph does not run on random samples. The pass fails if such a node has an operator of `op_include_list`.
 
-    `op_block_list` and `node_block_list` name operators and nodes that stay float32. The default operators are those of
-    ONNX Runtime. `op_include_list` names the only operators to convert; it cannot be given with a block list. With
-    `keep_io_types`, inputs and outputs stay float32. The magnitude of a weight is limited to the range from
+    `op_block_list` and `node_block_list` name operators and nodes that stay float32. Without `op_block_list`, ONNX
+    Runtime's list is used. `op_include_list` names the only operators to convert; it cannot be given with a block list.
+    With `keep_io_types`, inputs and outputs stay float32. The magnitude of a weight is limited to the range from
     `min_positive_val` to `max_finite_val`; signs and zeros do not change.
     """
 
@@ -224,7 +224,7 @@ def to_float16(
     """Convert a model (`onnx.ModelProto`) without local functions to float16, in place.
 
     `operators` and `nodes` name what stays float32. None means ONNX Runtime's list of operators. With `keep_io_types`,
-    the inputs and outputs also stay. The magnitudes of weights other than 0 are limited to `smallest` to `largest`.
+    inputs and outputs stay too. The magnitudes of weights are limited to `smallest` and `largest`; zeros stay zero.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 

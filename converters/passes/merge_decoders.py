@@ -16,9 +16,9 @@ PAST, PRESENT = "past_key_values.", "present."
 class MergeDecoders(GraphPass):
     """Merge a decoder's graph for the first token with its graph for later tokens, which the step `with_past` made.
 
-    The input `use_cache_branch` selects the graph to run; True selects the second. Equal weights are
-    stored once. If the second graph lacks an output `present...`, its input `past_key_values...` is returned instead.
-    `part` names the part of the source on which the merged graph is measured.
+    If the input `use_cache_branch` is true, the second graph runs, else the first. Equal weights are stored once. If
+    the second graph lacks an output `present...`, its input `past_key_values...` is returned instead. `part` names the
+    part of the source on which the merged graph is measured.
     """
 
     id = "MergeDecoders"

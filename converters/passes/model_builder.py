@@ -163,7 +163,7 @@ class ModelBuilder(Pass[Decoder, Path]):
 
 
 def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
-    """Copy tokenizer.json and the name of the tokenizer's class from the checkpoint, without padding and truncation.
+    """Copy the tokenizer's class and tokenizer.json from the checkpoint. Padding and truncation are left out.
 
     The builder's files differ, because transformers 5 rebuilds many tokenizers from the vocabulary when it loads them.
     """

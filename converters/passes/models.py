@@ -53,8 +53,8 @@ _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 def load(path: Path) -> Any:
     """Read an ONNX file with its external data (`onnx.ModelProto`).
 
-    An initializer that is also an input, as in IR version 3, is removed from the inputs: passes change weights. Raises
-    InputError if the file is not ONNX or is cut short, or if its external data is missing, too short or outside its folder.
+    Initializers are removed from the inputs (IR version 3 lists them there), because passes change weights. Raises
+    InputError if the file or its external data is invalid: not ONNX, cut short, missing or outside the file's folder.
     """
     import onnx
 
@@ -311,7 +311,7 @@ def edited(model: Any) -> Iterator[Any]:
 
 
 def factors(view: Any, operators: Collection[str], excluded: Collection[str] = ()) -> list[Any]:
-    """Return the floating-point initializers of rank 2 or more that are a factor of a node, as `onnx_ir.Value`.
+    """Return the floating-point initializers of rank 2 or more that nodes multiply, as `onnx_ir.Value`.
 
     Only nodes of `operators` count, except for names in `excluded`. Nodes of subgraphs count, nodes of local functions
     do not. A Transpose or Identity may be between the initializer and the node.

@@ -491,7 +491,7 @@ class OnnxStaticQuantization(QuantizationPass):
 def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool) -> Any:
     """Return a range for each activation, as `TensorsData` of ONNX Runtime. Every range contains 0.
 
-    Of the ranges of `SHARES`, it is the one with the least squared error of 256 codes on a histogram of the data.
+    Each is the range of `SHARES` whose 256 codes have the least squared error on a histogram of the data.
     """
     import numpy as np
     from onnxruntime.quantization import CalibrationMethod, create_calibrator

@@ -206,8 +206,8 @@ class Distance:
     """The distance of an output from the parent's over all runs. A position is a vector along the last axis.
 
     `max_abs_diff` is in the output's units. `largest` is the parent's largest magnitude. `cosine` takes all values as
-    one vector. `positions` is a number; an array of rank 0 or 1 is one position. `min_cosine` is the lowest cosine of a
-    position. `argmax_agreement` is the share of positions where both sides have the largest value at the same index.
+    one vector. `positions` is their number; an array of rank 0 or 1 is one position. `min_cosine` is their lowest
+    cosine. `argmax_agreement` is the share of positions where both sides have the largest value at the same index.
     """
 
     max_abs_diff: float
@@ -304,7 +304,7 @@ def relative_distance(
 
 
 def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
-    """Raise ConversionError if an output varies with the input otherwise than the parent's output does.
+    """Raise ConversionError if an output does not follow the input in the way that the parent's output does.
 
     The parent's mean over all positions is subtracted from both, because a common offset, such as a bias,
     makes the cosine of any two outputs high. Outputs within `ROUNDED` of each other are accepted, because

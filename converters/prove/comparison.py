@@ -24,13 +24,13 @@ MAX_CHARACTERS = 1000
 """The most characters of a reason or name in a report, since a hostile file may have long names."""
 HALF_STEP = 0.5
 ARITHMETIC = 2.0**-22
-"""The relative error of a code. Quantizers compute it by two or three float32 operations, each within 2**-24."""
+"""The relative error of a code. Quantizers compute a code by a few float32 operations, each within 2**-24."""
 HALF_SCALE = 2.0**-10
 """The relative error of a code with a float16 scale. Quantizers compute the codes before they round the scale."""
 MAX_FAR_SHARE = 0.1
 """The largest share of a tensor's weights that may differ by more than a step of the scale or a unit in the last place."""
 INFINITE = 1e30
-"""The least magnitude of finite numbers that mean infinity, as in attention masks; clipping them loses nothing."""
+"""Finite values of this magnitude or more mean infinity, as in attention masks, so clipping them loses nothing."""
 CHUNK_ELEMENTS = 2**17
 """The number of weights to compare at a time: they fit into the processor's cache."""
 WIDE = ("float32", "float64")
@@ -178,7 +178,7 @@ def _compare_rows(
 
 
 def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare codes with the parent's values. A code that is not the nearest, or a scale that no rule gives, is a doubt."""
+    """Compare codes with the parent's values. Codes that are not the nearest, and scales without a rule, add doubts."""
     name, block = child.tensor.name or "", child.block
     axis: Any = child.axis
     scales = read_array(child.scale)
@@ -274,7 +274,7 @@ def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int,
 def _unit_errors(
     comparison: Comparison, name: str, kind: str, start: int, wide: Any, narrow: Any
 ) -> tuple[Any, Any]:
-    """Return the errors of 16-bit values in units in the last place, and a mask of values that are not rounded right.
+    """Return the errors of 16-bit values in units in the last place, and a mask of wrongly rounded values.
 
     A value that the best rule of `HALF_RULES` clips is right. `comparison` keeps the rules that explain most values.
     """

@@ -19,7 +19,7 @@ DYNAMIC = "DynamicQuantizeLinear"
 
 
 def _plain(*parts: Operand) -> list[StoredValue]:
-    """Return the stored values of operands, without None; [] if an operand is computed, quantized or a view."""
+    """Return the stored values of operands, skipping None. Return [] if a value is computed, quantized or a view."""
     values = [one.constant for one in parts if one is not None]
     stored = [value for value in values if value is not None and not value.views and not value.is_coded]
     return stored if len(stored) == len(values) else []

@@ -180,7 +180,7 @@ def _scaled(make: Rewriter, value: Formula, factor: float, tolerance: float) -> 
 
 
 def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] | None:
-    """Split a product or quotient with a stored number into value, factor and relative error; None for other formulas."""
+    """Return value, factor and relative error of a product or quotient with a stored number; None for any other."""
     if formula is None or not (formula.is_op("Mul") or formula.is_op("Div")) or formula.epoch < 7:
         return None
     pairs = [formula.operands] if formula.operator == "Div" else [formula.operands, formula.operands[::-1]]
@@ -390,7 +390,7 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(make: Rewriter, formula: Formula) -> Operand:
-    """Replace by `x / Sqrt(mean(x * x) + epsilon) * gamma + beta`, for LayerNormalization with `x - mean(x)` as `x`."""
+    """Replace by `x / Sqrt(mean(x * x) + epsilon) * gamma + beta`. For LayerNormalization, first subtract the mean."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None

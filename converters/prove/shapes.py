@@ -26,7 +26,7 @@ MAX_SPENT = 25_000
 """The most operations of all expressions of a graph together; exports of encoders need some hundreds."""
 SPENT: ContextVar[int] = ContextVar("SPENT", default=0)
 SLICE = sympy.Function("slice", integer=True, nonnegative=True)
-"""The symbolic size of a sliced axis if start and end of the slice are not known, as a function of all three."""
+"""A symbolic function for the size of a slice. Its arguments are the size of the axis, the start and the end."""
 MAX_ELEMENTS = 2**16
 """The most elements of a computed value, such as a shape, a mask or a factor."""
 MAX_COMPUTED = 2**24
