@@ -7,7 +7,15 @@ from typing import Any
 
 from onnxreg.converters.passes.conversion import NEWEST, OLDEST, OLDEST_OF_TRANSFORMERS
 from onnxreg.converters.source.hub import fetch
-from onnxreg.converters.source.source_files import CONFIG, PROCESSOR, TOKENIZER, Location, hub_id
+from onnxreg.converters.source.source_files import (
+    CARD,
+    CONFIG,
+    PROCESSOR,
+    TOKENIZER,
+    Location,
+    hub_id,
+    read_metadata,
+)
 from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks import text
 from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED, Saved, find_base, read_config
@@ -164,7 +172,7 @@ def small_files(source: str) -> Location:
     hub = hub_id(source)
     if hub is None:
         return Location(Path(source))
-    small = {CONFIG, ADAPTER_CONFIG, text.MODULES_FILE, *PROCESSOR, *TOKENIZER}
+    small = {CARD, CONFIG, ADAPTER_CONFIG, text.MODULES_FILE, *PROCESSOR, *TOKENIZER}
     return fetch(hub, source.partition("@")[2] or None, small.intersection)
 
 
@@ -196,10 +204,13 @@ def _checkpoint(directory: Path) -> tuple[str, str]:
     if "Pooling" in modules and (head in (None, kinds.ENCODER, kinds.MASKED) or head.way):
         return pooling
     if head is None:
-        message = f"nothing says what the checkpoint is for: {CONFIG} says {name or 'no architecture'}"
         heads = [kind.head for kind in CLASSES if issubclass(kind, Saved)]
-        names = dict.fromkeys(head.task for head in heads if modality in (None, head.modality))
-        raise InputError(message, f"name it: --task TASK, one of {', '.join(names)}")
+        fitting = dict.fromkeys(head.task for head in heads if modality in (None, head.modality))
+        tag = str(read_metadata(directory).get("pipeline_tag"))
+        if (task := ALIASES.get(tag, tag)) in fitting:
+            return task, f"the pipeline_tag of {CARD} says {tag}"
+        message = f"nothing says what the checkpoint is for: {CONFIG} says {name or 'no architecture'}"
+        raise InputError(message, f"name it: --task TASK, one of {', '.join(fitting)}")
     if head.way:
         raise InputError(f"{CONFIG} says {name}, which no task here exports: {head.task}", head.way)
     alone = "" if head.suffix else ", an encoder without a head"

@@ -3,7 +3,6 @@
 from collections import Counter
 
 import pytest
-from support.registries.home import Home
 from support.servers.faults import Proxy
 
 READING = (

@@ -16,6 +16,7 @@ STATIC = [{"type": "sentence_transformers.models.StaticEmbedding", "path": ""}]
 WORDS = {"tokenizer.json": {}}
 AUDIO = {"preprocessor_config.json": {"sampling_rate": 16_000}}
 IMAGE = {"preprocessor_config.json": {"feature_extractor_type": "CLIPFeatureExtractor"}}
+CARD = {"README.md": "---\npipeline_tag: ner\n---\n"}
 TIMM = {"architecture": "resnet18", "num_classes": 3, "pretrained_cfg": {}}
 BOTH = {"processor_config.json": {"feature_extractor": {"sampling_rate": 16_000}}} | WORDS
 
@@ -61,6 +62,7 @@ def adapter(base: str | None) -> dict[str, Any]:
         ({"config.json": TIMM}, "image-classification", "says resnet18"),
         ({"config.json": TIMM | {"num_classes": 0}}, "image-feature-extraction", "says resnet18"),
         (named("TimmWrapperForImageClassification", pretrained_cfg={}), "image-classification", ""),
+        ({"config.json": {"model_type": "x"}} | CARD, "token-classification", "README.md says ner"),
     ],
 )
 def test_what_is_chosen_and_why(files, task, why, tmp_path):
@@ -71,7 +73,7 @@ def test_what_is_chosen_and_why(files, task, why, tmp_path):
 
 def write(directory: Path, files: dict[str, Any]) -> None:
     for name, value in files.items():
-        (directory / name).write_text(json.dumps(value))
+        (directory / name).write_text(value if isinstance(value, str) else json.dumps(value))
 
 
 @pytest.mark.parametrize(
@@ -102,11 +104,7 @@ def test_what_cannot_be_chosen_and_the_way(files, message, hint, tmp_path):
     assert message in refused.value.message and hint in refused.value.hint
 
 
-SINGLE = {
-    "model.gguf": "a GGUF file",
-    "best.pth": "and nothing says of what model",
-    "a.txt": "is not a model",
-}
+SINGLE = {"model.gguf": "a GGUF file", "best.pth": "nothing says of what model", "a.txt": "is not a model"}
 
 
 @pytest.mark.parametrize("name", SINGLE)
