@@ -367,7 +367,7 @@ def unauthorized_policies(
     from onnxreg.schema.gates.policy import policy_of
 
     for (before, _), (line, verdict) in pairwise(judge_lines(trust, registry, POLICY_LOG, lines)):
-        named = policy_of(before).signers
+        named = frozenset(name for rule in policy_of(before).rules for name in rule.signed_by)
         signers = trust.signers([verdict.keyid or ""] if verdict.status in ("trusted", "foreign") else [])
         if named and not any(named & names for names in signers):
             keys, why = ", ".join(sorted(named)), str(verdict) or "it is unsigned"

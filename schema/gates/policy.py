@@ -21,11 +21,6 @@ class Policy(WrittenDocument):
 
     rules: Annotated[tuple[Rule, ...], Field(alias="rule")] = ()
 
-    @property
-    def signers(self) -> frozenset[str]:
-        """The names and ids of the keys in these rules. One of these keys must sign the line of the next policy."""
-        return frozenset(name for rule in self.rules for name in rule.signed_by)
-
     def covering(self, model: str, channel: str) -> tuple[Rule, ...]:
         """Return the rules that a channel of a model must meet; empty if no rule covers the channel."""
         return tuple(rule for rule in self.rules if rule.covers(model, channel))
