@@ -168,12 +168,9 @@ IDLE_SECONDS = 30
 """The seconds for which an open connection may wait for its next request."""
 
 
-def application(
-    registry: ServedRegistry, settings: Settings | None = None, log: Log | None = None
-) -> ASGIApp:
+def application(registry: ServedRegistry, settings: Settings, log: Log | None = None) -> ASGIApp:
     """Create the ASGI application of a registry. `log` receives a line for each request."""
-    settings, metrics = settings or Settings(), Metrics()
-    pages = Pages(registry, settings)
+    metrics, pages = Metrics(), Pages(registry, settings)
 
     async def failed(request: Request, error: Exception) -> Response:
         """Answer an error as JSON. A browser gets a page if the path has no route, or if a bug is the cause."""

@@ -220,7 +220,7 @@ def test_a_request_that_is_cancelled_leaves_nothing_open(filled, kind, monkeypat
     path = {"blob": blob_path(artifact.digest), "hub": hub, "catalog": CATALOG}[kind]
     scope = {"type": "http", "method": "GET", "query_string": b"", "headers": []}
     scope |= {"path": f"/{path}", "raw_path": path.encode()}
-    app, opened = application(ServedRegistry.open(filled.store.root)), list[BinaryIO]()
+    app, opened = application(ServedRegistry.open(filled.store.root), Settings()), list[BinaryIO]()
 
     def slowly(root: Path, path: str) -> BinaryIO:
         file = open_beneath(root, path)
