@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from onnxreg.cli.output import needs
 from onnxreg.registry import system
 from onnxreg.registry.log.commit import read_condemned
-from onnxreg.registry.log.contents import Release, held_files
+from onnxreg.registry.log.contents import Release, Selection, held_files
 from onnxreg.registry.log.decisions import publish_deltas
 from onnxreg.registry.log.log import Log, load, mirror_error, read_deltas
 from onnxreg.registry.store import streams
@@ -149,7 +149,8 @@ def measure_version(
 ) -> bytes:
     """Time the artifacts at `paths` (default: all) and their parents in full precision; return the benchmark document.
 
-    Raise InputError if no artifact has a parent in full precision, or if an artifact at `paths` lacks one.
+    Raise InputError if no artifact has a parent in full precision, or if an artifact at `paths` lacks one; NotFoundError if
+    there is no artifact at one of `paths`.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
@@ -157,6 +158,7 @@ def measure_version(
     if manifest.stages:
         message = f"{version.ref} is made of several graphs, and only single graphs are timed"
         raise InputError(message, "time them in an app, with the clients in examples/")
+    Selection(paths=tuple(paths)).of(manifest, str(version.ref))
     pairs = {
         item.path: (item, parent)
         for item in manifest.artifacts
@@ -180,10 +182,8 @@ def measure_version(
 def _pairs(
     manifest: Manifest, ref: str, paths: Collection[str], has_parent: bool
 ) -> list[tuple[Artifact, Artifact | None]]:
+    Selection(paths=tuple(paths)).of(manifest, ref)
     by_path = {artifact.path: artifact for artifact in manifest.artifacts}
-    if unknown := [path for path in paths if path not in by_path]:
-        hint = f"its artifacts are {', '.join(sorted(by_path))}"
-        raise InputError(f"{ref} has no artifact {unknown[0]}", hint)
     others = [path for path in paths or by_path if not path.endswith(MODEL_SUFFIXES)]
     models = [by_path[path] for path in paths or by_path if path.endswith(MODEL_SUFFIXES)]
     if others and (paths or not models):
