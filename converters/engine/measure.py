@@ -1,4 +1,4 @@
-"""Measure a step's result: run its graph on the sample, and compare its outputs with those of its parent and of the source.
+"""Measure a step's result: run the graph on the sample, and compare the outputs with the parent's and the source's.
 
 Only positions where the input `attention_mask` is 1 are compared: outputs for padding have no meaning, and differ far more
 than others. If an output does not meet a limit of the recipe, the export ends with an error.

@@ -95,8 +95,8 @@ def prepare(
 def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
     """Load the source of a plan; create `directory`, and save the source's companion files in it.
 
-    Raises the errors of the task's `load`, and InputError if the source was changed meanwhile. Raises ConversionError for
-    NaN or infinity in the source's outputs, because no graph can be compared with these.
+    Raises the errors of the task's `load`. Raises InputError if the source changed while it was read. Raises
+    ConversionError if the source's outputs have NaN or infinity, because no graph can be compared with these.
     """
     import numpy as np
 
@@ -238,7 +238,7 @@ def _apply(node: StepNode, subject: Any, target: Path, second: Path | None) -> t
     """Run the pass of a step; return the step's record, and the names of the files, the main graph first.
 
     The graph is written to `target`, other files beside it. Notes that an exporter wrote about the source are removed.
-    Raises InputError, about the step, if its pass does not take this kind of input, and the errors of the pass.
+    Raises the errors of the pass. Raises InputError, about the step, if the pass does not take this kind of input.
     """
     takes = node.kind.takes
     if not _can_take(takes, subject):

@@ -30,7 +30,7 @@ Facts = Mapping[str, Any]
 
 
 class PassParams(BaseModel):
-    """Parameters of a pass: immutable, without unknown keys. Lists, as in JSON documents, become tuples."""
+    """Parameters of a pass. They are immutable. Unknown keys are errors. Lists of JSON documents become tuples."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

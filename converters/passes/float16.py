@@ -26,7 +26,7 @@ SENTINEL = 1e30
 """Values of this magnitude or more mean infinity, as in attention masks, so clipping them loses nothing."""
 INTEGERS = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"})
 OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")
-"""The operators that Olive keeps in float32 by default: the first candidates of a search."""
+"""The operators that Olive keeps in float32 by default. A search tries them first."""
 MAX_TRIALS = 200
 
 

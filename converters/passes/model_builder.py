@@ -1,4 +1,4 @@
-"""`ModelBuilder`: converts a decoder checkpoint to the files of onnxruntime-genai, and compares the graph with it."""
+"""`ModelBuilder`: converts a decoder checkpoint to the files of onnxruntime-genai, and compares the graph's outputs."""
 
 import json
 import os

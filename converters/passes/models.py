@@ -263,7 +263,7 @@ def drop_unused_imports(model: Any) -> None:
 
 
 def drop_unread_weights(model: Any) -> None:
-    """Drop unread initializers, and the second of two initializers with the same name in a graph, in place."""
+    """Drop unread initializers, in place. If two initializers of a graph have the same name, drop the second."""
     bodies = list(within(model.graph))
     read = {name for body in bodies for node in body.node for name in node.input}
     read |= {value.name for body in bodies for value in body.output}

@@ -36,10 +36,10 @@ class OrtFiles(NamedTuple):
 class OrtFormat(Pass[Path, OrtFiles]):
     """Optimize with ONNX Runtime on the CPU and save in ORT format, as ONNX Runtime's conversion tool does.
 
-    The optimization style `Fixed` applies the optimizations of this machine now, but not the NCHWc layout if the
-    target is `arm`. The files are written beside the input. The entries of the file's head are sorted, so that a
-    second conversion gives the same bytes. If the sorted file would have other content, ONNX Runtime's file is kept,
-    and `canonical` in the result is false.
+    All optimizations of this machine are applied (style `Fixed`), except for the NCHWc layout if the target is `arm`.
+    The files are written beside the input. The entries of the file's head are sorted, so that a second conversion
+    gives the same bytes. If the sorted file would have other content, ONNX Runtime's file is kept, and `canonical` in
+    the result is false.
     """
 
     id = "OrtFormat"

@@ -139,7 +139,7 @@ class OnnxDynamicQuantization(QuantizationPass):
 
 
 def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any, Any]:
-    """Return the codes, scales and zero points of a float32 weight, so that it is about `(codes - zeros) * scales`.
+    """Return codes, scales and zero points of a float32 weight. The weight is about `(codes - zeros) * scales`.
 
     Each index along `axis` has a scale; if `axis` is None, the tensor has one. The range includes 0. If `low` is below
     0, the range is symmetric and codes are int8; otherwise, codes are uint8. A scale of 0 or a denormal becomes 1.

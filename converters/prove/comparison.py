@@ -105,7 +105,7 @@ def _compare(comparison: Comparison, parent: StoredValue, child: StoredValue) ->
 
 
 def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
-    """Raise UnprovableError, with the first difference, unless two constants are equal byte by byte in the child's type."""
+    """Raise UnprovableError, with the first difference, if two constants have different bytes in the child's type."""
     name = child.tensor.name or ""
     if child.element != parent.element and not (child.is_float and parent.is_float):
         raise UnprovableError(f"{name} is {child.element}, in the parent {parent.element}")

@@ -37,7 +37,7 @@ class Matcher:
         self.constants: list[tuple[StoredValue, StoredValue]] = []
 
     def match(self, pairs: Iterable[Pair]) -> None:
-        """Raise UnprovableError, which names the node, unless the formulas of each pair (parent, child) are equal."""
+        """Compare the formulas of each pair (parent, child). Raise UnprovableError, with the node, if two differ."""
         waiting, visited = [*pairs][::-1], set[Pair]()
         while waiting:
             pair = waiting.pop()

@@ -1,4 +1,4 @@
-"""Bring formulas to one form by a closed list of rewrites. Each keeps the function of a graph, up to rounding of its values.
+"""Bring formulas to one form by a closed list of rewrites. Each rewrite keeps the graph's function, up to rounding.
 
 A rule gets a formula and returns a replacement, or None. docs/prove.md has the name of each rule, and the reason why the
 rule is right. The rules that erase quantization are in `quantization.py`.

@@ -335,7 +335,7 @@ _RULES: dict[str, Callable[..., Dims | None]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-"""The rule for the shape of each operator's result: a function of the operands' shapes (None: an unknown shape)."""
+"""For each operator, a function that infers the result's shape from the operands' shapes. None is an unknown shape."""
 
 
 def _span(formula: Formula) -> slice:
