@@ -290,13 +290,12 @@ def serve(root: Path, listener: socket.socket, settings: Settings, has_log: bool
 
 
 def _make(root: Path, settings: Settings, has_log: bool) -> ASGIApp:
-    if parent_process() is not None:
-        threading.Thread(target=_end_with_parent, daemon=True).start()
+    if (parent := parent_process()) is not None:
+        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
     return application(ServedRegistry.open(root), settings, to_stderr if has_log else None)
 
 
-def _end_with_parent() -> None:
+def _end_after(sentinel: int) -> None:
     """Wait until the parent process ends, even by a kill; then shut down this worker in order."""
-    if (parent := parent_process()) is not None:
-        connection.wait([parent.sentinel])
-        os.kill(os.getpid(), signal.SIGTERM)
+    connection.wait([sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
