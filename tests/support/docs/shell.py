@@ -26,7 +26,7 @@ def check_words(where: str, text: str) -> None:
     """Every `reg` of a command line has verbs, options and arguments that there are."""
     for words in invocations(text):
         try:
-            parse(words)
+            parse([word.replace("$VERSION", "1.1.0") for word in words])  # only a run of the page expands it
         except typer.Exit:  # --help, --version
             continue
         except Exception as error:
