@@ -15,7 +15,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import BytesIO
 from operator import itemgetter
 from typing import Any
@@ -102,7 +102,7 @@ def commit(
     if the change contradicts the log; NotFoundError if a blob is missing and `bring` is None.
     """
     lost = LostRaceError("")
-    with _intents(remote) as intents:
+    with ExitStack() as intents:
         for attempt in range(MAX_COMMIT_TRIES):
             log = first or load_own(remote, name, *more)
             first = None
@@ -118,10 +118,10 @@ def commit(
                 return log
             try:
                 if digests or log.blobs:
-                    intents.append(_announce(remote, push, name))
-                    push.avoid(read_condemned(remote))
-                    _secure(push, log, digests, bring)
-                    _retract(remote, intents, keep=1)
+                    with intents.pop_all():  # an earlier intent ends after the blobs are secured
+                        intents.enter_context(announced(remote, push, name))
+                        push.avoid(read_condemned(remote))
+                        _secure(push, log, digests, bring)
                 data = log.encode()
                 push.publish(name, data, log.index.token if log.index else None)
                 log.index = StoredObject(data, "")
@@ -133,37 +133,21 @@ def commit(
     raise LostRaceError(f"gave up after {MAX_COMMIT_TRIES} tries in {remote.url}: {lost.message}", hint)
 
 
-def _announce(remote: RegistryStore, push: Push, name: str) -> str:
-    """Write an intent (a note that this push has begun) under a unique name, and return the name."""
-    note = f"{push.id}-{secrets.token_hex(8)}"
-    remote.add_note("intents", note, canonical.encode({"name": name}))
-    return note
-
-
 @contextmanager
 def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
-    """A context for a change of a model's log. A collector waits for its end, or makes the change start over."""
-    with _intents(remote) as intents:
-        intents.append(_announce(remote, push, name))
-        yield
+    """A context for a change of a model's log, with an intent: a note under a new name, which is removed at the end.
 
-
-@contextmanager
-def _intents(remote: RegistryStore) -> Iterator[list[str]]:
-    """A context with a list for the names of intents, which are removed at the end."""
-    intents: list[str] = []
+    A collector waits for the end, or makes the change start over.
+    """
+    note = f"{push.id}-{secrets.token_hex(8)}"
+    remote.add_note("intents", note, canonical.encode({"name": name}))
     try:
-        yield intents
+        yield
     except BaseException:
         with suppress(RegError):
-            _retract(remote, intents)
+            remote.remove_note("intents", note)
         raise
-    _retract(remote, intents)
-
-
-def _retract(remote: RegistryStore, intents: list[str], keep: int = 0) -> None:
-    while len(intents) > keep:
-        remote.remove_note("intents", intents.pop(0))
+    remote.remove_note("intents", note)
 
 
 def read_condemned(remote: RegistryStore) -> set[BlobKey]:

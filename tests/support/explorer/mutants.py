@@ -9,15 +9,10 @@ from types import CodeType, FunctionType, ModuleType
 from onnxreg.registry.log import commit
 from onnxreg.registry.store import protocol
 
-ANNOUNCE = """\
-                    intents.append(_announce(remote, push, name))
-"""
-AVOID = """\
-                    push.avoid(read_condemned(remote))
-"""
-SECURE = """\
-                    _secure(push, log, digests, bring)
-"""
+_INDENT = " " * 24
+ANNOUNCE = f"{_INDENT}intents.enter_context(announced(remote, push, name))\n"
+AVOID = f"{_INDENT}push.avoid(read_condemned(remote))\n"
+SECURE = f"{_INDENT}_secure(push, log, digests, bring)\n"
 LOAD = """\
             log = first or load_own(remote, name, *more)
             first = None
@@ -26,7 +21,7 @@ LOAD = """\
             except MissingBlobError as error:
                 if remote.read_index(name) == log.index:
                     raise
-                lost = LostRaceError(error.message)  # a collector freed what the log no longer names
+                lost = LostRaceError(error.message)  # a newer log needs the blob no more
                 continue
             if digests is None:
                 remote.confirm(name)
@@ -35,6 +30,7 @@ LOAD = """\
 NEEDED = """\
             try:
                 if digests or log.blobs:
+                    with intents.pop_all():  # an earlier intent ends after the blobs are secured
 """
 DELETE = """\
         remote.delete([key.path for key in doomed])
@@ -70,7 +66,7 @@ SINGLE = {
     "presence is not checked again": Mutant(commit, "set(digests) - push.has(digests)", "()"),
     "a push checks presence, then reads the condemned": Mutant(commit, AVOID + SECURE, SECURE + AVOID),
     "a push reads the head again before it swaps": Mutant(
-        commit, SECURE, SECURE + LOAD.replace(" " * 12, " " * 20)
+        commit, SECURE, SECURE + LOAD.replace(" " * 12, _INDENT)
     ),
     "a collector condemns after it settled the pushes": Mutant(commit, CONDEMN + SETTLE, SETTLE + CONDEMN),
     "a collector reads the logs before it settles the pushes": Mutant(commit, SETTLE + READ, READ + SETTLE),
@@ -93,14 +89,18 @@ DOUBLE = {
     "a push leaves its intent before it reads the head": Mutant(
         commit,
         LOAD + NEEDED + ANNOUNCE,
-        ANNOUNCE.replace(" " * 20, " " * 12) + LOAD.replace("first or ", "") + NEEDED,
+        "            older = intents.pop_all()\n            intents.push(older)\n"
+        + ANNOUNCE.replace(_INDENT, " " * 12)
+        + LOAD.replace("first or ", "")
+        + NEEDED.replace("intents.pop_all()", "older"),
     ),
     "an intent keeps its name in the next attempt": Mutant(
         commit,
         ANNOUNCE,
         """\
-                    intents[:] = [f"{push.id}-{'0' * 16}"]
-                    remote.add_note("intents", intents[0], canonical.encode({"name": name}))
+                        note = f"{push.id}-{'0' * 16}"
+                        remote.add_note("intents", note, canonical.encode({"name": name}))
+                        intents.callback(remote.remove_note, "intents", note)
 """,
     ),
     "a collector clears the entries of others": Mutant(
