@@ -174,7 +174,7 @@ class HubRegistry(RegistryStore):
 
     def refresh_layout(self, name: str) -> None:
         """Update the layout of a model, if the last push did not update it."""
-        index = self.read_fresh(name)
+        index = self.read_file(index_path(name))
         if index is not None:
             with self.push() as push:
                 self.store.transact(f"Show {name}", lambda at, _: push.shown(at, name, index.data))

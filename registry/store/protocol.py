@@ -233,10 +233,6 @@ class RegistryReader(BlobReader, Protocol):
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Return a model's current index file (`cached`, if it is still current); None if the model is unknown."""
 
-    def read_fresh(self, name: str) -> StoredObject | None:
-        """Read a model's newest index file, never a copy from a web cache or from a pinned commit of the Hub."""
-        return self.read_index(name)
-
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Return a small file of the tree, such as the catalog, and the token for its next swap; None if it is absent.
 
@@ -534,9 +530,6 @@ class RegistryStore(RegistryReader):
 
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         return self.store.get(index_path(name), cached)
-
-    def read_fresh(self, name: str) -> StoredObject | None:
-        return self.read_file(index_path(name))
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         return self.store.get(path, cached)

@@ -25,6 +25,8 @@ from onnxreg.registry.store.protocol import (
     ReaderWrapper,
     RegistryReader,
     StoredObject,
+    index_path,
+    innermost,
 )
 from onnxreg.registry.system import host_errors, refuse_unlisted, replace_file, state_directory, trust_file
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
@@ -260,7 +262,7 @@ class KnownHeads:
         try:
             self._accept(reader, name, index, before, near, is_own)
         except (IntegrityError, MissingBlobError):
-            index, former = reader.read_fresh(name), index
+            index, former = innermost(reader).read_file(index_path(name)), index
             if index == former:
                 raise
             self._accept(reader, name, index, before, near, is_own)
