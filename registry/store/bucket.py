@@ -204,10 +204,10 @@ class BucketStore(ObjectStore):
                 pages = self._pages("blobs/", most_pages + 1)
                 if len(pages) <= most_pages:
                     return set(key_list) & {item["path"] for page in pages for item in page}
-        present = run_parallel(self._exists, key_list, MAX_WORKERS)
+        present = run_parallel(self.exists, key_list, MAX_WORKERS)
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
-    def _exists(self, key: str) -> bool:
+    def exists(self, key: str) -> bool:
         """True if the object exists. If a HEAD request is refused, a GET request decides: its refusal says why."""
         try:
             self._token(self._ask(f"looking for {key}", lambda: obstore.head(self._reads, key)))
@@ -237,7 +237,7 @@ class BucketStore(ObjectStore):
             first: list[Buffer] = [head]
             blocks = chain(first, iter(partial(source.read, CHUNK_BYTES), b""))
             del head, first
-            if self._exists(key):
+            if self.exists(key):
                 deque(blocks, 0)
                 return False
             self._upload(key, blocks, getattr(source, "length", 0))
@@ -258,7 +258,7 @@ class BucketStore(ObjectStore):
         except RefusedError as error:
             if error.reason in GARBLED:
                 raise IntegrityError(error.message) from error
-            if error.reason != "NoSuchUpload" or not self._exists(key):  # only the last answer was lost
+            if error.reason != "NoSuchUpload" or not self.exists(key):  # only the last answer was lost
                 raise
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:

@@ -68,7 +68,7 @@ class FileStore(ObjectStore):
                 return None
         return cast(BinaryIO, io.BufferedReader(_Stream(stream, asking)))
 
-    def is_there(self, key: str) -> bool:
+    def exists(self, key: str) -> bool:
         with self._asking(f"looking for {key}"):
             try:
                 return bool(self._files.info(self._path(key))["type"] == "file")  # isfile() hides every error
@@ -79,7 +79,7 @@ class FileStore(ObjectStore):
         with SpooledTemporaryFile(SPOOL_BYTES) as spool:
             streams.pump(source, cast(BinaryIO, spool))
             with self._writing(f"writing {key}"):
-                if self.is_there(key):
+                if self.exists(key):
                     return False
                 self._put(key, cast(BinaryIO, spool))
         return True

@@ -370,12 +370,12 @@ class ObjectStore(Protocol):
         """Open a stream over an object from an offset on; None if absent. A read returns as many bytes as requested."""
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Return the keys of existing objects. By default, `is_there` is called for each key, several at a time."""
+        """Return the keys of existing objects. By default, `exists` is called for each key, several at a time."""
         key_list = list(keys)
-        present = run_parallel(self.is_there, key_list)
+        present = run_parallel(self.exists, key_list)
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
-    def is_there(self, key: str) -> bool:
+    def exists(self, key: str) -> bool:
         return bool(self.has([key]))
 
     def create(self, key: str, source: BinaryIO) -> bool:

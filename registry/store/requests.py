@@ -491,7 +491,7 @@ class HttpStore(ReadOnlyStore):
             answer.close()
             raise
 
-    def is_there(self, key: str) -> bool:
+    def exists(self, key: str) -> bool:
         try:
             return self.ask("HEAD", key, {}, lambda answer: True)
         except RefusedError as error:
