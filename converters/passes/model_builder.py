@@ -136,9 +136,8 @@ class ModelBuilder(Pass[Decoder, Path]):
         )
         if process.returncode:
             output = process.stderr.strip() or process.stdout.strip() or "no reason was given"
-            raise ConversionError(
-                f"onnxruntime-genai could not build the model: {output.splitlines()[-1][:300]}"
-            )
+            message = f"onnxruntime-genai could not build the model: {output.splitlines()[-1][:300]}"
+            raise ConversionError(message, "without --recipe, reg export makes a graph for other runtimes")
 
     def _blocks(self, path: Path) -> dict[str, int]:
         """Return a graph's `block_size` and `accuracy_level`. Raises ConversionError if they are not as requested."""

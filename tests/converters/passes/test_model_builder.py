@@ -165,9 +165,9 @@ def test_a_graph_that_is_not_the_checkpoint_is_refused(make_checkpoint, tmp_path
 
 @pytest.mark.more
 def test_an_encoder_is_a_conversion_error_and_nothing_stays(bert, tmp_path):
-    with pytest.raises(ConversionError, match="could not build the model"):
+    with pytest.raises(ConversionError, match="could not build the model") as refused:
         run("decoder", ModelBuilder(precision="fp32"), Decoder(bert, tmp_path / "made"))
-    assert list(tmp_path.iterdir()) == []
+    assert "without --recipe" in refused.value.hint and list(tmp_path.iterdir()) == []
 
 
 def test_invalid_sources_and_parameters_are_refused(tmp_path):
