@@ -11,7 +11,7 @@ from onnxreg.cli.output import needs
 from onnxreg.registry import system
 from onnxreg.registry.log.commit import read_condemned
 from onnxreg.registry.log.contents import Release, Selection, held_files
-from onnxreg.registry.log.decisions import publish_deltas
+from onnxreg.registry.log.decisions import delta_bases, publish_deltas
 from onnxreg.registry.log.log import Log, load, mirror_error, read_deltas
 from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory import DirectoryRegistry
@@ -244,7 +244,7 @@ def make_deltas(
                     streams.check(streams.pump(stream, sink)[0], file.digest, file.path)
             return path
 
-        for old_version in _old_versions(ledger, version, since):
+        for old_version in delta_bases(ledger, version, since):
             old_files = _files(ledger, old_version)
             pairs = [
                 (old_files[path], new)
@@ -267,24 +267,6 @@ def make_deltas(
                     fresh.append(Delta(new.digest, (old.digest,), digest, size, old_version))
         deltas = publish_deltas(store, push, located.name, version, fresh, registry.actor)
     return DeltaReport(Ref(located.name, str(version)), deltas, len(fresh), files.values(), unlike)
-
-
-def _old_versions(ledger: Log, version: Version, since: Collection[Version]) -> list[Version]:
-    """Return the versions from which deltas start: `since`, by default the previous release and versions of channels."""
-    entries = ledger.versions
-    for old in since:
-        if old not in entries or entries[old].gone is not None:
-            raise NotFoundError(f"{ledger.name} has no files of {old}", "name a version that `reg ls` shows")
-    if since:
-        return [old for old in since if old != version]
-    earlier = [
-        old
-        for old, entry in entries.items()
-        if entry.usable and not old.is_prerelease and entry.seq < entries[version].seq
-    ]
-    newest = sorted(earlier, key=lambda old: old.precedence)[-1:]
-    holders = {channel.version for channel in ledger.channels.values() if entries[channel.version].usable}
-    return sorted({*newest, *holders} - {version}, reverse=True)
 
 
 def _files(ledger: Log, version: Version) -> dict[str, FileEntry]:

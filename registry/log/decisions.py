@@ -275,6 +275,24 @@ def _exactly(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
     return log.find(ref, yanked=True, gone=gone)
 
 
+def delta_bases(ledger: Log, version: Version, since: Collection[Version]) -> list[Version]:
+    """Return the versions from which deltas start: `since`, by default the previous release and versions of channels."""
+    entries = ledger.versions
+    for old in since:
+        if old not in entries or entries[old].gone is not None:
+            raise NotFoundError(f"{ledger.name} has no files of {old}", "name a version that `reg ls` shows")
+    if since:
+        return [old for old in since if old != version]
+    earlier = [
+        old
+        for old, entry in entries.items()
+        if entry.usable and not old.is_prerelease and entry.seq < entries[version].seq
+    ]
+    newest = sorted(earlier, key=lambda old: old.precedence)[-1:]
+    holders = {channel.version for channel in ledger.channels.values() if entries[channel.version].usable}
+    return sorted({*newest, *holders} - {version}, reverse=True)
+
+
 def publish_deltas(
     store: RegistryStore,
     push: Push,
