@@ -35,7 +35,7 @@ from onnxreg.schema.delta.delta_format import (
 from onnxreg.schema.delta.difference import encode, planes
 
 MIN_TENSOR_BYTES, MAX_AXES = 256, 64  # multiplying the sizes of a hostile file's axes could take hours
-"""The fewest bytes and the most axes of a tensor that is matched. Another is treated like the bytes around it."""
+"""Tensors with fewer bytes or more axes are not matched; they are treated like the bytes between tensors."""
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 """The numbers of fields in onnx.proto: `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data`."""
 SAFETENSORS_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
@@ -46,7 +46,7 @@ NOISE_BITS = 7.9
 MAX_COPY_BYTES = 2**31
 SAMPLES = 4
 SAMPLE_BYTES = 32 * 1024
-"""The mode of a tensor's difference is chosen on `SAMPLES` slices of the tensor, each of `SAMPLE_BYTES` bytes."""
+"""The bytes of a slice. `SAMPLES` slices of a tensor decide how its difference is encoded (`_choose_mode`)."""
 MAX_CANDIDATES = 32
 """A new tensor without a match by name or bytes is compared with at most this many old tensors of its type and shape."""
 MIN_COPY_BYTES = 48
@@ -172,7 +172,7 @@ def _merge(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def plan_spans(old: ModelFile, new: ModelFile) -> Iterator[Span]:
-    """Yield spans without payloads that make the new file: some for each gap, and one for each tensor."""
+    """Yield the spans that make the new file, without payloads. Each tensor has one span, each gap has up to three."""
     partners = match_tensors(old, new)
     old_gaps = dict(zip(["", *(tensor.name for tensor in old.tensors)], old.gaps(), strict=True))
     last = ""
@@ -211,7 +211,7 @@ def match_tensors(old: ModelFile, new: ModelFile) -> dict[int, TensorExtent]:
 
 
 def _tensor(old: ModelFile, new: ModelFile, tensor: TensorExtent, partner: TensorExtent | None) -> Span:
-    """Make the span of a tensor: the difference to the old tensor `partner`, or literal bytes if they are smaller."""
+    """Make the span of a tensor: the difference to the old tensor `partner`, or the new bytes if they are smaller."""
     if partner is not None:
         bits, mode = _choose_mode(old, new, tensor, partner)
         if bits < sum(_bits(new.array(tensor.start + at, size)) for at, size in _slices(tensor)):
@@ -259,7 +259,7 @@ def _entropy(data: Any) -> tuple[float, float]:
 def _gap(
     old: ModelFile, new: ModelFile, start: int, end: int, old_gap: tuple[int, int] | None
 ) -> Iterator[Span]:
-    """Yield the spans of the bytes between two tensors. If they begin or end like the old gap, that part is copied."""
+    """Yield the spans of the bytes between two tensors. They copy an equal beginning and end from the old gap."""
     first, stop = old_gap or (0, 0)
     before, after = old.array(first, stop - first), new.array(start, end - start)
     head = _common(before, after)
@@ -292,8 +292,8 @@ def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
     """Find the tensors in files of one version; return them by the file's path, in the order of their offsets.
 
     `files` maps paths in the version to files on disk. A file of an unknown kind, or one that cannot be read, gets no
-    tensors: its delta then has copies and literals only. Tensors are left out that are small, have very many axes, overlap, or
-    end after the file.
+    tensors: its delta then has copies and literals only. A tensor is left out if it is small, has very many axes,
+    overlaps an earlier tensor, or ends after the file.
     """
     readers = {".onnx": _onnx, ".ort": _ort, ".safetensors": _safetensors}
     extents_of: dict[str, list[TensorExtent]] = {path: [] for path in files}
@@ -315,10 +315,10 @@ def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
 
 
 def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """Yield the initializers of the main graph with raw or external data, each after the path of the file with its bytes.
+    """Yield (path of the file that has the bytes, tensor) for each initializer of the main graph.
 
-    The package onnx gives no offsets, and keeps all that it parses in memory. So this function walks the fields of the file,
-    and onnx parses each tensor without its bytes.
+    The package onnx gives no offsets, and keeps all that it parses in memory. So this function walks the fields of the
+    file, and onnx parses each tensor without its bytes.
     """
     import onnx
 

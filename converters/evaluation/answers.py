@@ -1,9 +1,9 @@
 """Answers of artifacts to texts, images and sounds; the inputs and outputs of the graph decide the kind of answer.
 
 For a text (`run_texts`), a token classifier gives spans, a text classifier gives scored classes, and a graph with
-`start_logits` and `end_logits` answers a question; other graphs give vectors or text. Spans, answers and vectors are decoded
-as in an evaluation. Classes are scored as in pipelines of transformers: by the softmax; by the sigmoid if there is only one
-class, or several may be right at once; unchanged for a regression. For an image or a sound (`run_numbers`):
+`start_logits` and `end_logits` answers a question; other graphs give vectors or text. Spans, answers and vectors are
+decoded as in an evaluation. Classes are scored as in pipelines of transformers; `activation` in the answer names the
+function. An image or a sound (`run_numbers`) gives:
 
 | output | answer |
 |---|---|
@@ -34,7 +34,7 @@ from onnxreg.converters.tasks.task_catalog import ALIASES
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
-"""The names of outputs with a value for each token. Graphs of fixed shape give values for padding too; they are removed."""
+"""The names of outputs with a value for each token. In graphs of fixed shape, the values for padding are removed."""
 LEAST_SCORE = 0.5
 """The least score of an object in an answer, as in pipelines of transformers."""
 Answer = dict[str, Any]
@@ -43,9 +43,9 @@ Answer = dict[str, Any]
 
 @dataclass(frozen=True)
 class TextModel:
-    """An ONNX or ORT-format file, its tokenizer, its labels in the order of the logits, and the checkpoint's config.json.
+    """A graph (an ONNX or ORT-format file), and what it needs to run on texts.
 
-    `labels` is empty for a graph without labels, `config` is empty for a version without a config.json.
+    `labels` are in the order of the logits, `config` is the checkpoint's config.json; each is empty if there is none.
     """
 
     graph: Path
@@ -162,7 +162,7 @@ def _spans(model: TextModel, text: str) -> list[Answer]:
 
 
 def _answer(model: TextModel, question: str, context: str) -> Answer | None:
-    """Return the best answer in any window of the context, with its probability in that window; None for no answer."""
+    """Return the best answer in any window of the context, or None. Its score is its probability in that window."""
     rows = list(model.tokenizer.windows(question, context))
     outputs = [model.run(row.inputs) for row in rows]
     best = best_answer(outputs, rows)
@@ -205,7 +205,7 @@ def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
 
 
 def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
-    """Put the default prompt before each text, and return its vector: the graph's own, or the mean of its token vectors."""
+    """Return the vector of each text after the default prompt; if the graph gives token vectors, return their mean."""
     prompts, name = model.config.get("prompts"), model.config.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     prompt = prompt if isinstance(prompt, str) else ""
@@ -246,8 +246,8 @@ def run_numbers(
         name: the graph's name in messages.
         words: the number of each token (`vocab.json`), for CTC.
 
-    Returns `{objects}`, `{depth}`, `{segments, pixels}`, `{transcript}`, `{classes, activation}` or `{vector, pooling}`.
-    Raises InputError if the outputs give none of these, ConversionError if the number of labels does not fit them.
+    Gives `{objects}`, `{depth}`, `{segments, pixels}`, `{transcript}`, `{classes, activation}` or `{vector, pooling}`.
+    Raises InputError for other outputs, ConversionError for a wrong number of labels.
     """
     if not outputs or any(array.dtype.kind not in "fiu" or not array.size for array in outputs.values()):
         raise refuse(name, "gives no numbers")
@@ -283,7 +283,7 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
 
 
 def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answer]:
-    """Return the objects, the best first. The softmax scores them if there is a class more, for "no object", else the sigmoid."""
+    """Return the objects, best first. The scores are softmaxes with an extra class "no object", else sigmoids."""
     has_nothing = logits.shape[1] > len(labels)
     scores = _softmax(logits)[:, : len(labels)] if has_nothing else _sigmoid(logits)
     best, objects = scores.argmax(1), []
@@ -296,7 +296,7 @@ def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answe
 
 
 def _vector(values: Floats, name: str) -> Answer:
-    """Return the vector of an image or sound: the graph's own vector, else the first token's, else the mean over a map."""
+    """Return the vector of an image or sound: one vector as it is, the first of a sequence, or the mean over a map."""
     if values.ndim == 1:
         return {"vector": values.tolist(), "pooling": "graph"}
     if values.ndim == 2:

@@ -59,9 +59,9 @@ RELATIVE_TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """A checked request for an evaluation. `full_suite` is the suite in the file; `suite` is this suite, or a half of it.
+    """A checked request for an evaluation. `full_suite` is the whole file; `suite` is the used part, all or a half.
 
-    The outputs that the request names are judged, by default all of low precision. `task` is the id of the export task.
+    If the request names no outputs, all outputs of low precision are judged. `task` is the id of the export task.
     """
 
     request: EvaluationRequest
@@ -153,7 +153,7 @@ def plan_evaluation(
 def _plan(
     request: EvaluationRequest, task: str, full_suite: Suite, evaluator: type[TaskEvaluator]
 ) -> EvaluationPlan:
-    """Choose the half of the suite, if the request names one, and the metrics, by default all that fit the items."""
+    """Choose the suite (all, or the requested half) and the metrics (as requested, or all that fit the items)."""
     suite = full_suite if request.half is None else full_suite.half(request.half, request.seed)
     of_task = [kind() for kind in metrics.METRICS if task in kind.tasks]
     names = ", ".join(metric.id for metric in of_task)
@@ -186,8 +186,8 @@ def _plan(
 class SourceEvaluation:
     """The evaluation of a source's artifacts. The predictions of the source are computed once, for all artifacts.
 
-    The `cache` (`engine.cache.StepCache`) stores the scores of each artifact, under `key` with everything that affects the
-    source. If it has all scores, the source does not run.
+    The `cache` (`engine.cache.StepCache`) stores the scores of each artifact. Its entries depend on `key`, which has
+    everything that affects the source. If the cache has all scores, the source does not run.
     """
 
     def __init__(
@@ -232,8 +232,8 @@ class SourceEvaluation:
     def join(self, draft: Draft) -> None:
         """Choose, for each graph of an encoder-decoder, the other graphs that generate text with it.
 
-        Graphs of the same precision and format come first, then graphs of the same precision, then graphs in full precision.
-        The graphs in full precision are the parent. Raises InputError if some of these are missing in the draft.
+        It prefers graphs of the same precision and format, then of the same precision, then of full precision. The
+        parent consists of graphs in full precision. Raises InputError if the draft has no such set of graphs.
         """
         members = draft.fields["model_family"]["members"] if self.subject.is_joint else ()
         names = {path: member["name"] for member in members for path in member["artifacts"]}
@@ -268,8 +268,8 @@ class SourceEvaluation:
     def judge(self, path: Path | None) -> list[Judgement]:
         """Judge an artifact's file by every metric. If `path` is None, judge the source itself.
 
-        If the source is not certified, no artifact can be. Raises InputError if the suite does not fit the model,
-        ConversionError if the artifact does not load or run, or if a metric fails.
+        Raises InputError if the suite does not fit the model, ConversionError if the artifact does not load or run, and
+        EvaluationError if the source or a metric fails.
         """
         graphs = {} if path is None else self._graphs.get(path, {"": path})
         files = tuple(graphs.values())
@@ -329,7 +329,7 @@ class SourceEvaluation:
         return compare(path, self._runner(file), parent_path, self._runner(parent, is_parent=True), inputs)
 
     def distance(self, file: Path, parent: Path) -> float:
-        """Return the mean distance of a file's outputs from its parent's outputs on the suite, as a share of their norm.
+        """Return the mean distance between the outputs of a file and its parent, as a share of the parent's norm.
 
         Raises ConversionError if one of the two files does not load or run.
         """

@@ -1,4 +1,4 @@
-"""The evaluators of all tasks: of texts, of rows of arrays (such as images), of sounds, and of generated texts.
+"""The evaluators of all tasks. Their items are texts, rows of arrays (such as images), sounds, or texts to generate.
 
 Each is a `TaskEvaluator`. The module `answers` also uses the functions here that decode the outputs of a graph.
 """
@@ -59,7 +59,7 @@ class TaskEvaluator(ABC):
     """For a task of texts, the fields of an item that the model reads."""
     shares_runs: ClassVar[bool] = True
     distinct: ClassVar[tuple[str | None, str | None]] = ("the same item", None)
-    """The words in messages for an item that occurs twice, and for a model input that occurs twice; None if that is allowed."""
+    """The words for a repeated item, and for a repeated model input, in messages; None allows the repetition."""
     has_files: ClassVar[bool] = False
     """True if items name files. Then the digest of a suite covers the files, and an item's identity is its file's digest."""
 
@@ -80,7 +80,7 @@ class TaskEvaluator(ABC):
 
     @classmethod
     def rows(cls, data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield each item's position, as text, and the item's fields; by default, `data` is JSON."""
+        """Yield the position of each item, as text, and the item's fields. Here, `data` is JSON."""
         return suite.json_rows(data, path)
 
     @classmethod
@@ -94,7 +94,7 @@ class TaskEvaluator(ABC):
     def match(
         self, items: Sequence[Any], request: EvaluationRequest
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Return the items with the model's labels, and facts about the matching for the certificate, in JSON form."""
+        """Return the items with the model's labels instead of their own, and facts about this matching in JSON form."""
         return items, {}
 
     @classmethod
@@ -120,7 +120,7 @@ def numbers(values: Any) -> Any:
 def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
     """Return an output for one row, without the first axis.
 
-    Raises ConversionError for a missing output; with `shape` also for another shape, without `shape` also for NaN.
+    Raises ConversionError if the output is missing or has another `shape`; if `shape` is None, also for NaN.
     """
     if name not in outputs or outputs[name].shape[:1] != (1,):
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
@@ -137,7 +137,7 @@ def plain(text: str) -> str:
 
 
 class TokenSpans(TaskEvaluator):
-    """The evaluator of texts with spans. A prediction is int64 `[characters]`: the index of each label in `labels`, or -1."""
+    """The evaluator of texts with spans. A prediction has each character's label number or -1: int64 `[characters]`."""
 
     tasks = ("token-classification",)
     Item = Fixture
@@ -190,7 +190,7 @@ MAX_TOKENS = 2048
 """The most tokens of a prompt and its completion together."""
 OF_TEXTS = ("embeddings", "sentence_embedding", "text_embeds")
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
-"""The names of outputs with text vectors, and of outputs with token vectors; if a graph has several, the first counts."""
+"""`OF_TEXTS` names outputs with text vectors, `OF_TOKENS` outputs with token vectors. The first in a graph is used."""
 
 
 class LabelledText(msgspec.Struct, frozen=True):
@@ -253,10 +253,10 @@ class Answers(TaskEvaluator):
 def best_answer(
     outputs: Sequence[Mapping[str, Any]], windows: Sequence[TokenRow]
 ) -> tuple[int, int, int] | None:
-    """Return the part of the second text with the largest sum of start and end logits: start, end, number of the window.
+    """Find the best part of the second text; return its start, its end and the number of its window.
 
-    It has at most `MAX_ANSWER_TOKENS`. Return None if the sum of the first token, which means "no answer", is higher in
-    every window.
+    This part has the largest sum of start and end logits, and at most `MAX_ANSWER_TOKENS` tokens. Return None if the
+    first token, which means "no answer", has a larger sum in every window.
     """
     most, best, nothing = -math.inf, (0, 0, 0), math.inf
     for number, (own, row) in enumerate(zip(outputs, windows, strict=True)):
@@ -282,7 +282,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """A text. It may have a second text, with the `score` of the pair, and documents, each with its relevance."""
+    """A text, to compare with `text_pair` (`score` is the right similarity) or with `documents` (by relevance), if any."""
 
     text: Word
     text_pair: Word | None = None
@@ -302,7 +302,7 @@ class Texts(msgspec.Struct, frozen=True):
 
 
 class Embeddings(TaskEvaluator):
-    """The evaluator of texts to compare, or of single texts. A prediction is float64 `[texts, size]`: the texts' vectors."""
+    """The evaluator of text vectors. A prediction has a vector for each text of an item: float64 `[texts, size]`."""
 
     tasks = ("pooling", "feature-extraction")
     Item = Texts
@@ -395,14 +395,14 @@ LABELS, GROUPS = "labels", "groups"
 
 
 class LabelledRow(msgspec.Struct, frozen=True, eq=False):
-    """One row of each input, as arrays of batch 1, and the right class of the first output, if known."""
+    """A row of a suite: an array of batch 1 for each input, and the right answer for the first output, or None."""
 
     feed: Feed
     label: Any = None
 
 
 class LabelledRows(TaskEvaluator):
-    """The evaluator of the rows of a `.npz` file with an array for each input, and perhaps the right classes in `labels`.
+    """The evaluator of rows. A `.npz` file has an array for each input, and perhaps the right classes in `labels`.
 
     With labels, a prediction is two numbers: the rank of the right class, from 0, and the number of classes. Of classes
     with equal values, the last ranks first, as in scikit-learn. Without labels, a prediction is float64
@@ -478,10 +478,10 @@ class LabelledRows(TaskEvaluator):
 
 
 class LabelledPixels(LabelledRows):
-    """The evaluator of the images of a `.npz` file. Its array `labels`, if any, has each pixel's class (255: not counted).
+    """The evaluator of images in a `.npz` file. Its array `labels`, if any, has each pixel's class (255: not counted).
 
-    With labels, a prediction is int64 `[labels, 2]`: for each label, the number of pixels that have it in both maps, and in
-    either map. The suite's map is first scaled to the size of the model's map by the nearest pixel.
+    With labels, a prediction is int64 `[labels, 2]`. For each label, it counts the pixels with the label in both maps,
+    and in at least one map. The suite's map is first scaled to the size of the model's.
     """
 
     tasks = ("image-segmentation",)
@@ -509,7 +509,7 @@ class LabelledPixels(LabelledRows):
 
 
 def _vectors(outputs: Mapping[str, Any]) -> Any:
-    """Return a row for each floating-point output, padded with zeros. ConversionError for NaN, or without such an output."""
+    """Return each floating-point output as a row, padded with zeros. ConversionError for NaN, or if there is no row."""
     rows = [numbers(array).ravel() for array in outputs.values() if array.dtype.kind == "f" and array.size]
     if not rows:
         raise ConversionError("the model has no output of numbers to compare", "give a suite with labels")
@@ -640,7 +640,7 @@ class Transcripts(Sounds, GeneratedTexts):
 
     @cached_property
     def _settings(self) -> list[Any]:
-        """The checkpoint's config, and its vocabulary for CTC, in JSON form."""
+        """The contents of the checkpoint's config.json and of its vocabulary for CTC."""
         return [read_json(self.subject.directory / name) for name in (CONFIG, VOCABULARY)]
 
     def check(self, suite: Suite) -> None:
@@ -676,7 +676,7 @@ class SoundClasses(Sounds, TextClasses):
 def transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, Any], name: str) -> str:
     """Decode the best path of CTC: repeated tokens count once, and the blank (the padding token) is dropped.
 
-    `words` has the number of each token. Raises InputError, about the graph `name`, if it is empty or malformed.
+    `words` has the number of each token. Raises InputError, about the graph `name`, if `words` is empty or malformed.
     """
     if not words or any(not isinstance(number, int) for number in words.values()):
         reason = "gives a value for each frame, and its version has no vocab.json of one language"

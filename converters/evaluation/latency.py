@@ -38,11 +38,11 @@ DYNAMIC_AXIS_LENGTH = 32
 TOKENS = (32, 128)
 """The numbers of tokens of a short and of a long random input."""
 PAIRS = Benchmark(runs=30, batches=(1,))
-"""The settings for timing a file beside its parent: `runs` pairs of runs, one of each file, on inputs of one row."""
+"""The settings for timing a file beside its parent. `runs` counts pairs; a pair is one run of each file on one row."""
 WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
 """The number of first pairs that do not count; the fewest pairs that count; the seconds after which no more pairs begin."""
 EDGE = 10
-"""One input in `EDGE` of a suite is smaller than the short input, and one in `EDGE` is larger than the long input."""
+"""1 in `EDGE` inputs of a suite is smaller than the short input, and 1 in `EDGE` is larger than the long input."""
 FAST_ENOUGH = 1.1
 """A file counts as slower than its parent if the ratio of the file's latency to the parent's is above this."""
 
@@ -66,9 +66,9 @@ class Ratio(NamedTuple):
 
 @dataclass(frozen=True)
 class Latency:
-    """The time that a batch takes through the graphs at `paths`, one after the other: milliseconds, four significant digits.
+    """The time in milliseconds that a batch takes through the graphs at `paths`, one after the other.
 
-    `input` names the input of a suite that was run, such as `short (23 tokens)`; `ratio` compares with the file `parent`.
+    `input` names the suite's input that was run, such as `short (23 tokens)`; `ratio` compares with the file `parent`.
     """
 
     paths: tuple[str, ...]

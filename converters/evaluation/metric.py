@@ -108,7 +108,7 @@ class ScoreTable:
 
 
 def draws(groups: Integers) -> Iterator[Integers]:
-    """Yield the rows of each resample: as many groups as there are, drawn with replacement. `groups` is sorted."""
+    """Yield the indices of the rows in each resample: all rows of groups drawn with replacement. `groups` is sorted."""
     generator, count = np.random.RandomState(SEED), int(groups[-1]) + 1
     starts = np.searchsorted(groups, np.arange(count + 1))
     rows = np.arange(len(groups))
@@ -121,7 +121,7 @@ def draws(groups: Integers) -> Iterator[Integers]:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """Return the central 95 % interval of values, without NaN; None if no value is left, or if one is infinite."""
+    """Return the central 95 % interval of values, ignoring NaN. Return None without values, or if one is infinite."""
     values = values[~np.isnan(values)]
     if not len(values) or np.isinf(values).any():
         return None
@@ -144,10 +144,10 @@ class EvaluationError(RegError, family=ConversionError.family):
 
 @dataclass(frozen=True)
 class Part:
-    """The figures of a part that a metric judges separately, such as a label; most metrics have a single part "".
+    """The figures of a part that a metric judges separately, such as a label. Most metrics have one part, called "".
 
-    Figures are None if there is nothing to measure. `losing` describes the loss in words. If there are `doubts`, the part is
-    not judged, and `state` is None.
+    Figures are None if there is nothing to measure. `losing` describes the loss in words. A part with `doubts` is not
+    judged: its `state` is None.
     """
 
     name: str
@@ -187,7 +187,7 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
 
 
 def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """Return why a verdict is unknown: the gold `labels`, each with its number of spans, match none of the model's `names`."""
+    """Return the message that the model lacks gold `labels` (each with a number of spans). `names` are the model's."""
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
     return (
@@ -197,7 +197,7 @@ def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
 
 
 def combine(records: Sequence[MetricRecord]) -> tuple[State, tuple[str, ...]]:
-    """Return the worst state of several metrics (refused, unknown, certified), and all reasons, beginning with its own."""
+    """Return the worst state of several metrics (refused, unknown, certified), and all reasons, worst state first."""
     order: tuple[State, ...] = ("refused", "unknown", "certified")
     ranked = sorted(records, key=lambda record: order.index(record.state))
     return ranked[0].state, tuple(reason for record in ranked for reason in record.reasons)
@@ -209,7 +209,7 @@ LIBRARIES = ("jiwer", "sacrebleu", "scikit-learn", "scipy")
 
 @contextmanager
 def blamed(metric: Any) -> Iterator[None]:
-    """A context for code of a metric. An error in it becomes an EvaluationError that blames the metric.
+    """A context in which a metric's code runs. Any error but a RegError becomes an EvaluationError about the metric.
 
     The message has the line of the error but not the error's text, which may quote the suite.
     """
@@ -262,7 +262,7 @@ class Metric:
 
     @property
     def package(self) -> str | None:
-        """The distribution of the metric (its top-level module if unknown); None for a metric of onnxreg."""
+        """The Python package that defines the metric; None for a metric of onnxreg."""
         top = type(self).__module__.partition(".")[0]
         return None if top == "onnxreg" else min(distributions().get(top, ()), default=top)
 
@@ -306,7 +306,7 @@ class Metric:
         return iter(())
 
     def obstacles(self, items: Sequence[Any], groups: int) -> Iterator[str]:
-        """Yield a message for each property of the suite because of which no model can be certified."""
+        """Yield a message for each property of the suite that makes it impossible to certify any model."""
         if groups < self.min_groups:
             yield (
                 f"the suite has {groups} independent items, {self.id} needs {self.min_groups}: nothing can be certified"
@@ -335,7 +335,7 @@ class Metric:
         return rows
 
     def judge(self, table: ScoreTable, settings: Mapping[str, Any]) -> Judgement:
-        """Judge an artifact by its scores alone. ConversionError if the metric fails, or gives NaN or infinity.
+        """Judge an artifact by its scores alone. ConversionError if the metric gives NaN or infinity.
 
         `settings` has the settings of the rule, and facts about the suite such as `other_labels`.
         """
@@ -377,11 +377,11 @@ class Metric:
         proof: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> Judgement:
-        """Combine judged parts: a refused part refuses the artifact; otherwise, any unclear part or doubt leaves it unknown.
+        """Judge an artifact: refused if any part is; else unknown if any part is or there are doubts; else certified.
 
         Args:
             loss, interval: the loss of the whole artifact, and its interval.
-            doubts: doubts about the whole artifact, besides the doubts about parts.
+            doubts: doubts about the whole artifact; they count like the doubts of a part.
             proof: the reasons to give if the artifact is certified.
             notes: further reasons to give with any verdict.
         """
@@ -417,7 +417,7 @@ class Metric:
         return Judgement(record, tuple(parts), table)
 
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
-        """Return the checks for the manifest, in JSON form: the value, and the loss with its limit.
+        """Return two checks for the manifest, in JSON form: one of the value, and one of the loss (with its limit).
 
         `name` names the suite and the metric, such as `sts/spearman`; `dataset` is the digest of the suite.
         """

@@ -115,7 +115,7 @@ class Top5(Top1):
 
 
 class MeanOverlap(Metric):
-    """The mean, over all labels that occur, of intersection over union; a label's pixels of all images count together."""
+    """The mean IoU (intersection over union) of the labels that occur. A label's pixels are counted over all images."""
 
     id = "mean_iou"
     tasks, gold = PIXELS, "label"
@@ -130,7 +130,7 @@ class MeanOverlap(Metric):
 
 
 class Spearman(Metric):
-    """The rank correlation, over pairs of texts, of a pair's cosine with its right score (as `scipy.stats.spearmanr`)."""
+    """The rank correlation between the cosines and the right scores of pairs of texts (as `scipy.stats.spearmanr`)."""
 
     id = "spearman"
     tasks = VECTORS
@@ -178,7 +178,7 @@ class MeanCosine(Metric):
 
 
 class OutputCosine(MeanCosine):
-    """The cosine between an output and the same output of the parent: the lowest of each row, and the mean of all rows."""
+    """For each row, the lowest cosine between an output and the parent's same output; over the suite, the mean."""
 
     id = "output_cosine"
     tasks = frozenset(LabelledRows.tasks) | PIXELS
@@ -213,7 +213,7 @@ class ExactMatch(Metric):
 
 
 class AnswerF1(ExactMatch):
-    """The mean F1 of the words of a prediction against those of the right answer that fits best."""
+    """The mean F1 of the words of predictions. A prediction is compared with the right answer that it fits best."""
 
     id = "answer_f1"
     tasks, on_request = frozenset({"question-answering"}), frozenset()
@@ -232,7 +232,7 @@ def answer_words(text: str) -> list[str]:
 
 
 class WordErrorRate(Metric):
-    """The share of wrong, missing and added words, without case and punctuation (`jiwer.wer`): 1 if nothing is written."""
+    """Wrong, missing and added words, as a share of the right words (`jiwer.wer`); case and punctuation are ignored."""
 
     id = "word_error_rate"
     tasks, uses = HEARD, "jiwer"
@@ -292,7 +292,7 @@ class Perplexity(Metric):
 
 MAX_RECALL_LOSS = 0.005
 MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
-"""A label with fewer gold spans gives a warning: at equal lengths, the loss of a single span exceeds the limit."""
+"""A label with fewer gold spans gives a warning, because the loss of a single span may exceed the limit."""
 PER_LABEL = ("gold", "hits", "predicted", "spans")
 """The counts for each label in a text: gold characters, gold characters found, predicted characters, gold spans."""
 
@@ -310,11 +310,11 @@ class MinimumEvidence(msgspec.Struct, frozen=True):
 
 
 class CharacterRecall(Metric):
-    """The share of gold characters that a prediction of the same label covers. Each label is judged as a part.
+    """The share of gold characters to which a prediction gives the right label. Each label is judged as a part.
 
-    The loss is the largest loss of a label, at least 0. A label is not judged if it has too little gold, or if the parent's
-    informedness (Youden's J) for it is too low. Informedness is recall minus the share of all other characters that wrongly
-    get the label; guessing has 0. The samples of a part are gold spans.
+    The loss is the largest loss of a label, at least 0. A label is not judged if it has too little gold, or if the
+    parent's informedness (Youden's J) for it is too low. Informedness is recall minus the share of all other characters
+    that wrongly get the label; a guess has the informedness 0. A part's `samples` counts gold spans.
     """
 
     id = "character_recall"
@@ -428,7 +428,7 @@ class CharacterRecall(Metric):
         return result
 
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
-        """Return a check for the candidate's recall of each label, and one for the largest loss; `samples` are gold spans."""
+        """Return a check of the recall for each label, and a check of the largest loss. `samples` counts gold spans."""
         common = {"metric": self.id, "dataset": dataset}
         checks = [
             {
@@ -465,9 +465,9 @@ def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
 
 
 class SpanF1(Metric):
-    """The strict F1 of spans over all labels: a hit has the right label and both ends (`seqeval`, mode strict, IOB2).
+    """The strict F1 of spans: a span is right if its label and both ends are right (`seqeval`, mode strict, IOB2).
 
-    Of overlapping gold spans, only the first counts; of several with the same start, only the longest.
+    If gold spans overlap, the first counts, and the others do not. Of spans with the same start, the longest is first.
     """
 
     id = "span_f1"

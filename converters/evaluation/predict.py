@@ -1,8 +1,8 @@
 """Run a model over the items of a suite, on all cores.
 
-A file takes one item at a time, as on a device, because it may compute a scale of activations over a whole batch. A PyTorch
-module takes texts of equal shape together, because its runs cost more and its rows of texts are independent. Each run uses
-one thread, and only runs are parallel, so sums are added in the same order on any number of cores.
+An ONNX file runs on one item at a time, as on a device: in a batch, an item's scale of activations could depend on
+others. A PyTorch module runs on several texts of equal shape, which costs less; its rows of texts are independent. Each
+run uses one thread, and only runs are parallel, so sums are added in the same order on any number of cores.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -60,7 +60,7 @@ def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[An
 
 
 def _batches(readings: Sequence[Reading], rows: int) -> Iterator[list[int]]:
-    """Yield the indices of readings that run together: at most `rows` of equal shape, whatever the order of the suite."""
+    """Yield indices of readings that run together: at most `rows` of equal shape. The order of readings is ignored."""
     if rows == 1:
         yield from ([number] for number in range(len(readings)))
         return

@@ -166,7 +166,7 @@ def check_unique(values: Mapping[str, Hashable], name: str) -> None:
 
 
 def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each item's position and value, from a list, a list `items` or `fixtures`, or the lines of a `.jsonl` file."""
+    """Yield the position and value of each item in JSON: a list, an object with `items` or `fixtures`, or lines."""
     suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
     if path.suffix.lower() == ".jsonl":
         lines = ((f"{suite}, line {number}", line) for number, line in enumerate(data.split(b"\n"), start=1))
@@ -185,7 +185,7 @@ def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _decode(data: bytes, label: str) -> Any:
-    """Parse JSON. The InputError omits a part of the decoder's message that may quote the suite."""
+    """Parse JSON. An InputError leaves out the part of the decoder's message that may quote the suite."""
     try:
         return canonical.decode(data, label, MAX_BYTES)
     except InputError as error:

@@ -15,7 +15,7 @@ from onnxreg.converters.evaluation.metric import Integers
 from onnxreg.schema.core.errors import InputError, missing_extra
 
 STRIDE = 128
-"""The number of tokens by which neighbouring windows of a second text overlap; fewer if the model's input is short."""
+"""The most tokens of the second text (of a pair) that neighbouring windows share."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class TextTokenizer:
     def windows(self, text: str, pair: str | None = None) -> Iterator[TokenRow]:
         """Yield rows that together have every token of a text; neighbours overlap by a quarter of the tokens that fit.
 
-        With a second text, each row has the whole first text and a part of the second; neighbours overlap by `STRIDE` tokens,
-        or by a quarter of `max_length` if that is less. Raises InputError if the first text leaves no room beyond the overlap.
+        With `pair`, each row has the whole first text and a part of the second; neighbours overlap by `STRIDE` tokens
+        (at most `max_length / 4`). Raises InputError if the first text leaves no room for more than the overlap.
         """
         room = self._room(pair is not None)
         overlap, strategy = room // 4, "longest_first"
@@ -106,7 +106,7 @@ class TextTokenizer:
 
 
 def _row(encoding: Any, before: int = 0, after: int = 0) -> TokenRow:
-    """Return the row of an encoding. Its first `before` and last `after` tokens do not count: other windows predict them."""
+    """Return the row of an encoding. The predictions of its first `before` and last `after` tokens do not count."""
     rows = {
         "input_ids": encoding.ids,
         "attention_mask": encoding.attention_mask,
@@ -153,9 +153,9 @@ class TagScheme:
 def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
     """Return the scheme of a model's tags, which are in the order of the logits.
 
-    In `B-NAME`, B is a mark. But `E-MAIL` is a whole label in a model without `B-MAIL`, and `HEPATITIS_B` in a model without
-    `HEPATITIS_I`. A model has marks if a label occurs with B and with another mark, or if every tag but `O` begins with B or
-    I. Then a tag has a mark if its label also occurs with B, or if all tags but `O` match and this mark is B or I.
+    In `B-NAME`, B is a mark. A model has marks if a label occurs with B and with another mark, or if B or I begins
+    every tag but `O`. In such a model, a tag has a mark if its label also occurs with B, or if its mark is B or I and
+    every tag but `O` looks like a mark and a label. So `E-MAIL` is a whole label in a model without `B-MAIL`.
     """
     inside = [tag for tag in tags if tag not in ("O", "o")]
     split = {tag: ("", tag) for tag in inside}

@@ -25,9 +25,9 @@ LEVELS = {"torch": logging.CRITICAL, "torch.onnx": logging.ERROR, "onnxscript": 
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
 """The name of the element type bfloat16 in ONNX Runtime, and its number in `onnx.TensorProto.DataType`."""
 SILENT, DEFAULT_SEVERITY = 4, 2
-"""Log severities of ONNX Runtime: fatal errors only (exceptions report these too), and the default."""
+"""Log severities of ONNX Runtime: fatal errors only, and the default. Exceptions report errors in any case."""
 MAX_MESSAGE_CHARS = 500
-"""The most characters of a message. A longer message keeps its beginning, and its end, which has the expected shape."""
+"""The most characters of a message. A longer message loses its middle, and keeps the expected shape at its end."""
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE = re.compile(
     r"/\S+\.(?:cc|h):\d+ [\w:~<>*& ,]+?\((?:[^()]|\([^()]*\))*\)(?: const)? |\b\w+\.(?:cc|h):\d+ \w+ "
@@ -37,7 +37,7 @@ _lock = Lock()
 _entered = 0
 _undo = ExitStack()
 _loader: tuple[int, subprocess.Popen[bytes]] | None = None
-"""The id of this process and its helper process, which loads files. After a fork, the child starts its own helper."""
+"""The id of the process that started the helper, and the helper, which loads files. A fork starts another helper."""
 _one_at_a_time = Lock()
 
 
@@ -179,9 +179,9 @@ def numpy_type(kind: str) -> str:
 
 
 def run_session(session: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a loaded graph and return outputs by name. Raises ONNX Runtime's errors, and TypeError for a sequence or map.
+    """Run a loaded graph; return outputs by name. Raises ONNX Runtime's errors, TypeError if an output is not a tensor.
 
-    Callers pass float32 for bfloat16 inputs, which are rounded here; bfloat16 outputs come back as float32, without loss.
+    Pass float32 for bfloat16 inputs, which are rounded here; bfloat16 outputs come back as float32, without loss.
     """
     import onnxruntime as ort
 
@@ -240,10 +240,10 @@ def with_reason(failure: str, error: Exception, source: Path | None = None) -> s
 
 
 def try_load(path: Path, label: str, hint: str) -> None:
-    """Load a file in a helper process, which starts at the first call and ends with this process; threads take turns.
+    """Load a file in a helper process, because an error in ONNX Runtime's native code may end a process.
 
-    An error in ONNX Runtime's native code may end a process. If the helper dies, this raises ConversionError about `label`,
-    with `hint`. Other errors are ignored here: this process meets them when it loads the file itself.
+    Raises ConversionError about `label`, with `hint`, if the helper dies. Other errors are left to this process, which
+    loads the file later. The helper ends with this process. Threads take turns.
     """
     global _loader
     with _one_at_a_time:

@@ -43,7 +43,7 @@ SCALE_BITS = 32
 INT8_ACTIVATIONS = 4
 """The `accuracy_level` with which the operator MatMulNBits may round activations to int8."""
 TABLES = "-embeddings"
-"""The suffix in names of candidates that also shrink embedding tables. Graphs without tables skip them by default."""
+"""The suffix in names of candidates that also shrink embedding tables. By default, graphs without tables skip these."""
 MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
 """The name prefixes of two kinds of mixed candidates, and a guess of their bits per weight.
 
@@ -52,7 +52,7 @@ groups as `w8a8-128` does. The second stores them as 8 bits in blocks of 128, wh
 instructions for dot products of int8.
 """
 MAX_GROUPS = 12
-"""The most groups of matrix products, largest first, that are tried alone; the others count as least tolerant."""
+"""The most groups of matrix products that are tried alone, the largest first. The others count as least tolerant."""
 ALPHA = 0.6
 """The share of the range of activations that smoothing moves into the weights."""
 MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}
@@ -62,7 +62,7 @@ SCRATCH = ".search"
 UNTRIED = "a smaller candidate passed"
 SLOW = "it is slower than the file in full precision, and another passed"
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
-"""The most near misses (or doubts about the source) that an error message lists, and the most characters of reasons."""
+"""The limits of an error message: the number of near misses (or doubts about the source), and characters of reasons."""
 NOTHING_PUBLISHED = "nothing was published; docs/certification.md says what to do after a refusal"
 
 
@@ -76,13 +76,13 @@ class WeightBytes(NamedTuple):
 
 @dataclass
 class Candidate:
-    """A sequence of passes to try, in JSON form, `{pass, params, data?}`; each pass takes the result of the one before.
+    """A sequence of passes to try, in JSON form `{pass, params, data?}`. Each pass takes the result of the pass before.
 
-    `mark` is a part of the file name. `bits` are the bits per weight in the result, for products, tables and the
-    remainder; None for a candidate that the user wrote. A candidate with `is_default` False runs only if the user names it.
+    `mark` is a part of the file name. `bits` are the bits per weight of products, tables and other weights; None if
+    the user wrote the candidate. A candidate with `is_default` False runs only if the user names it.
 
-    A search sets `file`, `latencies` and `figures`: `bytes`, `precision` and, after a verdict, `metrics`. `state` is the
-    verdict's state, `failed` (a pass or the file does not work), or `untried` (not judged, because another passed).
+    A search sets `file`, `latencies` and `figures`: `bytes`, `precision` and, after a verdict, `metrics`. `state` is
+    the verdict's state, `failed` (a pass or the file does not work) or `untried` (another candidate passed).
     """
 
     name: str
@@ -138,11 +138,10 @@ def _blocks(bits: int, size: int, **more: Any) -> dict[str, Any]:
 
 
 def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candidate]:
-    """Yield the built-in candidates.
+    """Yield the built-in candidates. Static quantization needs the file `calibration` with rows.
 
-    Some run only if the user names them: 4 bits for all products but the last (`head`), and the default quantization of
-    ONNX Runtime, of Olive (after basic optimization) and of Optimum (`AutoQuantizationConfig`). Static quantization needs
-    the file `calibration` with rows.
+    Two kinds run only if the user names them: 4 bits for all products but the last (`head`), and the default
+    quantization of ONNX Runtime, of Olive (after basic optimization) and of Optimum (`AutoQuantizationConfig`).
     """
     yield Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16))
     dynamic, tables = (_pass(DYNAMIC, op_types_to_quantize=[*PRODUCTS, *more]) for more in ((), ("Gather",)))
@@ -181,10 +180,10 @@ def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candida
 
 
 def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> Iterator[Candidate]:
-    """Yield the requested candidates, in the order of the request; by default, all default candidates that fit the graph.
+    """Yield the requested candidates in order. If the request names none, yield the default ones that fit the graph.
 
-    `has_tables` is True if the graph has embedding tables, `head` is the name of its last matrix product. Raises InputError
-    for an unknown name, or for two candidates with the same name.
+    `has_tables` is True if the graph has embedding tables, `head` is the name of its last matrix product. Raises
+    InputError for an unknown name, or for two candidates with the same name.
     """
     own = {candidate.name: candidate for candidate in built_in(request.calibration, head)}
     usable = [
@@ -290,19 +289,19 @@ def run_judged(
 
 
 class Search:
-    """A search. It tries candidates in the order of their estimated sizes. After one passes, it skips those too large to win.
+    """A search tries candidates in the order of estimated size. After one passes, it skips those too large to win.
 
-    With the objective `fast-enough`, candidates that are slower than the file in full precision are judged only if no other
-    candidate passes. `base` is the file in full precision, `subject` is the loaded source, `evaluation` and `confirmation`
-    judge on the first and the second suite, and `candidates` are sorted by estimated size.
+    With the objective `fast-enough`, candidates that are slower than the file in full precision are judged only if no
+    other candidate passes. `base` is the file in full precision, `subject` is the loaded source, `evaluation` and
+    `confirmation` judge on the first and the second suite, and `candidates` are sorted by estimated size.
     """
 
     def __init__(self, plan: ExportPlan) -> None:
         """Check suites and candidates before any work.
 
         Raises InputError or NotFoundError for anything that would stop the search later: a step, candidate or file that
-        does not exist, a candidate that does not fit the recipe, a suite on which nothing can be certified, two suites with
-        different metrics or a common item, or calibration rows that are also in the second suite.
+        does not exist; a candidate that does not fit the recipe; a suite that cannot certify anything; two suites that
+        differ in metrics or share an item; rows that are both for calibration and in the second suite.
         """
         request, evaluation = plan.recipe.search, plan.evaluation
         assert request is not None and evaluation is not None, "callers look"
@@ -350,7 +349,7 @@ class Search:
     def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
         """Search; return the plan of the export with the winner's steps and a record of every candidate.
 
-        Raises ConversionError if no candidate passes. If the source allows no verdict, no candidate is made.
+        Raises ConversionError if no candidate passes, or at once if the verdict on the source is unknown.
         """
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()
@@ -410,7 +409,7 @@ class Search:
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
-        """The full-precision model after `SmoothQuant`, and this pass; if the pass fails, the model itself, and no pass."""
+        """The full-precision model after the pass `SmoothQuant`, and this pass; without the pass if it fails."""
         passes = (_pass("SmoothQuant", alpha=ALPHA),)
         with suppress(ConversionError, InputError):
             return _transformed(models.load(self.base), passes), passes
@@ -418,7 +417,7 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The groups of products, sorted by how little dynamic INT8 for the group alone changes the outputs."""
+        """The groups of products, the most tolerant first: dynamic INT8 for that group changes the outputs least."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):
@@ -441,8 +440,8 @@ class Search:
     def _mix(self, candidate: Candidate) -> None:
         """Put smoothing, and dynamic INT8 for the groups of products that tolerate it, before a candidate's passes.
 
-        It tries all groups but the least tolerant, then fewer; after another mixed candidate passed, only the same
-        groups. If nothing passes, the candidate stays as it is.
+        It tries all groups but the least tolerant, then fewer groups. If an earlier mixed candidate passed, it tries
+        only that candidate's groups. If no trial passes, the candidate does not change.
         """
         groups, (_, smooth) = self._groups, self._smoothed
         counts = self._passed or {len(groups) - 1, len(groups) - 2, len(groups) // 2}
@@ -458,7 +457,7 @@ class Search:
 
     @contextmanager
     def _trying(self, candidate: Candidate) -> Iterator[None]:
-        """A context in which an error makes the candidate `failed`. An EvaluationError goes on, and ends the search."""
+        """A context in which ConversionError and InputError make a candidate `failed`. Other errors end the search."""
         try:
             yield
         except (ConversionError, InputError) as error:
@@ -549,7 +548,7 @@ class Search:
     def _with(
         self, own_steps: Sequence[Mapping[str, Any]], outputs: list[dict[str, Any]], **fields: Any
     ) -> ExportPlan:
-        """Return the plan with other outputs, more steps and recipe fields, but without steps that no output needs."""
+        """Return the plan with these outputs, more steps and recipe fields. Steps that no output needs are removed."""
         value = {**self._plan.recipe.to_json(), "outputs": outputs}
         value["steps"] = [*value["steps"], *own_steps]
         value = {key: item for key, item in value.items() if key not in ("search", "checks", "evaluation")}
