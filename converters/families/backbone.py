@@ -42,8 +42,8 @@ def load_backbone(
 ) -> LoadedBackbone:
     """Load the backbone of a family. Paths are relative to `directory`.
 
-    Raises InputError if the consent does not name the factory, if a weight has no trained value, or if the classes are
-    not the document's. Raises ConversionError if the module does not take the input.
+    Raises InputError if the consent does not name the factory, if a trained weight is missing or not finite, or if the
+    model and the document have different classes. Raises ConversionError if the module does not take the input.
     """
     import torch
 

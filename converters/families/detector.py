@@ -4,7 +4,7 @@ With the Cholesky factor L of the covariance, the distance is |L^-1 (x - mean)|.
 float32 is more exact than the inverse covariance. The threshold is a percentile of the distances of held-out rows.
 
 The covariance is shrunk towards a multiple of the identity, by the amount of Ledoit and Wolf (J. Multivar. Anal. 88,
-2004) or by a stated amount. A shrunk covariance is always invertible, so the rank of the rows is checked before.
+2004) or by a stated amount. A shrunk covariance is always invertible, so the rank is checked before shrinking.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from onnxreg.schema.core.errors import InputError
 
 DISTANCE, VERDICT = "distance", "in_distribution"
 MAX_DEPENDENT_SHARE = 0.01
-"""The largest share of dimensions that may depend on others. One dimension always may, because of layer norms."""
+"""With shrinkage, this share of the dimensions may depend linearly on others, and always at least one dimension."""
 ROUNDING_UNITS = 4
 """Values that differ by at most this number of units in the last place count as equal."""
 BATCH_ROWS = 64
@@ -60,11 +60,11 @@ def keys_of(rows: Any) -> frozenset[bytes]:
 
 
 def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Rows:
-    """Return the embeddings of a file's rows: its array `embedding`, else the backbone's output for its array `input`.
+    """Return an embedding for each row of a file: either read from the file, or computed by the backbone.
 
-    `session` is the backbone; `embedding` is the name of its output. With `images`, the file's embeddings are ignored.
-    Raises NotFoundError for a missing file. Raises InputError if the file has neither array, or has NaN, infinity or
-    another shape than the backbone's.
+    They are read from the file's array `embedding`, if it exists and `images` is False. Otherwise the backbone computes
+    them from the array `input`: `session` runs it, `embedding` is the name of its output. Raises NotFoundError for a
+    missing file, InputError if the array is missing, or has NaN, infinity or a shape that the backbone does not have.
     """
     import numpy as np
 
@@ -83,7 +83,7 @@ def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Row
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
-    """Convert floats `[n, *shape]`, n > 0, to float32. InputError, about `label`, for other arrays, NaN or infinity."""
+    """Convert floats `[n, *shape]` to float32. InputError, with `label`, for no rows, other arrays, NaN or infinity."""
     import numpy as np
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):
@@ -98,10 +98,10 @@ def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
 
 @dataclass(frozen=True)
 class Covariance:
-    """The covariance of rows `[n, d]`, in float64. The Mahalanobis distance of `x` is `|(x - mean) whitening|`.
+    """The covariance of rows `[n, d]`. The Mahalanobis distance of a row `x` is `|(x - mean) whitening|`.
 
-    `mean` is `[d]`, `whitening` is `[d, d]`. `rank` is the rank before shrinking; `shrinkage` is the share of the
-    identity. `condition` is the condition number after shrinking, with each dimension scaled to variance 1.
+    `mean` (`[d]`) and `whitening` (`[d, d]`) are float64. `rank` is the rank before shrinking. `shrinkage`, 0 to 1, is
+    the weight of the identity. `condition` is the condition number after shrinking, with dimensions of variance 1.
     """
 
     mean: Any
@@ -118,10 +118,10 @@ class Covariance:
 
 
 def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance:
-    """Compute the covariance of finite rows `[n, d]`, by default shrunk by the amount of Ledoit and Wolf.
+    """Compute the covariance of finite rows `[n, d]` and shrink it. `shrinkage` None is the amount of Ledoit and Wolf.
 
-    Raises InputError if a dimension is constant, if too many dimensions depend on others (more than
-    `MAX_DEPENDENT_SHARE`; with `shrinkage` 0: any), or if the shrunk covariance is singular in float64.
+    Raises InputError if a dimension is constant, if more dimensions depend on others than `MAX_DEPENDENT_SHARE` allows
+    (with `shrinkage` 0, none may), or if the shrunk covariance is singular in float64.
     """
     import numpy as np
 
@@ -181,7 +181,7 @@ class Detector:
     held_out: Rows
 
     def record(self, rejected: int) -> dict[str, Any]:
-        """Return what the manifest says of the fit, as JSON. `rejected` held-out rows exceed the threshold."""
+        """Return what the manifest says of the fit, as JSON. `rejected` is the number of rejected held-out rows."""
         count = len(self.held_out.embeddings)
         return {
             "rows": len(self.rows.embeddings),
@@ -203,9 +203,9 @@ class Detector:
 def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None = None) -> Detector:
     """Fit a detector on embeddings `[n, d]`. Its threshold is the `percentile` of the distances of the `held_out` rows.
 
-    `percentile` is above 50 and below 100. `shrinkage`, from 0 to 1, is by default the amount of Ledoit and Wolf.
-    Raises InputError if either file has too few distinct rows, NaN or infinity, or if they share a row; and the errors
-    of `estimate_covariance`.
+    `percentile` is above 50 and below 100. `shrinkage` is from 0 to 1; None is the amount of Ledoit and Wolf.
+    Raises InputError if one of the files has too few distinct rows, NaN or infinity, or if the files share a row.
+    Raises the errors of `estimate_covariance` too.
     """
     import numpy as np
 
@@ -230,7 +230,7 @@ def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None =
 
 
 def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
-    """Make the graph from embeddings to `distance` and `in_distribution`, with a value for each row."""
+    """Make the graph that takes embeddings, and returns `distance` and `in_distribution` for each of them."""
     import numpy as np
     from onnx import TensorProto
     from onnx.helper import make_node, make_tensor_value_info
@@ -259,7 +259,7 @@ def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
 
 
 def rejection(session: Any, rows: Rows, name: str, metric: str, least: float | None = None) -> dict[str, Any]:
-    """Measure the share of rows that a detector's graph rejects; return a check. `least` is the lower limit."""
+    """Measure the share of rows that a detector's graph rejects. Return a check of this share; `least` is its limit."""
     takes, count = session.get_inputs()[0].name, len(rows.embeddings)
     hits = int((~samples.outputs(session, {takes: rows.embeddings}, "the detector")[VERDICT]).sum())
     interval = [float(f"{end:.6g}") for end in wilson(hits / count, count)]

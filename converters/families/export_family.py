@@ -1,7 +1,7 @@
 """The export of a family, from the document to the draft of a version.
 
 All files are located and hashed before a model runs. Then the members (backbone, heads, detector) are made. Each graph
-is compared with the trained module or weights, and with the limits in the document.
+is compared with the trained module or weights, and must meet the limits in the document.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,9 +77,9 @@ TASK = "image-classification"
 class FamilyPlan:
     """A checked family. Paths in the document are relative to `directory`.
 
-    `consent` has the code that may run. `factory` makes the backbone; None if transformers loads it. `recorded` is the
-    document with all defaults, and with digests in place of paths. `source` is the digest of all checkpoints.
-    `certificates` has the evaluation plan of each member that is judged on a suite, by the member's name.
+    `consent` names the code that may run. `factory` makes the backbone; None if transformers loads it. `recorded` is
+    the document with all defaults, and with digests in place of paths. `source` is the digest of all checkpoints.
+    `certificates` maps the name of each member that is judged on a suite to its evaluation plan.
     """
 
     document: FamilyFile
@@ -114,8 +114,8 @@ def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile
 def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CONSENT) -> FamilyPlan:
     """Find and hash a family's checkpoints and files of rows. No model runs.
 
-    Raises NotFoundError or InputError for files that cannot be read. Raises InputError if a factory's arguments contain
-    a path of this machine, since they are published.
+    Raises NotFoundError or InputError for files that cannot be read. Raises InputError if a factory's arguments, which
+    are published, contain a path of this machine.
     """
     require("torch", "transformers", "safetensors", "onnxruntime")
     spec, function = document.backbone, None
@@ -173,8 +173,8 @@ BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
 class MemberFile:
     """The graph of a member in one precision, at `path` in the workspace.
 
-    `checks` are in the manifest's JSON form. `parent` is the path of the member's float32 graph; None for that graph.
-    `step` is the record of the pass that made the graph.
+    `checks` are in the manifest's JSON form. `parent` is the path of the float32 graph from which this graph was made;
+    None if this is the float32 graph. `step` is the record of the pass that made the graph.
     """
 
     member: str
@@ -493,10 +493,10 @@ def _draft(
 def _evaluation(
     document: FamilyFile, member: str, plan: EvaluationPlan, files: Sequence[MemberFile], workspace: Path
 ) -> SourceEvaluation:
-    """Plan the evaluation of a member's reduced precisions on a suite of images or, for a head, also of embeddings.
+    """Plan the evaluation of a member's reduced precisions on a suite of images. A head's suite may have embeddings too.
 
-    A head reads embeddings of the float32 backbone, so that the verdict is about the head's file alone. Raises
-    InputError if the member has float32 only, ConversionError if the backbone does not run.
+    For a head, the float32 backbone turns the images into embeddings, so that the verdict is about the head alone.
+    Raises InputError if the member has float32 only, ConversionError if the backbone does not run.
     """
     variants = [file for file in files if file.member == member]
     paths = tuple(file.path for file in variants if file.precision != PLAIN)

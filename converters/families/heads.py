@@ -135,7 +135,7 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
 def _classes(
     recorded: Any, stated: Sequence[str] | None, name: str, columns: int, class_id: str
 ) -> tuple[str, ...]:
-    """Return the `recorded` classes, else the `stated`. InputError unless each output has one, and both agree."""
+    """Return the `recorded` classes; if None, the `stated`. InputError if both differ, or are not `columns` names."""
     ids = stated if recorded is None else recorded
     usable = isinstance(ids, list | tuple) and all(
         isinstance(text, str) and text.isprintable() and 0 < len(text) <= 200 for text in ids

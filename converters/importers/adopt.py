@@ -36,9 +36,9 @@ _CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-
 def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **options: Any) -> Adopted:
     """Make a draft of a directory, or of a list of .onnx and .ort files with the files beside them.
 
-    A directory with a manifest was written by OpenMed or `--output`; any other directory is a repository. `workspace`
-    is an empty directory. For a list of files, `options` go to `survey_files`. Raises NotFoundError if the directory is
-    missing, and the errors of `survey_files`, `survey_openmed`, `survey_repository` and `_adopt_written`.
+    A directory with a manifest is an export of OpenMed or `reg`; any other directory is a repository of the Hub.
+    `workspace` is an empty directory. `options` are those of `survey_files`, for a list of files. Raises NotFoundError
+    for a missing directory, and the errors of `survey_files`, `survey_openmed`, `survey_repository`, `_adopt_written`.
     """
     intake = Intake(workspace, check_name(name))
     if not isinstance(source, Path):
@@ -58,11 +58,11 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
 
 
 def _adopt_written(directory: Path, written: bytes, intake: Intake) -> Adopted:
-    """Adopt a directory that `reg pull --output` or `reg export --output` wrote. The manifest digest stays the same.
+    """Adopt a directory that `reg pull --output` or `reg export --output` wrote, and keep the digest of its manifest.
 
-    Each graph is checked as by `reg add`. Files that are not in the manifest are left out and reported. A manifest with
-    other white space is accepted. Raises InputError if the manifest has another name or contradicts itself or a graph,
-    if a file is missing, or if a file would have to be changed. `Draft.manifest` compares the digests of the files.
+    Graphs are checked as `reg add` checks them. Files that the manifest does not name are left out and reported. White
+    space in the manifest does not matter. Raises InputError if the manifest has another name, if it contradicts itself
+    or a graph, or if a file is missing or names a path of a machine. The digests of files are not compared here.
     """
     data = canonical.encode(canonical.decode(written, FILENAME))
     try:

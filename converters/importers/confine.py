@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
-"""The limits of the child: a base, and more for each byte of the files."""
+"""The child may take `BASE_SECONDS` for a file, and a second more for each `BYTES_PER_SECOND` bytes read so far."""
 POLL_SECONDS = 0.05
 MESSAGE_BYTES = 2**28
 READER_HINT = "look at who made the file; a model of this size needs less"
@@ -48,9 +48,9 @@ PATTERNS = (*GRAPH_FILES, *BESIDE, "[0-9]*_*/model.safetensors")
 
 
 class Child:
-    """A process that reads files for one request. It starts at once. The end of the context kills it.
+    """A child process that reads files for one request. It starts at once, and ends with the `with` block.
 
-    It has a session of its own, so Ctrl-C reaches only the parent. Output of libraries goes to stderr.
+    Ctrl-C does not reach it, since it has a session of its own. The output of libraries goes to stderr.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class Child:
         raise InputError(message, "look at who made the file")
 
     def _watch(self) -> None:
-        """Kill the child if it takes too much memory or time; then `_excess` has the limit, such as `60 seconds`."""
+        """Kill the child if it exceeds a limit of memory or time. Set `_excess` to this limit, such as `60 seconds`."""
         while self._process.poll() is None:
             memory = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
             seconds = BASE_SECONDS + self._size / BYTES_PER_SECOND

@@ -59,7 +59,7 @@ def _is_pickle(path: Path) -> bool:
 
 
 def _has_objects(file: IO[bytes]) -> bool:
-    """True for an .npy file, read from its beginning, whose elements are Python objects or of an unreadable type."""
+    """True if an .npy file has Python objects, or a header that cannot be read. `file` is at its beginning."""
     from numpy.lib import format as npy
 
     magic = file.read(8)
@@ -102,7 +102,7 @@ Adopted = tuple[Draft, list[Difference]]
 
 @dataclass(frozen=True)
 class Found:
-    """A file for a version, and its role and path there. `drop` lists top-level keys of JSON to leave out."""
+    """A file for a version, with its role and path in the version. `drop` lists top-level keys of JSON to leave out."""
 
     role: str
     file: Path
@@ -173,7 +173,7 @@ class Intake:
         return Draft(self.name, self.workspace, artifacts, companions, **more)
 
     def look(self, source: Path) -> FileState:
-        """Return a file's size and times at the first call for this file. Call this before the file is read."""
+        """Return the size and times that a file had at the first call. That call must come before the file is read."""
         real = self.resolved(source)
         if real not in self._states:
             self._states[real] = FileState.of(source.stat())

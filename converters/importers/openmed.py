@@ -1,8 +1,8 @@
 """Survey directories that OpenMed's converter wrote (format version 1). The files are trusted, their manifest is not.
 
 Contracts, operators, opsets, precisions and labels are read from the files, and compared with the manifest's claims. A
-claimed certification becomes `unknown`, because the claim does not say for which bytes. A claimed refusal stays. The
-artifact keeps these claims under `claimed`.
+claimed certification becomes `unknown`, because it does not say which bytes were certified. A claimed refusal stays.
+The artifact keeps these claims under `claimed`.
 """
 
 import json
@@ -200,7 +200,7 @@ def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
 
 
 def _companions(root: Path, manifest: ManifestV1) -> tuple[Found, ...]:
-    """Return the files of the manifest besides its artifacts, each once, with the first of its roles."""
+    """Return the manifest's files that are not artifacts, each once. If a file has several roles, the first counts."""
     files = []
     for path, role in ((manifest.config_path, "config"), (manifest.label_map_path, "labels")):
         if path is not None:
@@ -226,8 +226,8 @@ def _reports(manifest: ManifestV1) -> list[str]:
 def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> list[str]:
     """Raise InputError if a model cannot come from the same export as the model at `base`.
 
-    Each model must have the inputs, outputs and weights (`compare_weights`) of `base`. Returns the paths whose weights
-    cannot be compared, since an .ort file may have other names for them, or since all those of `base` are quantized.
+    Each model must have the inputs, outputs and weights (`compare_weights`) of `base`. Returns the models whose weights
+    cannot be compared: .ort files with other weight names, or all other models if `base` has only quantized weights.
     """
     expected = models[base]
     for path, facts in models.items():
@@ -252,7 +252,7 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> 
 
 
 def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
-    """True if two specs are equal, but for axes that are dynamic in one of them: the ORT converter may fix axes."""
+    """True if two specs are equal. Axes that are dynamic in one spec may differ, since the ORT converter may fix them."""
     axes = zip(a.shape, b.shape, strict=False)
     same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
     have_ranks = len(a.shape) == len(b.shape) or not (a.shape and b.shape)
@@ -262,7 +262,7 @@ def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
 def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any], root: Path) -> Verdict:
     """Make a verdict from claims. Claims have no evidence, so they can refuse an artifact, but not certify it.
 
-    One refusal is enough. For `onnx-int8`, the manifest, the report and config.json count too.
+    A refusal by the artifact's metadata is enough; for `onnx-int8`, also by the manifest, the report or config.json.
     """
     documents: list[Any] = [claim.metadata.to_json() if claim.metadata else {}]
     if claim.format == "onnx-int8":

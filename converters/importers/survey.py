@@ -1,7 +1,7 @@
 """Survey a source: its graphs with their facts, and the files beside them with their roles. Files keep their paths.
 
 `survey_files` takes a list of files. `survey_repository` takes a published repository, as Transformers.js, Optimum and
-sentence-transformers lay it out. There, a graph whose weights were converted from another graph has that as its parent.
+sentence-transformers lay it out. There, a graph gets a parent if its weights were converted from the parent's weights.
 """
 
 import filecmp
@@ -55,7 +55,7 @@ class Survey:
     """The models of a source, and everything else that a version of them needs.
 
     `profile`, `step`, `params` and `result` are for the recipe. `fields` are keys of the manifest. `claims` is the
-    source's own document, to compare with the companions. `differences` are its contradictions to the graphs.
+    source's document, which is compared with the companions. `differences` are the claims that the graphs contradict.
     """
 
     models: tuple[Model, ...]
@@ -82,8 +82,8 @@ def describe_model(
 ) -> Model:
     """Describe a model, given its graph and then the files that only this model uses.
 
-    A given `format` or `precision` counts before the graph's. `stated` has further fields of the artifact; its
-    `metadata` counts after the graph's. With `is_android`, the tensor contract of the profile android is checked.
+    `format`, `precision` and the fields in `stated` replace values of the graph; but in the field `metadata`, the graph
+    replaces stated values. With `is_android`, the tensor contract of the profile android is checked.
 
     Raises InputError, with the `hint`, if the file contradicts its format or breaks the tensor contract.
     """
@@ -148,7 +148,7 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
 def compare(
     claimed: Mapping[str, Any], actual: Mapping[str, Any], at: str, keys: Iterable[str]
 ) -> list[Difference]:
-    """Return a difference for each key whose claim is neither null nor the actual value. Names may be in any order."""
+    """Return a difference for each key whose claimed value is not the actual one. Null and the order of names are fine."""
 
     def comparable(value: Any) -> Any:
         is_names = isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -249,7 +249,7 @@ def survey_files(
 
 
 def _refuse_unfit(models: list[Path], companions: list[Path], members: Mapping[Path, str]) -> None:
-    """Raise NotFoundError for a missing file, InputError for a directory or another file that a version cannot have."""
+    """Raise NotFoundError for a missing file, InputError for a directory and for files that cannot make a version."""
     for file in (*models, *companions):
         if not file.exists():
             raise NotFoundError(f"there is no file {file}", "check the path")
@@ -288,7 +288,7 @@ def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
 
 
 def _check_contracts(models: Sequence[Model], stages: Mapping[str, str]) -> None:
-    """Raise InputError if models of one stage (without stages: all models) have different inputs or outputs."""
+    """Raise InputError if models of one stage differ in inputs or outputs. Without `stages`, all models are one stage."""
     groups: dict[str | None, dict[str, Graph]] = {}
     for model in models:
         assert model.facts is not None
@@ -331,7 +331,7 @@ def survey_repository(directory: Path, intake: Intake) -> Survey:
 
 
 def _paths(directory: Path) -> list[str]:
-    """List the files below a directory that are not hidden, the root's first. InputError for a link that leads out."""
+    """List the visible files below a directory, first those directly in it. InputError for a link that leads out."""
     paths = [path for path in files_below(directory) if not _is_hidden(path)]
     root = directory.resolve()
     for path in paths:
@@ -359,7 +359,7 @@ def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
 
 
 def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
-    """Yield the models with parents: a model's weights are converted from a float32 graph of the same stage, its parent."""
+    """Yield the models with parents. A model's parent is a float32 graph of its stage, with the original weights."""
 
     def is_derived(model: Model, parent: Model) -> bool:
         try:

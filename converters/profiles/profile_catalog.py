@@ -24,7 +24,7 @@ INT8 = "model_int8.onnx"
 
 
 class AndroidOptions(WrittenDocument):
-    """The options of the android profile. `max_seq_length` is in tokens; the last two set the metric `character_recall`."""
+    """The options of the android profile. `max_seq_length` is in tokens; `min_*` are limits of `character_recall`."""
 
     int8: bool = True
     int8_embeddings: bool = False
