@@ -119,7 +119,7 @@ class GoldenVectors(Pass[Outputs, Path]):
     takes = "outputs"
 
     class Params(PassParams, title="GoldenParams"):
-        """A value may differ by `max(least, tolerance * largest output) + tolerance * |expected value|`.
+        """A value may differ by `max(least, tolerance * largest output, tolerance) + tolerance * |expected value|`.
 
         `least` is the largest difference between the artifact's outputs and those in full precision. With dynamic
         quantization, another CPU may round to another code, so a stricter test would refuse correct runtimes.

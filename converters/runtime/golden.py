@@ -86,9 +86,9 @@ class GoldenComparison:
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
-    """Make the inputs of two golden cases from a sample: `row` has one row, `padded` has two rows, one of them padded.
+    """Cut short inputs for two golden cases from a sample: `row` has one row, `padded` has two rows, one of them padded.
 
-    Only the first tokens of a row are kept; fewer for a graph with very many labels, so that the file stays small.
+    With very many labels, the rows are shorter, so that the file stays small.
     """
     width = max(1, min(MAX_ROW_TOKENS, MAX_VALUES // (3 * labels)))
     row = {name: array[:, :width] for name, array in sample[0].items()}
@@ -165,7 +165,7 @@ class _Case(msgspec.Struct):
 
 
 def as_type(value: Any, dtype: str) -> Any:
-    """Return values as an array. ValueError if an integer or flag would change, such as 3.5, or 300 as `int8`."""
+    """Return values as an array. ValueError or OverflowError if an integer or boolean would change: 3.5 or 300 in `int8`."""
     import numpy as np
 
     with np.errstate(invalid="ignore"):

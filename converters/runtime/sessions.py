@@ -273,7 +273,7 @@ def main() -> None:
     """Run the helper process: read a path, as a line of JSON, from standard input; load that file; answer with a byte."""
     answers = os.dup(1)
     os.dup2(2, 1)  # so that a library's output is not an answer
-    for line in sys.stdin:
+    for line in sys.stdin.buffer:
         with suppress(Exception):
             load_session(Path(json.loads(line)))
         os.write(answers, b".")

@@ -86,8 +86,8 @@ def test_external_data_is_matched_by_the_model_beside_it(tmp_path):
     paths = [tmp_path / str(step) / "m.onnx" for step in range(2)]
     for step, path in enumerate(paths):
         write_onnx(path, retrained.model(step), save_as_external_data=True, location="m.data")
-    old, new = (model_file(path.parent / "m.data", path) for path in paths)
-    assert (share(old, new, tmp_path / "delta") or 1) < 0.5
+    files = (model_file(path.parent / "m.data", path) for path in paths)
+    assert (share(*files, tmp_path / "delta") or 1) < 0.5
 
 
 def test_ort_from_onnx_and_from_another_ort(tmp_path):

@@ -28,4 +28,5 @@ def test_an_interrupted_trial_leaves_no_process_that_would_answer_later(tmp_path
         signal.signal(signal.SIGALRM, before)
     with pytest.raises(OSError, match="No such device"):  # nobody reads it
         os.open(endless, os.O_WRONLY | os.O_NONBLOCK)
+    monkeypatch.setenv("PYTHONIOENCODING", "utf-16")
     try_load(tmp_path / "absent.onnx", "absent.onnx", "")
