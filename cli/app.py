@@ -30,7 +30,7 @@ from onnxreg.schema.core.ref import Version
 class Verb(NamedTuple):
     """A verb: its line in `reg --help`, its module in `cli/commands`, and the names of its subcommands (`words`).
 
-    The module has the function: `command`, `add` or `import_` for a verb, and `remote_add` for `reg remote add`.
+    The verb's function in the module is `command`, or has the verb's name: `add`, `import_`, `remote_add`.
     """
 
     summary: str

@@ -156,13 +156,13 @@ class Session:
 
 
 def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option that takes a value, by default with its parameter's name. `default=...` makes it required."""
+    """Declare an option with a value. Its default name is its parameter's name. `default=...` makes it required."""
     more |= {"show_default": default not in (None, ...), "readable": False}  # a file is checked by its reader
     return typer.Option(default, *names, help=help, **more)
 
 
 def flag(help: str, *names: str) -> Any:
-    """Declare an option that takes no value, by default with its parameter's name."""
+    """Declare an option without a value. Its default name is its parameter's name."""
     return typer.Option(False, *names, help=help)
 
 
@@ -226,7 +226,7 @@ DEVICE = option(
 
 
 def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) -> Iterator[tuple[str, str]]:
-    """Split each text at `=` into key, value. Raise InputError for a text unlike `form`. `empty`: allow empty values."""
+    """Split each text at `=` into (key, value). Raise InputError without `=` or key, or (unless `empty`) without value."""
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (name and sign and (value or empty)):

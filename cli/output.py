@@ -56,7 +56,7 @@ def _plain(value: Any) -> Any:
 
 
 def fields(item: object, names: str) -> dict[str, Any]:
-    """Return attributes of `item` as a dict for JSON. `names` has a name for each, or `key=path`: `seq bytes=result.size`."""
+    """Return attributes of an item as a dict. The names `seq bytes=result.size` give `{seq: ..., bytes: ...}`."""
     pairs = (name.rpartition("=") for name in names.split())
     return {key or path: attrgetter(path)(item) for key, _, path in pairs}
 
@@ -102,7 +102,7 @@ def filled(text: str, width: int, indent: str = "", first: str = "") -> str:
 
 
 def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
-    """Fold a line between words at the terminal's width, with `indent` before further lines. Without a terminal, keep it."""
+    """Fold a line at the terminal's width, with `indent` before further lines. Without a terminal, return it unchanged."""
     if not (stream or sys.stdout).isatty():
         return line
     return filled(line, get_terminal_size().columns, indent)
@@ -308,7 +308,7 @@ class Steps(Progress):
 
 @contextmanager
 def limited(progress: Progress, minutes: float) -> Iterator[Progress]:
-    """A context that ends with a ConversionError if a step takes longer than some minutes. Only a main thread is ended."""
+    """A context that raises ConversionError if a step takes longer than this. Outside the main thread it does nothing."""
     is_late, timers = threading.Event(), [threading.Timer(0, lambda: None)]
 
     def end() -> None:

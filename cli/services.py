@@ -276,7 +276,7 @@ def _files(ledger: Log, version: Version) -> dict[str, FileEntry]:
 
 
 def _model_files(files: Mapping[str, FileEntry], find: Callable[[FileEntry], Path]) -> "dict[str, ModelFile]":
-    """Return each file with the positions of its tensors, by path. Small files may describe the tensors of others."""
+    """Return each file with the positions of its tensors, by path. A graph also describes the tensors of its data files."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths = {file.path: find(file) for file in files.values()}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest, Source
 
 MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
-"""The most figures on the screen, recalls for each artifact, and names on a line."""
+"""The most figures on the screen, the most recalls of an artifact, and the most names on a line."""
 
 
 def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedProof]:
@@ -250,7 +250,7 @@ def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
 
 
 def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """Yield inputs, outputs, opset and operators of the graphs that an app may load, once for equal inputs and outputs.
+    """Yield lines about the graphs that an app loads: inputs and outputs, and the opset and operators of these graphs.
 
     If the graphs have different inputs or outputs, yield a table with a row for each kind, unless `is_full`.
     """

@@ -67,9 +67,9 @@ def add(
     The models of one version are alternatives with the same inputs and outputs; models that work together are
     members: --member detector=det.onnx --member recognizer=rec.onnx (docs/pipelines.md).
 
-    --parent names the file that the others were made from. A verdict says if their weights are its weights, rounded.
+    --parent names the file that the others were made from. A verdict says if they have the parent's weights, rounded.
 
-    If a version has the same manifest, only --version makes a new version.
+    If a version with the same manifest exists, only --version makes a new version.
 
     With --json: {ref, name, version, digest, manifest, states, yanked, output}; states are by path, yanked is null
     or {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].

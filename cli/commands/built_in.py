@@ -25,7 +25,7 @@ BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveM
 def builtin_passes(
     session: Session, name: str | None = argument("One pass; default: all of them.", "[NAME]")
 ) -> None:
-    """List all passes, including passes of other packages, or the parameters of one pass, with defaults.
+    """List all passes, also of other packages. With NAME, list one pass's parameters and their defaults.
 
     With --json: {passes: [{name, version, summary, package, parameters}]}; parameters is a JSON Schema,
     package is the Python package of the pass.

@@ -133,7 +133,7 @@ def promote(
     remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
-    """Move a channel to a version if it meets the policy (see `reg policy show`); otherwise exit status 8.
+    """Move a channel to a version if the version meets the policy (`reg policy show`); otherwise exit status 8.
 
     The log keeps the findings as evidence; everyone who pulls the channel checks them again (docs/gates.md).
 

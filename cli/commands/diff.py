@@ -35,7 +35,7 @@ def command(
     source: str | None = option("The registry of OLD, if NEW is in another: a name, path or URL.", "--from"),
     remote: str | None = REMOTE,
 ) -> None:
-    """Compare two versions on one screen: the verdict, artifacts, figures, other facts, and the changes they cause.
+    """Compare two versions on one screen: verdict, artifacts, figures, facts, and counts of further changes.
 
     Changes that follow from other changes are only counted; --full, --markdown and --html list every change. Severities
     are breaking (for an app), degrading (results or evidence), notable and cosmetic: docs/diff.md.

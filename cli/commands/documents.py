@@ -34,7 +34,7 @@ def sbom(
     The bill lists every file with its SHA-256, the source, tools and steps, and each artifact's quantization, recall
     and certification. Without --timestamp the same version gives the same bytes anywhere (docs/sbom.md).
 
-    With --json and --output nothing else is printed.
+    With --json and --output nothing is printed.
     """
     from onnxreg.registry.log.contents import read_version
     from onnxreg.registry.log.log import load

@@ -109,7 +109,7 @@ def command(
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
-    If a version has the same manifest, only --version makes a new version. An artifact that is refused or
+    If a version with the same manifest exists, only --version makes a new version. An artifact that is refused or
     unknown is published with that verdict. See docs/tasks.md, docs/recipes.md, docs/vision.md; a recipe with
     the key `family` is a model family (docs/families.md).
 

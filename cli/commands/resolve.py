@@ -46,7 +46,7 @@ def command(
 
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state,
     contract?, kv_cache?, stated?, speeds?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,
-    detail}]}; the outer size counts all files; stated is the state in the manifest if a later evaluation refused it.
+    detail}]}; the outer size counts all files; stated is the manifest's state, if a later evaluation refused the artifact.
     Also deltas: [{new, old, delta, size, url, from?}], if any, and during a rollout {to, manifest, percent, salt, seq,
     where?, in} as rollout. If nothing matches, the same with nulls.
     """

@@ -38,7 +38,7 @@ EXAMPLES = (
 MAX_TOKENS = 512
 """The most tokens of a text, if the version does not state the limit of its model."""
 MAX_VALUES, MAX_CLASSES, MAX_TEXT = 6, 10, 40
-"""The most values of a vector, classes of a text, and characters of a text that are shown to people."""
+"""The most values of a vector, the most classes, and the most characters of a text that are shown to people."""
 TEXT, IMAGE, AUDIO = "--text", "--image", "--audio"
 NOUNS = {TEXT: "text", IMAGE: "image", AUDIO: "sound"}
 """The words that messages use for the kinds of input, by option."""

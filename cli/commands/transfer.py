@@ -369,7 +369,7 @@ def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:
 
 
 def to_json(ref: str, result: "TransferResult", **more: Any) -> dict[str, Any]:
-    """Return a transfer as `{ref, events, blobs, bytes}`, with `more` and, if there are any, the yanks by versions."""
+    """Return a transfer as `{ref, events, blobs, bytes}` with the fields in `more`. `yanked` lists yanked versions, if any."""
     document = {"ref": ref, **more, **fields(result, "events blobs bytes=size")}
     yanks = [
         {"version": key, "of": yank.version, "reason": yank.reason} for key, yank in result.yanks.items()

@@ -44,7 +44,7 @@ def difference(old: float, old_interval: Interval, new: float, new_interval: Int
 
 
 def own_interval(check: Check) -> Interval | None:
-    """Return the published interval of a check's value, or Wilson's if the value is a share with a number of samples."""
+    """Return the published interval of a check's value, or, if none was published, Wilson's interval of a share."""
     if check.interval is not None or check.value is None or not check.samples:
         return check.interval
     is_share = check.metric in PROPORTIONS and 0 <= check.value <= 1
@@ -93,7 +93,7 @@ def direction_of(check: Check) -> Direction | None:
 
 
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:
-    """Make rows, by (artifact, check), for qualities, losses, and other checks with a severe change or a new verdict."""
+    """Make a row for each quality and loss, and for other checks with a severe change or a new verdict."""
     shown = {
         delta.at.names[:2]
         for change, delta in changes
@@ -128,9 +128,9 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
 
 
 def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
-    """True if both checks were measured on one suite. If neither names a suite: true if neither has a direction.
+    """True if both checks were measured on the same suite. Checks without suite and direction are comparable too.
 
-    A recall or a recall loss that names no suite counts as measured on the suite of its artifact.
+    A recall or recall loss without a suite counts as measured on the suite of its artifact.
     """
     suites = [
         check.dataset or (side.suite if check.name.startswith((RECALL, LOSS)) else None)
@@ -141,7 +141,7 @@ def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]
 
 
 def _compared(sides: tuple[Artifact, Artifact], old: Check | None, new: Check | None) -> dict[str, Any]:
-    """Return the fields of a row that compare the two values: `verdict` and, if known, `change`, `interval`, `basis`."""
+    """Compare the values of two checks. Return a row's `verdict` and, if known, its `change`, `interval` and `basis`."""
     if old is None or old.value is None:
         return {"verdict": "equal" if new is None or new.value is None else "added"}
     if new is None or new.value is None:

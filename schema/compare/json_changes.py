@@ -22,8 +22,8 @@ _QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
 class NamedList(NamedTuple):
     """Functions that name the items of a list. An old and a new item match if they have the same name.
 
-    Each further function names the items that are still unmatched. If `positions` is true, a list counts as reordered as
-    soon as a matched item has another index.
+    The functions are tried in order, each on the items that are still unmatched. If `positions` is true, a list counts as
+    reordered as soon as a matched item has another index.
     """
 
     namers: tuple[Namer, ...]
@@ -31,14 +31,14 @@ class NamedList(NamedTuple):
 
 
 Lists = Mapping[str, NamedList | None]
-"""The functions that name a list's items, by its pattern, such as `artifacts[].files`. None: compare the value as a whole."""
+"""The naming functions of each list, by the list's pattern, such as `artifacts[].files`. None: do not compare items."""
 
 
 class Spot(NamedTuple):
     """A position in the old and the new value. `path` names list items (`labels[O]`), `pattern` does not (`labels[]`).
 
-    `names` are the names of the list items in `path`. `within` is the list item around the position, old and new (or both
-    whole values). `pointers` are the JSON pointers (RFC 6901) into the old and the new value.
+    `names` are the names of the list items in `path`. `within` has the old and the new list item around the position;
+    outside of lists, it has the two whole values. `pointers` are JSON pointers (RFC 6901) into the old and the new value.
     """
 
     within: tuple[Any, Any]
@@ -155,7 +155,7 @@ def match(
 
 
 def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> dict[str, int]:
-    """Return these positions by their items' names. A repeated name gets the first unused number: `name#2`, `name#3`, ..."""
+    """Name the items at these positions. Return name -> position. A repeated name gets a number: `name#2`, `name#3`, ..."""
     counts: dict[str, int] = {}
     names: dict[str, int] = {}
     for position in sorted(positions):

@@ -42,13 +42,13 @@ from onnxreg.schema.manifest.vocabulary import ASIDE, UNJUDGED
 MAX_NAMED = 3
 """The most figures, files or changes of one kind that a sentence or a fact names."""
 MAX_SUBJECT_LETTERS = 40
-"""The most characters of a change in a line of changes. If one is longer, the line names fields without values."""
+"""The most characters of a change on a line with several changes. Above it, the line shows the fields without values."""
 _OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")
 """The roles of companion files that an evaluation writes."""
 
 Place = tuple[str, ...]
-"""The place of a change on the screen: (`ARTIFACT` or `CHECK`, names) is a row of a table, (`FACT`, section) a line of
-text, (`FOLLOWS`, cause) a number of changes."""
+"""The place of a change on the screen: a table row as (`ARTIFACT`, name) or (`CHECK`, artifact, check), a line of text
+as (`FACT`, section), or a number of counted changes as (`FOLLOWS`, cause)."""
 FACT, FOLLOWS = "fact", "follows"
 
 
@@ -74,8 +74,8 @@ class ArtifactSide(Record, frozen=True):
 class ArtifactRow(Record, frozen=True):
     """One artifact in both versions. `old` or `new` is null if that version lacks it. `member` is its stage in a pipeline.
 
-    `graph` and `weights` say whether they are the same; null if a version lacks the artifact. `reasons` explain a state of
-    the new artifact other than `certified`. `changes` are indexes into the diff's list of changes.
+    `graph` and `weights` compare the graphs and the weights; they are null if a version lacks the artifact.
+    `reasons` say why the new artifact is not `certified`. `changes` are indexes into the diff's list of changes.
     """
 
     name: str
@@ -99,7 +99,7 @@ class FactRow(Record, frozen=True):
 
 
 class FoldedChanges(Record, frozen=True):
-    """Changes that are only counted (`kinds`), because they follow from `cause` or do not affect an app (`cause` is "")."""
+    """Changes that are only counted, because they follow from `cause`. If `cause` is "", they do not affect an app."""
 
     cause: str
     kinds: dict[str, Count]
@@ -126,7 +126,7 @@ def overview(
 ) -> tuple[ManifestDiff, DiffOverview]:
     """Compare two manifests. Return the diff, and its changes grouped by the questions of an auditor.
 
-    `states` has the artifacts' states after later evaluations, and their speeds, for the old and for the new version.
+    `states` has two tables, for the old and the new version: each artifact's state after later evaluations, and its speeds.
     """
     changes = located_changes(old, new, states)
     diff = diff_of(changes)
@@ -223,7 +223,7 @@ def _loaded_bytes(artifact: Artifact) -> list[object]:
 
 
 def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
-    """Compare graph and weights of two artifacts by their bytes, or else by their semantic digests."""
+    """Compare the graphs and the weights of two artifacts. If the bytes differ, the semantic digests decide."""
     if _loaded_bytes(old) == _loaded_bytes(new):
         return "same", "same"
     return shares(*(None if side.semantic is None else side.semantic.to_json() for side in (old, new)))

@@ -1,4 +1,4 @@
-"""The comparison of a version with its rebuild: differing files, and other changes beyond the tolerance of measured numbers.
+"""The comparison of a version with its rebuild. Measured numbers may differ within a tolerance; files must be equal.
 
 No I/O: the caller gives two manifests. A certificate or a golden vector with another digest is compared by its numbers.
 """
@@ -20,10 +20,10 @@ Contents = Callable[[str], tuple[bytes, bytes] | None]
 RATE_TOLERANCE = 0.002
 """The absolute tolerance of rates (recall, agreement, cosine). It is below half the recall loss that certification allows."""
 DISTANCE_SHARE = 0.1
-"""The relative tolerance of distances, such as the largest difference of logits. `RATE_TOLERANCE` is allowed in any case."""
+"""The relative tolerance of distances, such as the largest difference of logits. `RATE_TOLERANCE` is the least tolerance."""
 DISTANCES = frozenset({"atol", "least"})
 MEASURED = DISTANCES | {"min_row_cosine"}
-"""The keys whose values are measured numbers. (Values of checks and floats of a certificate are measured too.)"""
+"""The keys whose values are measured numbers. Values of checks and floats of a certificate are measured too."""
 FAILED_STATES = frozenset({"missing", "extra", "differs"})
 
 _OF_FILES = re.compile(r"(artifacts\[\]\.)?(files|digest|size|pieces)\b.*|.*\.evidence\.(artifact|report)")
@@ -139,7 +139,7 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 
 
 def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
-    """True for a changed sentence, and for a measured number within its tolerance. `is_measured` counts any float as measured.
+    """True for a changed sentence, and for a measured number within its tolerance. `is_measured`: every float is measured.
 
     For a golden vector, the recorded `document` states the tolerances of each tensor (docs/golden.md).
     """
@@ -161,7 +161,7 @@ def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = N
 
 
 def is_near(metric: str, old: float, new: float) -> bool:
-    """True if two measured values differ by at most the tolerance. `metric` is a check's metric, or the key of the values."""
+    """True if two measured values differ by at most the tolerance of `metric`, which is a check's metric or a JSON key."""
     is_distance = "diff" in metric or metric in DISTANCES
     return abs(old - new) <= max(RATE_TOLERANCE, DISTANCE_SHARE * abs(old) if is_distance else 0.0)
 

@@ -12,7 +12,7 @@ from onnxreg.schema.manifest.vocabulary import comparable_license
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""The severities: breaks an app, gives worse results or weaker evidence, is worth knowing, has no effect."""
+"""The severities, worst first: breaks an app, worsens results or evidence, is worth knowing, has no effect."""
 SEVERE = ("breaking", "degrading")
 Direction = Literal["higher", "lower"]
 """The direction in which a figure gets better."""
@@ -171,7 +171,7 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
 
 
 def _reshaped(harmless: tuple[str, ...]) -> Judge:
-    """Make a function that rates an axis: cosmetic for a new name, notable for `harmless` kinds (old, new), else breaking."""
+    """Make a function that rates a changed axis. The kinds (old, new) in `harmless` are notable, other kinds breaking."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))
@@ -214,7 +214,7 @@ def _cosmetic(noun: str) -> Rule:
 def _ranked(noun: str, *order: Any) -> Rule:
     """Make the rule of a value that has an order, such as a verdict. `order` lists the values, worst first.
 
-    A change to a worse value is degrading. An absent value counts as the second of `order`.
+    A change to a worse value is degrading. An absent value counts like the second value of `order`.
     """
 
     def judge(delta: JsonChange) -> Severity:

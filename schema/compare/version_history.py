@@ -21,7 +21,7 @@ class HistoryArtifact(ArtifactSide, frozen=True, kw_only=True):
 
 
 class HistoryRow(Record, frozen=True, omit_defaults=False):
-    """One version. `artifact` is the smallest artifact that has the metric, else the smallest; null if there is none.
+    """One version. `artifact` is the smallest artifact with the metric, or the smallest of all if none has the metric.
 
     `status` is a word such as `yanked`, or "". `value`, its 95 % `interval` and its `suite` belong to the metric; they are
     null if it was not measured.

@@ -75,7 +75,7 @@ VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
     """Turn an InputError or a ConflictError of the block into an error of class `kind`, with a prefix and a hint.
 
-    The error stays unchanged if the prefix is "". A ConflictError also stays unchanged if `kind` is InputError.
+    With the prefix "", all errors stay unchanged. If `kind` is InputError, a ConflictError stays unchanged.
     """
     try:
         yield
@@ -111,12 +111,12 @@ def unreadable(name: str, error: OSError) -> RegError:
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """Return the kind and detail of a fault. If the bytes could not be read, they may be sound: the kind is `unreadable`."""
+    """Return a fault's kind and its detail. The kind is `unreadable` if reading failed, because the bytes may be sound."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
-    """Make the error for a missing library. The hint names no package index: others may own the name `onnxreg` there."""
+    """Make the error for a missing library. It does not suggest PyPI, where somebody else may own the name `onnxreg`."""
     where = f"install onnxreg from where it came with its extra {extra}"
     hint = f"{where}, in a checkout: pip install '.[{extra}]'"
     return HostError(f"{purpose} needs {module}, which is not installed", hint)

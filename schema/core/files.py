@@ -69,7 +69,7 @@ def check_content(head: bytes, name: str) -> None:
 class FileState(NamedTuple):
     """A file's device, inode, size in bytes, and two times (ns): the last changes of its bytes and of its inode.
 
-    Every change gives another state, because no program can set the inode's time. Not all file systems have it: see `token`.
+    Every change gives another state, because no program can set the inode's time. Some file systems lack it: see `token`.
     """
 
     device: int
@@ -86,9 +86,9 @@ class FileState(NamedTuple):
         return f"{self.device} {self.inode} {self.size} {self.modified} {self.changed}"
 
     def token(self, now: int) -> str:
-        """Return the state as text, or "" if a later change might leave it the same. `now` (ns) is when it was read.
+        """Return the state as text, or "" if a later change might not alter the state, which was read at `now` (ns).
 
-        Times in whole seconds give "": file systems with such times (FAT, sshfs) report the bytes' time as the inode's.
+        Times in whole seconds give "", because file systems with such times (FAT, sshfs) do not have the inode's time.
         """
         has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
         is_old = now - max(self.modified, self.changed) > SETTLED_NANOSECONDS

@@ -1,7 +1,7 @@
 """Delta files, and the table of the deltas that a version offers. See docs/delta.md.
 
 A delta file has a magic number, the length of the header, the header, and spans up to the end of the new file. The table is
-a blob that an event and the version's entry in the state name. It is only a hint: an unreadable table offers no deltas.
+a blob whose digest is in the log and in the state. If the table is unreadable, the version offers no deltas.
 """
 
 import struct

@@ -1,7 +1,7 @@
 """Differences between arrays of numbers: `encode` makes a payload, from which `restore` makes the new bytes. Needs numpy.
 
 An element of `width` bytes is read as an unsigned little-endian integer. In float mode, floats are first mapped to integers
-of the same order. From each element the old element is subtracted (modulo 256 ** width). The sign moves to the lowest bit
+of the same order. The old element is subtracted from the new one (modulo 256 ** width). The sign moves to the lowest bit
 (zigzag), so that small changes are small numbers. Then the lowest bytes of all elements are stored, then the second-lowest,
 and so on (planes), because the high bytes are nearly all zero. A sparse payload has a bit for each element (1: changed),
 then planes of the changed elements alone, whose zigzag values are reduced by one.

@@ -73,7 +73,7 @@ def layout(
 
     A graph and its external data get aliases together. They get none if an alias is the path of another file, or would leave
     its folder. `digest` and `size` are the manifest's. `states` has artifacts' states by path (default: `unknown`). Only
-    artifacts in `held_paths` are listed (None: all). Refused ones get no aliases; without `refused` they are not listed.
+    artifacts in `held_paths` are listed (None: all). Refused artifacts are listed only with `refused`, and without aliases.
     """
     present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
     sound = [item for item in present if states.get(item.path) != "refused"]
@@ -108,7 +108,7 @@ def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
 def _graphs(
     artifacts: Collection[Artifact], name: str, states: Mapping[str, str]
 ) -> Iterator[list[LayoutFile]]:
-    """For each folder and graph, yield the aliases of the graph and its external data. `name` replaces `model`.
+    """Yield the aliases of each graph and its external data in each folder. `name` takes the place of `model` in aliases.
 
     External data keeps its path relative to the graph, because the graph refers to the data by this path.
     """

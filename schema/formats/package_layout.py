@@ -56,8 +56,8 @@ class PackageLayout(Struct, frozen=True):
 
 
 def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequence[Artifact]) -> PackageLayout:
-    """Lay out artifacts of a version as one component. Each artifact gets a directory, a variant for every execution
-    provider that it names and, except in the format `webgpu`, a variant for the CPU.
+    """Lay out artifacts of a version as one component. Each artifact gets a directory, and a variant for every execution
+    provider that it names. It also gets a variant for the CPU, unless its format is `webgpu`.
     The files beside the artifacts are one shared asset. Variants have the order of the artifacts; of equal variants ONNX
     Runtime chooses the first. Raise InputError if ONNX Runtime can load none of the artifacts.
     """

@@ -1,7 +1,7 @@
 """A version for auditors, made from its manifest: a bill of materials in CycloneDX 1.6 (ECMA-424) with model cards.
 
-The same manifest and version give the same bill: its serial number follows from the digest, and it has a time only if one
-is given. Facts that the standard has no key for are in properties `onnxreg:...`.
+The same manifest and version give the same bill. The bill's serial number follows from the manifest's digest. Facts that
+the standard has no key for are in properties `onnxreg:...`.
 """
 
 import re

@@ -96,8 +96,8 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
         manifest, digest, size: the version's manifest, its digest, and its size in bytes.
         evaluations: the later evaluations of the artifacts, as attested.
         signers: for each trusted key that validly signed the manifest, the set of the key's names and ids.
-        before: the last other manifest that was promoted to the channel; None if no other was.
-        held: the paths of the artifacts that the registry has; None: all.
+        before: the earlier manifest of the channel with which the version is compared; None if there is none.
+        held: the paths of the artifacts that the registry has; None means all.
         trusted: the names and ids of all keys that the reader trusts; None if they were not read.
         proofs: the recorded proofs that an artifact is its parent with rounded weights.
     """
@@ -140,14 +140,14 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
         return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
 
     def evaluated(self, rule: "Rule") -> list[Artifact]:
-        """Return the artifacts whose evidence a rule judges: those in the formats of `certified`, else all evaluated ones."""
+        """Return the artifacts in the formats of `rule.certified` or, if there are none, all evaluated artifacts."""
         return self.of_formats(rule.certified) or [
             item for item in self.manifest.artifacts if _losses(item) or item.suite is not None
         ]
 
 
 def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that all artifacts in the formats named in `certified` are certified. A later refusal wins; the detail says so."""
+    """Check that artifacts in the formats of `rule.certified` are certified, and that no later evaluation refused them."""
     for form in rule.certified:
         artifacts = candidate.of_formats([form])
         if not artifacts:
@@ -281,9 +281,9 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that each artifact smaller than float32 is proven to be a rounded float32 artifact.
+    """Check that each artifact of lower precision is proven to be a float32 artifact with rounded weights.
 
-    With `signed_by`, one of these keys must have signed the proof. The newest valid report decides: it can withdraw a verdict.
+    If the rule has `signed_by`, a key named there must have signed the proof. The newest valid report decides.
     """
     artifacts = candidate.of_formats(rule.certified)
     smaller = [item for item in artifacts or candidate.manifest.artifacts if item.precision != FULL_PRECISION]
@@ -339,7 +339,7 @@ Sizes = Table[Annotated[int, BeforeValidator(value_error(units.size))]]
 class Rule(WrittenDocument):
     """The demands on a channel of some models; an absent key demands nothing. docs/gates.md explains the keys.
 
-    Each key of a demand is annotated with its check. `max_size` has bytes by format.
+    The key of a demand is annotated with the function that checks it. `max_size` maps a format to a number of bytes.
     """
 
     channel: Annotated[str, AfterValidator(value_error(check_channel))]

@@ -37,8 +37,8 @@ class ItemScores(Document):
 class MetricRecord(Document):
     """The figures of one metric on one artifact, and the rule that judged them.
 
-    The loss must be below `limit`. `parent` and `value` are the figures of the parent and of the artifact. They and `loss`
-    are None if not measured. `interval` is the paired 95 % interval of the loss, `package` a plug-in metric's distribution.
+    The loss must be below `limit`. `parent` is the figure of the parent, `value` that of the artifact; both and `loss` are
+    None if not measured. `interval` is the paired 95 % interval of the loss. `package` brought a plug-in metric.
     """
 
     metric: Text

@@ -103,8 +103,8 @@ class VariantsSpec(WrittenDocument):
 class ParityLimits(WrittenDocument):
     """The largest difference allowed in an output, by precision.
 
-    For float32 it is the absolute difference from the checkpoint's output; for other precisions the difference from the
-    float32 output, divided by its largest absolute value (at least 1).
+    For float32 it is the absolute difference from the checkpoint's output. For other precisions it is the difference from
+    the float32 output, divided by the largest absolute value of that output or by 1, whichever is larger.
     """
 
     float32: Above0 | None = 0.01

@@ -74,7 +74,7 @@ class TrustedKey(_KeyTable, frozen=True, kw_only=True):
 class SignatureRequirement(_Table, frozen=True):
     """A requirement of signatures for some models. `keys` are names; an empty list means any trusted key.
 
-    Lines must be signed from line `since` on. If `after` has a point for a log, only the lines after that point must be.
+    The lines before line `since` need no signature, or, if `after` has a line of the log, all lines up to that line.
     """
 
     models: tuple[str, ...] = ("*",)

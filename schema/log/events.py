@@ -238,7 +238,7 @@ class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
 
 
 class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
-    """A staged rollout of a channel began or widened, or stopped if there is no `version`; see `schema.log.state`.
+    """A staged rollout of a channel began, widened or stopped (then `version` is None); see `schema.log.state`.
 
     The channel itself does not move; `expects` is its manifest. `policy` and `evidence` are as in `Tag`, and the evidence
     is the only blob.

@@ -2,7 +2,7 @@
 
 Sealing moves `SEGMENT_LINES` lines of the log into a blob (`segments` lists these blobs in order). It also writes all
 versions to another blob, the checkpoint. `versions` then keeps the newest versions and the versions of channels and rollouts.
-Versions that change after the sealing, even dropped ones, are added to it. `summaries` describes the newest versions and
+A version that changes after the sealing is added to `versions` again. `summaries` describes the newest versions and
 those of channels and rollouts. `reg verify` checks each summary, because it follows from the manifest (`summarize`).
 
 `tombstones` are blobs that were taken down and must not return. `refused` are artifacts that a later evaluation refused; they
@@ -379,8 +379,8 @@ class VersionEntry(Record, frozen=True):
     def status(self, summary: VersionSummary | None) -> str:
         """Return the status of the version in one word, or "" for a usual version.
 
-        It is the first that applies of: expired, purged, dropped, yanked, refused (an artifact is refused), pinned, partial.
-        `summary` is the version's summary with effective states; None if it is not known.
+        The words are expired, purged, dropped, yanked, refused (an artifact is refused), pinned and partial. The first
+        that applies is returned. `summary` is the version's summary with effective states; None if it is not known.
         """
         if self.gone is not None:
             return self.gone.how

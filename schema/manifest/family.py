@@ -31,7 +31,7 @@ Graph = tuple[Mapping[str, Tensor], Mapping[str, Tensor]]
 class Classes(Document):
     """The class ids, in the order of the last axis of the output named `output`.
 
-    `digest` is `classes_digest` of the ids in the order of training, which the checkpoint records.
+    `digest` is the `classes_digest` that the checkpoint recorded at training, so `ids` must have the order of training.
     """
 
     output: Text

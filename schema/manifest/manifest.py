@@ -154,7 +154,7 @@ class Operator(Document):
 
 
 class WeightCount(Document):
-    """The number of quantized and of all constant weights in a graph, and the bytes of both in the file."""
+    """The numbers of quantized weights and of all weights of a graph, and the bytes that each of them take in the file."""
 
     weights_quantized: Count
     weights_total: Count
@@ -565,7 +565,7 @@ class Manifest(Document):
 
     @property
     def entry_artifacts(self) -> tuple[Artifact, ...]:
-        """The artifacts that an app loads first: in a family those of the backbone or the stages, else all artifacts."""
+        """The artifacts that an app loads first: all artifacts or, in a family, those of the backbone or of the stages."""
         if (family := self.model_family) is None:
             return self.artifacts
         first = {path for member in family.stages or family.of_role("backbone") for path in member.artifacts}

@@ -20,7 +20,7 @@ from onnxreg.schema.core.errors import InputError, about, listing
 GLOBAL = "!globally_allowed_types;"
 ALL = "!no_ops_specified_means_all_ops_are_required"
 ONE_HOT = ("ai.onnx", "OneHot")
-"""An operator whose types must be triples in a config (see `Restriction`). In any other form, they allow no types."""
+"""The operator whose allowed types a config lists as triples (see `Restriction`). Types in another form allow nothing."""
 MAX_LISTED_NAMES = 3
 
 
@@ -66,7 +66,7 @@ class Build(msgspec.Struct, frozen=True):
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
         """Return the reason why the build cannot run these operators, or None if it can.
 
-        The reason is `operators` or `types`, the code of a `Miss` (see `query.resolve`), and a detail for people.
+        The reason has two parts: a code (`operators` or `types`; see `query.resolve.Miss`), and a detail for people.
         """
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]

@@ -1,7 +1,7 @@
 """A device: the ONNX Runtime of an app, and the phone on which the app runs.
 
-`Device.requirements` makes the tests that an artifact must pass. An artifact fails if its opset, ORT format or operators are
-tested and not recorded. Specification: `docs/resolve.md`; test vectors: `tests/vectors/resolve`.
+`Device.requirements` makes the tests that an artifact must pass. A test of the opset, the ORT format or the operators fails
+if the artifact does not record them. Specification: `docs/resolve.md`; test vectors: `tests/vectors/resolve`.
 
 Each device decides for itself if it takes part in a rollout, and reports nothing. If the share grows, devices join and no
 device leaves, because the rollout keeps its random salt. Each rollout has a new salt, and so begins with other devices.
@@ -44,7 +44,7 @@ FAMILIES = {
     **dict.fromkeys(("armeabi-v7a", "armv7l"), "arm"),
     "wasm32": "wasm",
 }
-"""The processor family of an ABI with another name (`arm64` for `aarch64`). The `isa` of a speed begins with the family."""
+"""ABI -> processor family, if their names differ (`aarch64` -> `arm64`). The `isa` of a speed begins with the family."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
@@ -181,7 +181,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return misses
 
     def _memory_problem(self, artifact: ArtifactSummary, context: int | None) -> str:
-        """Return a reason if the memory cannot hold the weights and the cache of `context` tokens (None: the most), else ""."""
+        """Return "" if the memory can hold the weights and a cache of `context` tokens (None: the most), else a reason."""
         parts = (file.size for file in artifact.files if file.role == "external-data")
         size, more, kv_cache = artifact.size + sum(parts), "", artifact.kv_cache
         if kv_cache is not None:

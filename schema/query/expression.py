@@ -114,7 +114,7 @@ class Field(NamedTuple):
 
 
 def field_test(field: Field, text: str, accepts: Callable[[Any], bool]) -> Expression:
-    """Make a test of one field from its canonical text and a test of the field's value. Each use costs one step."""
+    """Make a condition on one field. `text` is its canonical text, `accepts` tests the value. Each use costs one step."""
 
     def matches(candidate: FieldValues) -> bool:
         spend(1)

@@ -45,7 +45,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "contract": lambda value: tuple(map(Digest.parse, value if isinstance(value, list) else [value])),
     "where": lambda value: parse(str(value)),
 }
-"""By key, the functions that turn a JSON value into a type that JSON does not have, such as `30MB` into bytes."""
+"""The functions that convert JSON values to other types, such as `30MB` to a number of bytes, by the key of the value."""
 
 
 def read_document(value: Any, kind: type[Document], label: str) -> Document:
@@ -76,7 +76,7 @@ Requirements = Callable[[ArtifactSummary, int], Iterable[Miss]]
 
 
 class Query(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The conditions on an artifact. `formats` has the preferred format first; empty: any, in the order `FORMAT_PREFERENCE`.
+    """The conditions on an artifact. `formats` has the preferred format first; if it is empty, any format is accepted.
 
     `max_size` limits the download in bytes; `min_recall` maps a label to the least measured recall that is accepted.
     `member` is a stage of a pipeline or a member of a family. `contracts` are the contracts that the app was written for;
@@ -279,7 +279,7 @@ def resolve_among(
     """Find the best artifact of the first version that has a matching artifact.
 
     Candidates are read only up to that version. `of_device` has a device's requirements; `is_slow` is true for an artifact
-    that is slower there than full precision. `any_version` is true if the ref had no tag.
+    that is slower than full precision on the device. `any_version` is true if the ref had no tag.
     """
     looked_at = []
     answer: tuple[VersionCandidate | None, ArtifactSummary | None, int] = None, None, 0
