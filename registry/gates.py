@@ -50,7 +50,7 @@ CHANGES = frozenset({"breaking"})
 
 
 class UnpromotedError(GateError):
-    """A governed channel, or its rollout, has a version that was not promoted. It does not resolve, but is intact."""
+    """A governed channel, or its rollout, has a version that was not promoted. Nothing is damaged."""
 
 
 def read_policies(reader: RegistryReader) -> PolicyLog:
@@ -190,10 +190,10 @@ class ChannelGate(Struct, frozen=True, dict=True):
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """Return the manifest with which a move to `manifest` is compared: the last other manifest promoted to the channel.
+    """Return the channel's earlier manifest with which a move to `manifest` is compared; None without a comparison.
 
-    If no other manifest was promoted, take the last other manifest that the channel had. None if there is none, or if
-    the channel has `manifest` without any promotion: then nothing changes for devices.
+    This is the last other manifest that was promoted or, if none was promoted, the last other manifest of the channel.
+    Nothing is compared if the channel has `manifest` without any promotion, because nothing changes for devices.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]

@@ -80,7 +80,7 @@ class Publisher(Struct, frozen=True):
     def add_fetched(
         self, data: bytes, fetch: Callable[[Push, Manifest, Collection[Digest]], None] | None = None
     ) -> Release:
-        """Publish a manifest. `fetch` adds missing files to the push; without it, they raise NotFoundError."""
+        """Publish a manifest. `fetch` adds missing files to the push. Without `fetch`, missing files are an error."""
         manifest = Manifest.decode(data)
         self.known_heads.check_own(self.store, check_name(manifest.name))
         with self.store.push() as push:
@@ -127,7 +127,7 @@ def _release(log: Log, version: Version, is_new: bool) -> Release:
 def _choose_version(
     log: Log, requested: Version | None, digest: Digest, task: str | None
 ) -> tuple[Version, bool]:
-    """Return the version to publish, and True if it is new. ConflictError if it is gone, or is for another task."""
+    """Return the version to publish, and True if it is new. ConflictError if its files are gone or its task differs."""
     twins = {version: entry for version, entry in log.versions.items() if entry.manifest == digest}
     if requested in twins:
         if (gone := twins[requested].gone) is not None:
@@ -148,5 +148,5 @@ def _choose_version(
 
 
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:
-    """Return the newest version by SemVer precedence, of equal ones the last published. Unusable versions count too."""
+    """Return the version with the highest SemVer precedence, usable or not; of several, the last published version."""
     return max(entries, key=lambda version: (version.precedence, entries[version].seq), default=None)

@@ -215,9 +215,9 @@ class Registry:
         """Copy a version to a remote, given as a name, URL or path. A missing remote is created. A second push copies nothing.
 
         A yanked version is copied, with its yank, only if `ref` names exactly this version. `restore` brings back a version
-        that expired in the remote. `channels` move in the remote to the versions that they have here; these are copied too.
-        `heal` checks that the remote still has all files of a version that is in its log; a remote on this machine is
-        always checked. `layout="hub"` also writes the files for other libraries into a repository on the Hub.
+        that expired in the remote. `channels`: copy the versions of these channels too, and move the remote's channels.
+        `heal`: copy files again that a remote has lost. For a remote on this machine, this is always done.
+        `layout="hub"` also writes the files for other libraries into a repository on the Hub.
         """
         ref, home = _ref(ref), self.store
         log = open_log(home, ref.name)
@@ -296,8 +296,8 @@ class Registry:
         """Copy a version from a remote and verify every byte. If there is no registry here, create it.
 
         `restore` brings back a version that expired here. With a `selection`, only these artifacts and their companions
-        are added, and the log records which artifacts are present. `channels` move here to the versions that they have in
-        the remote; these are copied too. `deltas` allows files to arrive as differences from local files.
+        are added, and the log records which artifacts are present. `channels`: copy the versions of these channels too,
+        and move the channels here to them. `deltas` allows files to arrive as differences from local files.
         """
         from onnxreg.registry.resolution import check_version_trust
 
@@ -357,7 +357,7 @@ class Registry:
     def write_out(
         self, ref: Ref | str, output: Path, progress: Progress = SILENT, selection: Selection = EVERYTHING
     ) -> Release:
-        """Write a version's files, or only the selected artifacts, in place of the directory `folder_in(output)`."""
+        """Write a version's files, or only the selected artifacts. They replace the directory `folder_in(output)`."""
         from onnxreg.registry.transfer.export_files import check_target, folder_in, materialize
 
         output = folder_in(output)

@@ -1,4 +1,4 @@
-"""Open registries by URL or path, or by name as remotes. Remotes are checked when they are read, and copied.
+"""Open registries by URL or path, or by name as remotes. Reads of a remote are checked, and kept as a local copy.
 
 All files are in the user's state directory, where other writers of a shared registry cannot change them.
 `remotes.json` has the names and URLs of the remotes, and the id of the registry that was first seen at each URL.
@@ -63,8 +63,8 @@ def open_url(
 ) -> RegistryStore:
     """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path.
 
-    With `create`, a missing registry is made; with `mirror_of`, as a mirror of the registry with this id. `known_id` is
-    the registry's id at the last use: it saves a request, and is checked when the first index file is read.
+    `create`: make a missing registry. `mirror_of`: make it as a mirror of the registry with this id. `known_id` is the
+    registry's id at the last use: it saves a request, and is checked when the first index file is read.
     """
     scheme = _scheme(url)
     if scheme in BUCKETS:
@@ -146,11 +146,9 @@ def absolute(address: str) -> str:
 
 
 class _Token(Record, frozen=True):
-    """The token that a remote sent for an index file, the file's digest in hex, and the URL of the remote."""
-
-    index: str
-    token: str
-    url: str
+    index: str  # the digest of an index file, in hex
+    token: str  # the token that the remote sent with this file
+    url: str  # the URL of the remote
 
 
 class RemoteCopy:
@@ -206,7 +204,7 @@ class RemoteCopy:
 
     @contextmanager
     def doubted(self, name: str) -> Iterator[None]:
-        """A context. After an IntegrityError in it, the copy may be damaged: the next read requests the whole file."""
+        """A context. After an IntegrityError in it, the next read requests the whole index file, even if unchanged."""
         try:
             yield
         except IntegrityError:
@@ -231,7 +229,7 @@ class RemoteCopy:
 
 
 class _Document(BufferedReader):
-    """A stream over a remote's blob, which adds the blob to `documents` if one `read` returns all of it."""
+    """A stream over a remote's blob. If one `read` returns the whole blob, `documents` keeps it."""
 
     def __init__(self, stream: BinaryIO, digest: Digest, documents: dict[Digest, bytes]) -> None:
         super().__init__(cast(RawIOBase, stream))
@@ -288,7 +286,7 @@ class OfflineReader(ReaderWrapper):
 
 
 class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
-    """The file `remotes.json`. `names`: for each registry path, its remotes' URLs by name. `pins`: the ids by URL."""
+    """The file `remotes.json`. `names[path][name]` is the URL of a registry's remote, `pins[url]` a registry's id."""
 
     names: dict[str, dict[str, str]] = {}
     pins: dict[str, str] = {}
@@ -347,7 +345,7 @@ class Remotes:
         return urls
 
     def url_of(self, remote: str | None) -> str:
-        """Return the URL of a remote, given as a name, URL or path. None means the only remote, else `origin`."""
+        """Return the URL of a remote, given as a name, URL or path. None: the only remote or, of several, `origin`."""
         if remote is None and len(self.urls) == 1:
             return next(iter(self.urls.values()))
         if remote is None and "origin" not in self.urls:
@@ -386,7 +384,7 @@ class Remotes:
     def reach(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
         """Open a remote and check that its registry id is the recorded one.
 
-        A registry that was at the URL before is not created again: maybe only its disk is not mounted.
+        `create` makes no registry at a URL where one was seen before, because its disk may only be unmounted.
         """
         url = self.url_of(remote)
         pinned = self.pins.get(url)

@@ -33,7 +33,7 @@ ARTIFACT_KEYS = "format precision path digest size state stated member contract 
 
 MAX_NAMED_MEMBERS = 3
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
-"""The precision that people mean, by a name that they type and that manifests do not use."""
+"""Common names of precisions, each with its name in manifests."""
 
 
 class Resolution(Struct, frozen=True):
@@ -114,8 +114,8 @@ def resolve(
     """Pick the artifact that answers a query, with the files that it needs, and check its version (docs/resolve.md).
 
     `reader` comes from `checked_reader`. `verify`: also compare the index file with the manifest of the version. `seed`
-    is a random text of the device, for rollouts; None: it takes part in none. Raise NoAnswerError, with all reasons, if
-    no artifact matches. Raise the errors of `check_version_trust` too.
+    is the device's random text; without it, the device takes part in no rollout. Raise NoAnswerError, with all reasons,
+    if no artifact matches. Raise the errors of `check_version_trust` too.
     """
 
     def read(log: Log) -> Resolution:
@@ -140,8 +140,8 @@ def check_version_trust(
     """Raise IntegrityError if the trust file demands a signature that a version lacks. Raise GateError if the ref names
     a governed channel whose version was not promoted or fails the policy.
 
-    `index` is the index file with the version, if it was read already. `look_for_policy`: spend a request to learn if
-    the remote has policies, even if nothing says that it has.
+    `index` is the index file with the version, if it was read already. `look_for_policy`: request the log of policies
+    even if nothing indicates that the registry has policies.
     """
     trust, registry = trust_if_any(), reader.registry_id
     if trust and any(need.versions for need in trust.required(registry, located.name)):

@@ -139,7 +139,7 @@ class Keystore:
 
 
 def signing_key(name: str | None = None) -> PrivateKey:
-    """Unlock the key with this name; without a name, the configured key or the only key. Raise InputError if none."""
+    """Unlock the key with this name, by default the configured key or else the only key. InputError without a key."""
     keys, configured = Keystore(), (system.variable("REG_SIGNING_KEY") or "").strip()
     if not name and configured:
         if not (configured.startswith(_PEM) or keys.has(configured)):  # it may be a secret
@@ -155,7 +155,7 @@ def signing_key(name: str | None = None) -> PrivateKey:
 
 @lru_cache(maxsize=8)
 def _unlocked(key: str, is_configured: bool, secret: str | None, directory: Path) -> PrivateKey:
-    """Unlock a key, by its name or from the configured PEM. Cached by all arguments, because unlocking is slow."""
+    """Unlock a key, given by its name or as the configured PEM. Results are cached, because unlocking is slow."""
     is_pem = is_configured and key.startswith(_PEM)
     return PrivateKey.load(key.encode(), secret) if is_pem else Keystore().private(key)
 

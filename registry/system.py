@@ -111,7 +111,7 @@ def _own(kind: str, below_home: str) -> Path:
 
 
 def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dict[str, Any]:
-    """Return the common fields of a new event about a model. The `time` is for people: nothing is ordered by it."""
+    """Return the common fields of a new event about a model. Only people read the `time`; events have another order."""
     return {
         "name": name,
         "time": datetime.now(UTC).strftime(TIME_FORMAT),
@@ -158,7 +158,7 @@ _HINTS = {
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """A context that turns an OSError (with `only`: of these numbers) into a HostError about `operation`."""
+    """A context that turns an OSError into a HostError about `operation`. `only`: the error numbers to turn."""
     try:
         yield
     except OSError as error:
@@ -230,7 +230,7 @@ class Disk:
         path.mkdir(exist_ok=True)
 
     def make_directory(self, path: Path, root: Path) -> None:
-        """Make a directory and its missing parents. Sync the parent of each new one. Below `root`, `share` it too."""
+        """Make a directory and its missing parents, durably. Call `share` on new directories below `root`."""
         missing = [above for above in (path, *path.parents) if not above.is_dir()][::-1]
         if missing:
             # sync the lowest existing directory too: another process may have just made it
@@ -268,7 +268,7 @@ class Disk:
                 self.sync_file(path)
 
     def sync_directories(self, paths: Sequence[Path]) -> None:
-        """Make the names in directories durable, in the given order or all together. All must be in one file system."""
+        """Make the names in directories of one file system durable, in this order. Many are synced together."""
         if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_directory(path)
@@ -299,10 +299,10 @@ class Disk:
         relied: Collection[Path] = (),
         shared: bool = False,
     ) -> None:
-        """Give temporary files their final names (`files`: pairs of paths): sync and rename them, sync the directories.
+        """Move temporary files durably to their final paths (`files`: pairs of paths), and make missing directories.
 
-        All directories up to `root` are synced, since another process may have just made them. So are the directories
-        of `relied`: files that another process may have just renamed. `shared`: call `share` on each file.
+        Sync all directories up to `root`, and those of the files `relied`, since another process may have just made
+        or renamed them. `shared`: call `share` on each file.
         """
         pairs = list(files)
         for source, target in pairs if shared else ():
@@ -323,9 +323,9 @@ class Disk:
 
 
 def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
-    """Return a function that a writer calls after each write from the offset `start` on, with the number of bytes.
+    """Return a function that a writer calls after each write, with the number of bytes. Writes begin at `start`.
 
-    It makes the kernel write early and free memory (posix_fadvise(2), DONTNEED), so that the final sync is short.
+    The function tells the kernel to write early (posix_fadvise(2), DONTNEED), so that the final sync is short.
     """
     end = advised = start
 
@@ -342,7 +342,7 @@ def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
 
 
 def _sync_file_system(path: Path) -> bool:
-    """Sync the file system of a file. False if syncfs(2) fails (Linux before 5.8 does not say so) or does not exist."""
+    """Sync the file system of a file. Return False if syncfs(2) does not exist or fails (reported since Linux 5.8)."""
     import ctypes
 
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None

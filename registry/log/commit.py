@@ -1,6 +1,6 @@
 """Change a model's log, and delete the blobs that no log refers to, even while others push.
 
-A change replaces the model's index file by compare-and-swap. If another change came first, the caller decides again.
+A change replaces the model's index file by compare-and-swap. After a change by others, it is made again on their log.
 
 A *collector* deletes unneeded blobs. Pushes and collectors use no common clock. They write notes for each other:
 
@@ -135,9 +135,9 @@ def commit(
 
 @contextmanager
 def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
-    """A context for a change of a model's log, with an intent: a note under a new name, which is removed at the end.
+    """A context that announces a change of a model's log by a note (an intent), and removes the note at the end.
 
-    A collector waits for the end, or makes the change start over.
+    A collector that sees the note waits until it is removed, or makes the change start over.
     """
     note = f"{push.id}-{secrets.token_hex(8)}"
     remote.add_note("intents", note, canonical.encode({"name": name}))
@@ -228,8 +228,8 @@ def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: No
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
     """Return the disk usage of the models in `names` (default: of all models), as `reg du --json` prints it.
 
-    `versions` and `blobs` count what is present of a model. `bytes` is the size of these blobs: `unique` bytes are only
-    this model's, `shared` bytes also others'. NotFoundError for an unknown name, IntegrityError for a damaged log.
+    `versions` and `blobs` count a model's versions and blobs that are present. `bytes` is the size of all its blobs:
+    `unique` (needed by no other model) plus `shared`. NotFoundError for an unknown name, IntegrityError for a bad log.
     """
     sizes: Counter[Digest] = Counter()
     keys = blob_keys(remote)
@@ -262,7 +262,7 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
     """Return the key of every blob in the registry, with the blob's size in bytes.
 
-    If `to_delete`, raise IntegrityError for a misnamed file in `index/`: the blobs that it refers to are unknown.
+    `to_delete`: raise IntegrityError for a misnamed file in `index/`, because it may name blobs that a model needs.
     """
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():

@@ -98,7 +98,7 @@ def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
 def selected_artifacts(
     manifest: Manifest, paths: ArtifactPaths, selection: Selection, ref: str
 ) -> list[Artifact]:
-    """Return the selected artifacts, by default all held artifacts (`paths`). NotFoundError if one is not held."""
+    """Return the selected artifacts, or all held artifacts if none is selected. NotFoundError if one is not held."""
     present = held_artifacts(manifest, paths)
     if not selection:
         return present
@@ -117,7 +117,7 @@ def held_files(manifest: Manifest, paths: ArtifactPaths) -> Iterator[FileEntry]:
 
 
 def download_files(manifest: Manifest, artifact: Artifact) -> list[FileEntry]:
-    """Return the files that a device downloads: an artifact's own, and the shared ones but certificates and scores."""
+    """Return the files that a device needs for an artifact. Of the shared files, it needs no certificates or scores."""
     return [*artifact.all_files(), *(entry for entry in manifest.files if entry.role not in EVIDENCE)]
 
 
@@ -208,7 +208,7 @@ def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
 
 
 def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference]:
-    """Yield the blobs of a version, each once: its held files, and lists of the operators that its artifacts use."""
+    """Yield each blob of a version once: first its held files, then lists of the operators that the artifacts use."""
     manifest, ref = log.manifest(version), f"{log.name}:{version}"
     entries = held_files(manifest, entry.held)
     blobs = {file.digest: Reference(file.digest, file.size, f"{ref} {file.path}") for file in entries}
@@ -225,10 +225,10 @@ def references(log: Log) -> Iterator[Reference]:
 
 
 class Release(Struct, frozen=True):
-    """A version with its manifest, and the manifest's exact bytes (`data`). `new`: the version was just published.
+    """A version with its manifest. `data` has the manifest's exact bytes. `new`: the version was just published.
 
-    `held` has the paths of the artifacts that the registry has (None: all), `states` the states of all artifacts.
-    `index` is the index file that was read. Only publishing sets `yank` and `newer` (a newer version, if any).
+    `held` has the paths of the artifacts that the registry has (None: all). `states` has the states of all artifacts.
+    `index` is the index file that was read. `newer` is a newer version. Only publishing sets `yank` and `newer`.
     """
 
     name: str

@@ -1,6 +1,6 @@
 """Decisions about versions, such as `tag`, `yank` and `purge`. A decision appends events, if it changes anything.
 
-Events also record the deltas of a version. When a version loses its files, deltas from and to it are withdrawn.
+Events also record deltas, the differences between files of versions. A version that loses its files loses its deltas.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -71,9 +71,9 @@ class Decisions(Struct, frozen=True):
         return current.version
 
     def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
-        """Yank a version and all versions with the same manifest: only a ref with the manifest's digest finds them.
+        """Yank a version and all versions with the same manifest. Then only refs with a digest find these versions.
 
-        `undo` takes the yanks back. InputError if the ref names only the model: its newest version may not be meant.
+        `undo` takes the yanks back. Raise InputError if the ref does not say which version of the model to yank.
         """
         log, target = self._locate(ref)
         manifest, yanks = target.entry.manifest, target.entry.yanks
@@ -97,7 +97,8 @@ class Decisions(Struct, frozen=True):
     ) -> DecisionResult:
         """Remove a version that never left this registry, so that its number can be used again.
 
-        ConflictError if it came from elsewhere, was copied (`left`), is in a channel, is pinned, yanked or evaluated.
+        `left(version)` is True if it was copied elsewhere. ConflictError if the version was copied from or to another
+        registry, is in a channel, or is pinned, yanked or evaluated.
         """
         log, target = self._locate(ref)
         line = next(log.lines(target.entry.seq - 1))
@@ -152,8 +153,8 @@ class Decisions(Struct, frozen=True):
     def expiry(self, log: Log, keep: int) -> list[events.Expire]:
         """Return events that expire all versions of a model except the `keep` newest releases, in order of publication.
 
-        These stay too: at most `keep` pre-releases above the newest release, pinned versions, versions of channels.
-        A yanked version is not counted, but stays if it would stay without its yank. InputError if `keep` is below 1.
+        At most `keep` pre-releases above the newest release, pinned versions, and versions of channels do not expire.
+        A yanked version does not count in `keep`; it stays if it would stay without the yank. InputError if `keep` < 1.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"
@@ -176,10 +177,10 @@ class Decisions(Struct, frozen=True):
     def gc(
         self, keep: int | None = None, dry_run: bool = False, patience: float = PUSH_WAIT_SECONDS
     ) -> tuple[list[Ref], CollectResult]:
-        """Let all but the newest `keep` releases of each model expire (None: keep all), then delete unreferenced blobs.
+        """Let old versions expire as `expire` does, unless `keep` is None. Then delete the blobs that no log refers to.
 
         Return the expired versions and the deleted blobs. `dry_run`: return the same, but change nothing. The caller
-        must first check that no log lost lines, because blobs that only lost lines name would be deleted.
+        must first check that no log lost lines. Otherwise, blobs that only these lines name are deleted too.
         """
         store, expired = self.store, list[Ref]()
         if not dry_run:
@@ -199,10 +200,10 @@ class Decisions(Struct, frozen=True):
         return expired, survey(store, assume)
 
     def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:
-        """Take versions down: the blobs that only these versions use can never come back into the model.
+        """Take versions down. The blobs that no other version uses can never come back into the model.
 
-        Return the versions, these blobs, and other versions that share files with the versions. Shared files stay,
-        unless `refs` has the other versions too. Raise ConflictError if a version is purged already.
+        Return the versions in `refs`, the blobs taken down, and the versions outside `refs` that share files with those
+        in `refs`. Shared files stay. Raise ConflictError if a version is purged already.
         """
         logs = {name: self._open(name) for name in sorted({ref.name for ref in refs})}
         targets: dict[Ref, LocatedVersion] = {}
@@ -301,7 +302,7 @@ def publish_deltas(
     deltas: Collection[Delta],
     actor: str | None,
 ) -> list[Delta]:
-    """Add deltas to a version, and return all deltas that it offers then. The push must have their blobs already.
+    """Add deltas to a version, and return all its deltas. The push must have the blobs of the new deltas already.
 
     A new delta replaces an earlier delta with the same old and new file. Deltas are sorted by size, and only the
     `MAX_DELTAS` smallest are kept.
@@ -321,7 +322,7 @@ def publish_deltas(
 
 
 def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
-    """Append events that withdraw all deltas from and to these versions; return the deltas that the events still offer.
+    """Append events that withdraw all deltas from and to these versions. Return the remaining deltas in the new events.
 
     Deltas from a version are withdrawn too, because such a delta and its new file reveal the old file.
     """
@@ -334,7 +335,7 @@ def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = Non
 
 
 def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
-    """Return the tables and deltas of a log from which somebody could rebuild files of these versions.
+    """Return the deltas and delta tables of a log from which somebody could rebuild files of these versions.
 
     If a table cannot be read, all its deltas are included. Deltas that other versions offer are left out.
     """
@@ -362,7 +363,7 @@ def _remaining(log: Log, event: Deltas, gone: Collection[Version]) -> list[Delta
 
 
 def _offer(log: Log, version: Version, deltas: Iterable[Delta], actor: str | None) -> list[Digest]:
-    """Append an event that makes these the deltas of a version (none: it offers no more), and return their digests."""
+    """Append an event that replaces a version's deltas by `deltas`, and return the digests of `deltas`."""
     sizes = {delta.digest: delta.size for delta in deltas}
     data, named, earlier = encode_table(deltas), list(sizes), _current(log).get(version)
     table = log.attach(data) if named else None

@@ -105,8 +105,8 @@ class Replay:
     """Applies a model's events to tables, which are empty at first or come from a checkpoint. This class does no I/O.
 
     `versions` has the entries of all versions except dropped versions. `recent` has the entries that changed after the
-    checkpoint, also of dropped versions. `tombstones` are blobs that may not come back. `refused` are artifacts that an
-    evaluation refused, in any version. `speeds` starts with the speeds of sealed lines.
+    checkpoint, even of dropped versions. `tombstones` are blobs that may not come back. `refused` are artifacts that
+    an evaluation refused, in any version. `speeds` are benchmarked speeds, at first those of sealed lines.
     """
 
     def __init__(self, name: str, start: Checkpoint, speeds: Speeds | None = None) -> None:
@@ -254,7 +254,7 @@ class Replay:
         self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
 
     def _give_up(self, event: events.GiveUp) -> None:
-        """Record that a version lost its files. ConflictError if it is in a channel, or pinned (unless purged)."""
+        """Record that a version lost its files. Raise ConflictError if it is protected, for example by a channel."""
         entry, ref = self._known(event), f"{self.name}:{event.version}"
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
         if holders:
@@ -364,7 +364,7 @@ class Log:
 
     @property
     def state(self) -> State:
-        """Line 1 of the index file, computed again after new lines. This reads manifests that have no summary."""
+        """Line 1 of the index file. After new lines, it is computed again, which may read manifests."""
         if not self._is_current:
             self._state, self._is_current = self._derive(self._replay, is_new=True), True
         return self._state
@@ -393,7 +393,7 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """Return the state for a replay's tables. A missing summary is made if `is_new`; else it is a StateError."""
+        """Return the state for a replay's tables. Make missing summaries if `is_new`, else raise StateError."""
         shown, summaries = replay.shown(), {}
         for version in shown:
             entry, summary = replay.versions.get(version), self.summaries.get(version)
@@ -482,7 +482,7 @@ class Log:
                 yield line.seq, line.event
 
     def yanks_of(self, versions: Iterable[Version]) -> dict[Version, Yank]:
-        """Return the first yank in effect of each yanked version; versions that are not yanked are left out."""
+        """For each yanked version among these, return the oldest yank that was not taken back."""
         yanked = {version: yanks for version in versions if (yanks := self.versions[version].yanks)}
         first: dict[Version, Yank] = {}
         for _, event in self.events(Yank) if yanked else ():
@@ -493,8 +493,8 @@ class Log:
     def find(self, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
         """Find the version that a ref means. MismatchError if its tag and digest name different manifests.
 
-        NotFoundError if the version does not exist, is yanked (unless `yanked` is set or the ref has a digest), or lost
-        its files (unless `gone` is set).
+        NotFoundError if it does not exist. Yanked versions are found only if `yanked` is set or the ref has a digest.
+        Versions that lost their files are found only if `gone` is set.
         """
         target = self._by_digest(ref.digest) if ref.digest and ref.tag is None else self._by_tag(ref, yanked)
         if target.entry.gone is not None and not gone:
@@ -526,7 +526,7 @@ class Log:
         return LocatedVersion(self.name, version, entry, state.channels.get(ref.tag or ""))
 
     def _by_digest(self, digest: Digest) -> LocatedVersion:
-        """Find a version with this manifest: if possible a usable one, else one with files, and the newest of these."""
+        """Find the best version with this manifest. Prefer usable versions, then those with files, then newer ones."""
         entries = {version: entry for version, entry in self.versions.items() if entry.manifest == digest}
         if not entries:
             raise no_version(self.name, f"version with the manifest {digest}", self.versions)
@@ -536,10 +536,9 @@ class Log:
         return LocatedVersion(self.name, version, entry)
 
     def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
-        """Return a version's summary with all later verdicts and speeds, from the index file or else from the manifest.
+        """Return a version's summary, with all later verdicts and speeds. With `member`, name this member's artifacts.
 
-        With `member`, the summary names the artifacts of this member of a family. The index file has such names only
-        for stages of pipelines, so the manifest of other families is read.
+        The index file has summaries of new versions only, and members of pipelines only. Otherwise, read the manifest.
         """
         summary = self.state.summaries.get(target.version)
         has_member = member is None or (summary is not None and bool(summary.members))
@@ -695,7 +694,7 @@ def consult(
     index: StoredObject | None = None,
     new: bool = False,
 ) -> Value:
-    """Return `question(log)` for a model's log (see `log_of`). If a blob is missing, ask a newer log, if any."""
+    """Return `question(log)` for a model's log (see `log_of`). If a blob is missing, try again with a newer log."""
     return read_consistently(
         reader, name, lambda file: question(log_of(reader, name, file, *more, new=new)), index
     )
@@ -757,7 +756,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def named_copy(copy: RegistryReader) -> str:
-    """Return the words for a mirror, an archive or a remote's local copy in an error about a missing model."""
+    """Describe a copy of a registry (a mirror, an archive or a remote's local copy) in an error message."""
     return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
 
 

@@ -40,16 +40,16 @@ MAX_PARTS = 9_000
 """The most parts of an object (S3 allows 10,000). A larger object has larger parts."""
 PARTS_AT_A_TIME = 2
 MAX_BUFFERED = 1
-"""The most large objects that are uploaded at a time. Each needs the memory of `PARTS_AT_A_TIME` + 2 parts."""
+"""The number of large objects that may be uploaded at a time. Each needs the memory of `PARTS_AT_A_TIME` + 2 parts."""
 READ_BYTES = 2**18
 """The least size in bytes of the blocks in which a large object is read."""
 MAX_WORKERS = 16
-"""The most requests about small objects that are sent at a time."""
+"""The number of requests about small objects that may be sent at a time."""
 HEADS_PER_PAGE = 8
 """The number of requests for single objects that cost as much as one page of a listing."""
 KEYS_PER_PAGE = 1000
 WRITE_PATIENCE = 10
-"""The time limit of a write, as a multiple of `REG_READ_TIMEOUT`: a server is silent while it receives bytes."""
+"""A write may take this many times `REG_READ_TIMEOUT`, because a server is silent while it receives bytes."""
 FOREVER_SECONDS = 10 * 86_400
 DOCUMENT_BLOCK_BYTES = 2**14
 Result = TypeVar("Result")
@@ -208,7 +208,7 @@ class BucketStore(ObjectStore):
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def exists(self, key: str) -> bool:
-        """True if the object exists. If a HEAD request is refused, a GET request decides: its refusal says why."""
+        """True if the object exists. If the server refuses a HEAD request, send a GET request to learn the reason."""
         try:
             self._token(self._ask(f"looking for {key}", lambda: obstore.head(self._reads, key)))
         except RefusedError as error:
@@ -248,7 +248,7 @@ class BucketStore(ObjectStore):
     def _upload(self, key: str, blocks: Iterator[Buffer], length: int) -> None:
         """Create a large object in parts. IntegrityError if a part was changed in transit.
 
-        After an error, obstore removes the uploaded parts, unless only the last `PARTS_AT_A_TIME` were under way.
+        After an error, obstore usually removes the uploaded parts.
         """
         part = max(PART_BYTES, -(-length // MAX_PARTS))
         limits: Any = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_A_TIME}
@@ -278,7 +278,7 @@ class BucketStore(ObjectStore):
         return current is not None and current.data == data
 
     def _put(self, key: str, data: Buffer, mode: Any) -> bool:
-        """Write an object in one request. False if the condition `mode` fails, even if an earlier try wrote it."""
+        """Write an object. Return False if the condition `mode` fails, which may mean that an earlier try succeeded."""
         put = partial(obstore.put, self._writes, key, data, mode=mode, use_multipart=False)
         try:
             self._ask(f"writing {key}", put, is_write=True)
@@ -294,7 +294,7 @@ class BucketStore(ObjectStore):
         run_parallel(self._delete, keys, MAX_WORKERS)
 
     def _delete(self, key: str) -> None:
-        """Delete an object. For a blob, no answer is an error: it may be deleted later, so its key stays condemned."""
+        """Delete an object. A missing answer about a blob is an error, because the server may still delete the blob."""
         passing = is_busy if BlobKey.of_path(key) else is_passing
         try:
             self._ask(f"deleting {key}", partial(obstore.delete, self._writes, key), True, passing)
@@ -323,7 +323,7 @@ class BucketStore(ObjectStore):
         return all(item["path"].startswith(PROBE) for page in self._pages("", 1) for item in page)
 
     def _token(self, meta: Any) -> str:
-        """Return an object's token: its ETag (in Google Cloud Storage also the generation). RemoteError without one."""
+        """Return an object's token: the ETag, for Google with the generation. RemoteError if the ETag is missing."""
         if not meta["e_tag"]:
             raise self._no_server()
         return f"{meta['version']}#{meta['e_tag']}" if self._location.scheme == "gs" else str(meta["e_tag"])
@@ -370,9 +370,9 @@ class BucketStore(ObjectStore):
 
 
 def prove(store: ObjectStore, server: str) -> None:
-    """Try conditional writes, before this user's first write to a `server`. RemoteError if it ignores conditions.
+    """Try conditional writes, before this user's first write to a server. RemoteError if a trial fails.
 
-    Success is recorded in the user's state directory. If that fails, the next command repeats the trial.
+    Success is recorded in the user's state directory. Without this record, the next command repeats the trial.
     """
     record = state_directory() / "proven" / Digest.of(server.encode()).hex[:32]
     if record.is_file():

@@ -130,7 +130,7 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
 
 
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
-    """Remove directories of killed commands. First make those commands' renames durable: this command may need them."""
+    """Remove the directories of killed commands. Before that, make the files durable that these commands renamed."""
     names = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
     paths = [path for path in scratch.iterdir() if not path.is_symlink()]
     for name in sorted({match[1] for path in paths if (match := names.fullmatch(path.name))}):
@@ -220,7 +220,7 @@ class StagedBlobs:
 
 def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: OpenAt) -> int:
     """Complete a partial download, and return its size in bytes. If the digest is wrong, delete the file and raise
-    IntegrityError. A link, or a file that this user may not write, is removed first, since another user made it.
+    IntegrityError. If `path` is a link, or a file that this user may not write, start with a new file.
     """
     is_own = is_regular(path) and path.lstat().st_nlink == 1
     if is_own:
@@ -245,7 +245,7 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: OpenAt) -> 
 
 
 class DirectoryStore(ObjectStore):
-    """An `ObjectStore` of the files below `root`. A file's token is its SHA-256, in listings `FileState.token`."""
+    """An `ObjectStore` of the files below `root`. A file's token is its SHA-256; listings have `FileState.token`."""
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
         self.root = root
@@ -334,7 +334,7 @@ class DirectoryStore(ObjectStore):
         return temporary
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete files. Before blobs go, make all logs durable: after a power cut, no log may need a deleted blob."""
+        """Delete files. Before blobs are deleted, make all logs durable, so that no older log needs these blobs."""
         key_list, index = list(keys), self.root / "index"
         folders = {(self.root / key).parent for key in key_list if BlobKey.of_path(key)}
         with host_errors(f"deleting files of {self.url}"):
@@ -356,7 +356,7 @@ class DirectoryStore(ObjectStore):
                 )
 
     def make_scratch(self) -> None:
-        """Make the scratch directories. IntegrityError if a directory of the tree is a link, which redirects writes."""
+        """Make the scratch directories. Raise IntegrityError if one of the registry's directories is a link."""
         for part in ("local/tmp", "local/locks", "local/partial", "blobs/sha256", "index"):
             self.refuse_link(self.root / part)
         with host_errors(f"writing to {self.root}"):
@@ -522,7 +522,7 @@ class DirectoryPush(StagedBlobs, Push):
             lock.release()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
-        """Avoid condemned keys. If this push has put blobs under them, stage those again that still exist."""
+        """Avoid condemned keys. Blobs that this push stored under these keys are staged again, if they still exist."""
         super().avoid(condemned)
         for key in sorted(self._placed & self.condemned):
             self._placed.remove(key)

@@ -31,7 +31,7 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
 
 PROTOCOLS = ("sftp", "smb", "ssh")
-"""The schemes whose drivers can rename a file: each object is written under a temporary name, then renamed."""
+"""The supported schemes. Their drivers can rename a file, which every write needs."""
 OPTION = "single_writer"
 
 

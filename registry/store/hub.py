@@ -3,8 +3,8 @@
 **A push is one commit** with its blobs, the index file and the card. The commit names its parent; the Hub refuses it
 (412) if the parent is no longer the newest commit. In the parent, the push checks that the index file has not changed
 since it was read, that the needed blobs exist, and that no collector condemned them. If another commit comes first, the
-push checks all of this again. Each condemnation is a commit too: either the push sees it, or the collector reads the
-push's log afterwards. So other processes need not see a push's intents (`docs/format.md`).
+push checks all of this again. A collector condemns keys by a commit too. A later push sees this commit, and the log of
+an earlier push is read by the collector. So pushes need no intents (`docs/format.md`).
 
 **Reads** are from one pinned commit: the newest at the first read. The pin moves to each commit that this object
 writes. It moves to the newest commit after a lost race, and before names, notes or files are listed.
@@ -112,7 +112,7 @@ class RepositoryLayout(Record, frozen=True):
 
     @classmethod
     def of_model(cls, at: CommitSnapshot, name: str, is_asked: bool) -> "RepositoryLayout | None":
-        """Return this model's layout, or None. `is_asked`: make a missing one; InputError if another model has it."""
+        """Return this model's layout, or None. `is_asked`: make a layout; InputError if another model has one."""
         current = cls.of_commit(at)
         if current is None:
             return cls(name=name) if is_asked else None
@@ -224,7 +224,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the changes of layout and card for an index file. A bad layout is an error only if it was chosen."""
+        """Return the changes of layout and card for an index file. Ignore errors of a layout that is not chosen."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:
@@ -298,7 +298,7 @@ class HubPush(StagedBlobs, Push):
         metadata: Mapping[str, Any] | None = None,
         written: Mapping[str, Any] | None = None,
     ) -> list[Operation]:
-        """Return the change of the card's metadata and of its section about the model; [] if it is not text."""
+        """Return the operation that updates the card's metadata and section about the model; [] for no change."""
         data = at.read(CARD) or b""
         try:
             text = data.decode() or EMPTY_CARD
@@ -336,7 +336,7 @@ class HubPush(StagedBlobs, Push):
 def open_hub(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> HubRegistry:
-    """Open the registry at a URL. `create`: make a missing repository or registry; InputError for foreign files."""
+    """Open the registry at a URL. `create`: make it if it is missing; InputError if the repository has other files."""
     hub = HubClient(parse_url(url), known_id)
     registry = HubRegistry(hub, known_id)
     if not create:
@@ -380,7 +380,7 @@ def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
 
 
 def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-    """Return a card with new `metadata` in place of those that an earlier push has `written`. Users' own keys stay.
+    """Return a card with new `metadata`, which replace the metadata `written` by an earlier push. Users' keys stay.
 
     An unreadable card stays unchanged. `ModelCard` is not used: it drops null keys and changes `model-index`.
     """

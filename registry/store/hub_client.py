@@ -225,7 +225,7 @@ class HubClient:
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
         """Upload new files, then apply all operations in one commit on `parent`, and return the commit's id.
 
-        StaleParentError if the commit was not applied, UnansweredError if this is unclear. A .gitignore has no effect.
+        StaleParentError if the commit was not applied, UnansweredError if this is unclear. No `.gitignore` is applied.
         """
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
         first = {addition.upload_info.sha256: addition for addition in additions}
@@ -246,7 +246,7 @@ class HubClient:
         return str(info.oid)
 
     def _check_refused(self, error: RemoteError) -> None:
-        """Do nothing if the Hub refused a commit for good; else raise the error that tells `transact` what to do."""
+        """Raise the error by which `transact` knows if it tries again. Return if the Hub refused a commit for good."""
         cause, status = error.__cause__, getattr(error, "status", 0)
         if status in (409, 412) or isinstance(cause, RemoteEntryNotFoundError):
             raise StaleParentError from error
@@ -339,12 +339,12 @@ def addition(path: str, digest: Digest, file: Path) -> CommitOperationAdd:
 
 
 def token_of(data: bytes) -> str:
-    """Return the token of these bytes: `GITID-SHA256`, the ids that a regular file and an LFS file have on the Hub."""
+    """Return `GITID-SHA256`: the id on the Hub of a regular file with these bytes, and the id of such a file in LFS."""
     return f"{git_hash(data)}-{Digest.of(data).hex}"
 
 
 def is_file(entry: TreeFile | None, token: str | None) -> bool:
-    """True if the file at `entry` has the bytes of this token; with the token None, True if the file is absent."""
+    """True if the file at `entry` has this token (see `token_of`). If the token is None, the file must be absent."""
     return entry is None if token is None else entry is not None and entry.token in token.split("-")
 
 
@@ -372,7 +372,7 @@ class CommitSnapshot:
         return {path: entry for path in requested if (entry := self._entries[path]) is not None}
 
     def blobs(self, paths: Iterable[str]) -> set[str]:
-        """Return those of the paths that have a blob. In Git LFS, the Hub must state the digest that is in the path."""
+        """Return those of the paths that have a blob. A blob in Git LFS must have the digest that its path names."""
         return {path for path, entry in self.entries(paths).items() if _is_blob(entry)}
 
     def is_absent(self, path: str) -> bool:
@@ -402,7 +402,7 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation]]
-"""A function that returns the operations to commit on a snapshot. The flag is True if an earlier try may have won."""
+"""A function that returns the operations to commit on a snapshot. The flag: an earlier try may be committed already."""
 
 
 class HubStore(ObjectStore):
@@ -424,7 +424,7 @@ class HubStore(ObjectStore):
             return self._pin or self.refresh()
 
     def refresh(self, path: str = IDENTITY, cached: bytes | None = None) -> CommitSnapshot:
-        """Pin the newest commit. Its id comes with the file at `path`, so name a file that is needed anyway."""
+        """Pin the newest commit. The request for its id also reads the file at `path`, for later use."""
         data, revision = self.hub.read(path, cached=cached)
         with self._lock:
             if self._pin is None or self._pin.revision != revision:

@@ -55,7 +55,7 @@ PROBE = "gc/probe-"
 SPOOL_BYTES = 2 * 2**20
 """The most bytes of a stream that are buffered in memory before it is stored. A longer stream is buffered on disk."""
 OpenAt = Callable[[int], BinaryIO]
-"""A function that opens a stream over a blob's bytes from an offset. Too many bytes raise IntegrityError."""
+"""A function that opens a stream over a blob's bytes from an offset. Reading too many bytes raises IntegrityError."""
 Carried = Mapping[str, frozenset[Version]]
 """For each model, the versions whose files an archive contains."""
 
@@ -219,7 +219,7 @@ class RegistryReader(BlobReader, Protocol):
 
     @property
     def location(self) -> str:
-        """The registry's place: the URL, or a longer text if several registries may have this URL."""
+        """A text for the registry's place: the URL or, if other registries may have the same URL, a more exact text."""
         return self.url
 
     @property
@@ -236,13 +236,13 @@ class RegistryReader(BlobReader, Protocol):
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Return a small file of the tree, such as the catalog, and the token for its next swap; None if it is absent.
 
-        `cached` is an earlier result, or its token with empty bytes; it may be returned if the file has not changed.
-        Without `cached`, the newest file is read, never a copy from a web cache or a pinned commit.
+        `cached` is an earlier result, or only its token with empty bytes. If the file has not changed, `cached` may be
+        returned. Without `cached`, the newest file is read, never a copy from a web cache or a pinned commit.
         """
         return None
 
     def names(self) -> Iterator[str]:
-        """List the sorted names of all models. UnlistedError if the store cannot list. `read_index` finds one model."""
+        """List the sorted names of all models. UnlistedError if the store cannot list its files."""
 
     def index_tokens(self) -> dict[str, str]:
         """Return for each model a token that changes with the index file; the token is "" if the store has none."""
@@ -298,7 +298,7 @@ class Sink(Protocol):
     """A place that takes blobs from another store."""
 
     def local_file(self, digest: Digest) -> Path | None:
-        """Return a file on this machine with the bytes of a blob that is present or was put, or None."""
+        """Return the path of a local file with the bytes of a blob that was put or is present; None without a file."""
         return None
 
     def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
@@ -462,8 +462,8 @@ class ReadOnlyStore(ObjectStore):
 class RegistryStore(RegistryReader):
     """A registry, local or remote, whose files are in an object store. It can be read and written.
 
-    Pushers and collectors see each other's notes in the store (docs/format.md). `known_id` is taken for the registry's
-    id until an index file is read, which confirms or refutes it.
+    Pushers and collectors see each other's notes in the store (docs/format.md). `known_id` is the id of the registry
+    that is expected in this store. It is compared with the id in the first index file that is read.
     """
 
     def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
@@ -586,7 +586,7 @@ class RegistryStore(RegistryReader):
 def create_registry(
     store: ObjectStore, registry_id: str | None = None, mirror: bool = False
 ) -> RegistryStore:
-    """Open the registry in a store, or create an empty one: with `mirror`, a mirror of `registry_id`."""
+    """Open the registry in a store. A missing registry is created with this id; `mirror`: as a mirror."""
     store.swap("registry.json", new_identity(registry_id, mirror), None)
     return RegistryStore(store)
 

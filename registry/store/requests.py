@@ -46,7 +46,7 @@ from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 LIMITS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_DEADLINE": 86_400.0}
 MAX_TRIES, MAX_SILENT_TRIES = 8, 2
-"""The most tries of one request, and how many of them may end because the server was silent."""
+"""The number of tries of one request, and the number of its tries that may end because the server was silent."""
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
 """The wait after try n is random, from 0 to min(FIRST_WAIT_SECONDS * 2**n, MAX_WAIT_SECONDS)."""
 MAX_PAUSE_SECONDS = 300
@@ -118,7 +118,7 @@ def retrying(
 ) -> Result:
     """Call `attempt`, up to `MAX_TRIES` times as long as `passing` is true for its errors, and return its result.
 
-    `pause` returns the least seconds to wait after an error. Above `MAX_PAUSE_SECONDS`, the error is raised at once.
+    `pause(error)` is the least number of seconds to wait. If it exceeds `MAX_PAUSE_SECONDS`, raise the error at once.
     """
     silent = 0
     for number in range(1, MAX_TRIES):
@@ -145,7 +145,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def setting(name: str) -> float:
-    """Return a limit in seconds from the environment: infinity for 0. InputError for a negative value or no number."""
+    """Return a limit in seconds from the environment: infinity for 0. InputError if it is negative or not a number."""
     text = system.variable(name) or ""
     try:
         value = float(text) if text else LIMITS[name]
@@ -533,7 +533,7 @@ class HttpStore(ReadOnlyStore):
         body: Body = None,
         tries: bool = True,
     ) -> Result:
-        """Send a request and return `use(answer)`. RefusedError if refused. `tries`: repeat it if that may help."""
+        """Send a request and return `use(answer)`. RefusedError if refused. `tries`: retry a failed request."""
 
         def attempt() -> Result:
             with self.errors(key), self.send(method, key, headers, body) as answer:
@@ -590,7 +590,7 @@ def _blocks(answer: HTTPResponse) -> Iterator[bytes]:
 
 
 def read_body(answer: HTTPResponse, url: str, limit: int) -> bytes:
-    """Read a whole body; RemoteError above `limit` bytes. Only bytes that arrived use memory, not the stated length."""
+    """Read a whole body; RemoteError above `limit` bytes. Memory is used only for bytes that have arrived."""
     size = limit if answer.length is None else answer.length
     if size > limit:
         raise RemoteError(f"{url} has {size:,} bytes where at most {limit:,} were asked for")

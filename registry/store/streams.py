@@ -78,7 +78,7 @@ def pump(
 ) -> tuple[Digest, int]:
     """Copy a stream into a sink (None: discard the bytes) and hash it; return digest and size in bytes.
 
-    `advance` gets the number of bytes since its last call. `hasher` may have hashed earlier bytes. Needs 1 MiB at most.
+    `advance` gets the number of bytes since its last call. If `hasher` has hashed bytes before, the digest covers them.
     """
     block = memoryview(bytearray(CHUNK_BYTES if isinstance(hasher, PieceHasher) else HASHED_BYTES))
     hasher, total = hasher or hashlib.sha256(), 0

@@ -85,7 +85,7 @@ class ExchangeRequest(Struct, frozen=True):
     """A request to copy versions and channels of a model to a destination.
 
     Args:
-        selection: the artifacts to copy. The destination keeps those that it has; an event records which it has then.
+        selection: the artifacts to copy. The destination keeps its other artifacts, and records which it has.
         channels: channels to move at the destination to the versions that the source's channels have.
         restore: bring back versions that expired at the destination, with their files.
         heal: also copy blobs that the destination lost. If False, a log with all lines is assumed to have all blobs.
@@ -104,10 +104,10 @@ class ExchangeRequest(Struct, frozen=True):
 
 
 class Merge(Struct, frozen=True):
-    """The changes that fulfil a request at the destination. They hold as long as the destination's log ends at `head`.
+    """The changes that fulfil a request at the destination. They are valid while the destination's log ends at `head`.
 
-    `lines` are missing there; `returning` are expired versions to bring back; `moves` are the events that move
-    channels. `artifacts` has the paths that each version will have there, and `blobs` all blobs that the changes need.
+    `lines` are the log lines to add, `returning` the expired versions to bring back, `moves` the events that move
+    channels. `artifacts` has each version's artifacts at the destination afterwards, `blobs` the blobs needed for all.
     """
 
     request: ExchangeRequest
@@ -150,7 +150,7 @@ def merge(
     destination: Log,
     channels_before: Mapping[str, Channel] | None = None,
 ) -> Merge:
-    """Find the changes that fulfil a request. Moves of channels expect the channels to be as in `channels_before`.
+    """Find the changes that fulfil a request. Moving a channel will fail if the channel is not as in `channels_before`.
 
     Raises the errors of `missing_lines`; ConflictError if needed files were taken down at the destination;
     IntegrityError if the source's documents disagree; InputError if too many artifacts are selected.
@@ -185,10 +185,10 @@ def merge(
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
     """Return the lines that the destination lacks, in the source's order, but with statements and yanks at the end.
 
-    Between copies of one registry, all lines travel. A selection of artifacts is a ConflictError, a fork a ForkError.
+    Between copies of one registry, all lines are copied. ConflictError if artifacts are selected, ForkError for a fork.
 
-    Between other registries, lines about requested versions travel, and verdicts and yanks of versions that the
-    destination has. Channels, pins and expiry never travel, refusals always do. Raises the errors of `check_versions`.
+    Between other registries, these are copied: publications and statements of requested versions, all refusals, and
+    verdicts and yanks of versions that are requested or at the destination. Raises the errors of `check_versions`.
     """
     if source.registry == destination.registry:
         _check_present(source, request.versions)
@@ -245,8 +245,8 @@ def _statement(event: Attest | Timing) -> tuple[object, ...]:
 def check_versions(request: ExchangeRequest, source: Log, destination: Log) -> None:
     """Check that the requested versions can be copied between registries with different ids.
 
-    ConflictError if the destination has another manifest for a version, or gave its files up. (An expired version may
-    be restored.) NotFoundError if the source lacks a version or a requested artifact.
+    ConflictError if a version has another manifest at the destination, or lost its files there and is not restored.
+    NotFoundError if the source lacks a version or a requested artifact.
     """
     _check_present(source, request.versions)
     for version in request.versions:
@@ -274,7 +274,7 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
 
 
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
-    """Raise IntegrityError if the logs disagree about one of these versions, or have one head but other versions."""
+    """Raise IntegrityError if the logs disagree about these versions, or have equal heads but different versions."""
     if source.head == destination.head and source.versions != destination.versions:
         problem = f"two copies of one log of {source.name} say different things of its versions"
         raise IntegrityError(problem, "the state line of one of them is wrong: run `reg verify` in both")
@@ -363,8 +363,8 @@ def plan_deltas(
 ) -> tuple[dict[Digest, Delta], str]:
     """Choose deltas that make files of these versions from files at the destination.
 
-    `sizes` has the digests of the needed files, with their bytes. Return the chosen delta of each file that has one,
-    and the reason why existing deltas cannot be used ("" without such a reason).
+    `ledger` is the source's log. `sizes` has the size in bytes of each needed file. Return the chosen deltas by the
+    digests of their files, and a text: the reason why existing deltas cannot be used, or "".
     """
     url = urlsplit(innermost(source).url)
     is_elsewhere = bool(sizes and url.scheme and url.netloc)
@@ -383,9 +383,9 @@ def open_made(
     find: Callable[[Digest], Path | None],
     start: int,
 ) -> BinaryIO:
-    """Open a stream over the file that a delta makes, from byte `start` on. Reads raise IntegrityError if it fails.
+    """Open a stream over the file that a delta makes, from byte `start` on. IntegrityError if the delta does not fit.
 
-    `find` returns the path of an old blob on this machine; None if it is absent.
+    `find` returns the path of an old blob on this machine; None if the blob is absent.
     """
 
     def parts() -> Generator[memoryview]:
@@ -445,7 +445,7 @@ def _copy(file: BinaryIO, offset: int, length: int) -> Iterator[memoryview]:
 class Arrival(Struct, frozen=True):
     """A file that arrived. `moved` is the number of bytes that were read for it.
 
-    If a delta made it, `since` is the version with the old file. `doubt` says why a delta was not used, or is "".
+    If a delta made the file, `since` is the version with the old file. Else `doubt` may say why no delta was used.
     """
 
     path: str
@@ -525,7 +525,7 @@ class BlobMover(Struct):
 
 
 SMALL_TRANSFER_BYTES = 2**20
-"""If all blobs together have at most this size, the commit moves them, since it must ask for missing blobs anyway."""
+"""If all blobs together have at most this size, they are not moved before the commit, which moves missing blobs."""
 
 
 class SkippedVersion(Struct, frozen=True):
@@ -544,8 +544,8 @@ class TransferResult(Struct, frozen=True):
     """The outcome for one model. `has_copied` is False if no exchange was needed or possible.
 
     `versions` were requested, and `new` of them were new at the destination. `events`, `blobs` and `size` (bytes) count
-    what moved. `log`, `artifacts` (paths), `channels` (moved ones) and `yanks` are those of the destination afterwards;
-    `log` is None if a log could not be read.
+    what was copied. `channels` are the moves of channels. The destination has `log` (None if a log could not be read),
+    `artifacts` (paths) and `yanks` now.
     """
 
     name: str
@@ -594,8 +594,8 @@ def exchange(
 ) -> TransferResult:
     """Copy the versions and channels of a request to the destination. A second run transfers nothing.
 
-    A caller may pass what it has already: the source's `log`, the destination's log `own` (from `load_own`), and the
-    `plan` from `merge`. `near` are other readers that may have documents of the destination. Raises the errors of
+    `log` is the source's log, `own` the destination's log (from `load_own`), and `plan` the result of `merge`; if None,
+    they are made here. `near` are other readers that may have documents of the destination. Raises the errors of
     `merge` and of both registries; GateError if a policy of the destination governs a channel that would move.
     """
     name = request.name
@@ -666,9 +666,9 @@ def exchange_possible(
     choose: Callable[[Log], ExchangeRequest],
     progress: Progress,
 ) -> TransferResult:
-    """Copy as much as possible of the request that `choose` returns. `skipped` of the result has the rest, with errors.
+    """Copy as much as possible of the request that `choose` returns. `result.skipped` lists the rest, with errors.
 
-    A channel moves only if its version is copied. If no event is missing, blobs are checked only with `heal`.
+    A channel moves only if its version is copied. If no event is missing, nothing is copied unless `heal` is set.
     """
     result = TransferResult(name)
     with list_errors(name, result.skipped):
@@ -723,7 +723,7 @@ def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
 
 
 def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:
-    """Record before a push that another registry may get these versions. Then `reg drop` refuses them."""
+    """Record that a push of these versions to another registry begins. From then on, `reg drop` refuses them."""
     for version in versions if os.access(store.root, os.W_OK) else ():  # who may not write, cannot drop
         path = f"local/pushed/{log.name}/{log.versions[version].manifest.hex}"
         if store.store.read(path) is None:

@@ -3,8 +3,8 @@
 The files are written to a new directory, which then replaces the target. `unpacked` and `fetched` write to a temporary
 directory instead.
 
-If the target is the run directory of a training (it has `checkpoints/`), the files go to its `exports/`, as Orchard
-does. A path in the manifest, such as `exports/model.onnx`, is then relative to the run directory.
+If the target is the run directory of a training (it has `checkpoints/`), the files go to its `exports/`. A path in the
+manifest, such as `exports/model.onnx`, is then relative to the run directory.
 """
 
 import os
@@ -143,7 +143,7 @@ def write_package(
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """A context with a new directory, which replaces the target at the end. After a kill, the next call restores it."""
+    """A context with a new directory, which replaces `target` at the end. A replacement cut short is undone first."""
     path, disk = target.resolve(), Disk()
     aside = path.with_name(f".{path.name}.former")
     with host_errors(f"writing {target}"):
@@ -222,7 +222,7 @@ def unpacked(
 def fetched(
     reader: RegistryReader, version: Release, artifacts: Iterable[Artifact], progress: Progress
 ) -> Iterator[Path]:
-    """A context with a directory of the artifacts' main files and external data. NotFoundError if one is absent."""
+    """A context with a directory of the artifacts' models and external data. NotFoundError if an artifact is absent."""
     files: list[FileEntry] = []
     for artifact in artifacts:
         if version.held is not None and artifact.path not in version.held:

@@ -1,4 +1,4 @@
-"""Mirror a whole registry, as an exact copy with the same id or version by version into a registry with another id.
+"""Mirror a whole registry. If both registries have the same id, make an exact copy, else copy version by version.
 
 An exact copy creates no events, so each of its logs is a prefix of the source's log.
 """
@@ -60,7 +60,7 @@ class MirrorResult(Struct):
 def open_both(
     remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """Open both registries; InputError if they are the same. Create a missing destination, a mirror unless `new_id`."""
+    """Open both registries; InputError if they are the same. Create a missing destination: a mirror if not `new_id`."""
     if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)
@@ -82,8 +82,8 @@ def mirror(
 ) -> MirrorResult:
     """Copy all that the destination lacks from the source. `skipped` of the result lists what cannot be copied.
 
-    If both have the same id and a log has forked, raise ForkError before any write. An exact copy always has the same
-    channels. Elsewhere, channels move to the source's versions only if `channels` is set.
+    If both have the same id, make an exact copy; if a log has forked, raise ForkError before any write. If the ids
+    differ, channels move to the source's versions only if `channels` is set.
     """
     report = MirrorResult(source.url, destination.url)
     try:

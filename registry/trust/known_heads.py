@@ -1,7 +1,7 @@
 """Notice that a log was rolled back or rewritten since the user last read it. Read and extend the user's trust file.
 
-A log only grows. So a log must begin with the lines that the user accepted before; a copy that lags behind must have
-the first of these lines. `KnownHeads` keeps the head (last line) of the last accepted copy of each log in
+A log only grows. So it must begin with the lines that the user accepted before. A copy that lags behind may end
+earlier, but with one of these lines. `KnownHeads` keeps the head (last line) of the last accepted copy of each log in
 `heads/<registry id>/<name>.json` of the user's state directory. The head of a rejected copy is never saved.
 """
 
@@ -49,14 +49,14 @@ if TYPE_CHECKING:
 MAX_REMEMBERED_LINES = 256
 """The number of line digests that a known head keeps. They show if a shorter log is an earlier copy or another log."""
 MAX_PLACES = 32
-"""The most locations (copies of a registry) that a known head remembers."""
+"""The number of locations (copies of a registry) that a known head remembers at most."""
 
 
 class KnownHead(Record, frozen=True):
     """The last accepted index file of a log: the number of log lines (`seq`), and the digest of the file (`index`).
 
     `lines`: the digests of the newest log lines, the head last. `state`: the file's first line; None for policies.
-    `places`: the most lines seen at each location. `trust`: the digest (hex) of the trust file, "" if there was none.
+    `places`: for each location, the greatest number of lines seen there. `trust`: the trust file's digest (hex), or "".
     """
 
     seq: Count
@@ -92,9 +92,9 @@ def observe(
 ) -> KnownHead | None:
     """Check an index file by the rules below, against the known head `before`. Return the new known head.
 
-    `data` is the file's content at the location `origin` (`url` in errors); None if the location has no such file. A
-    location may lag behind others; then the head keeps the newer lines. Only a log of policies must not lag. Raise
-    ForkError for a rewritten log, StateError for a wrong state, IntegrityError if lines or the file are gone.
+    `data` is the file's content at the location `origin` (`url` in errors); None if the location has no such file. If a
+    location lags behind others, the known head stays. A log of policies must not lag. Raise ForkError for a rewritten
+    log, StateError for a wrong state, IntegrityError if lines or the file are gone.
     """
     url = url or origin
     reset = f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
@@ -211,7 +211,7 @@ class StaleNotice(NamedTuple):
 class KnownHeads:
     """The known heads of one user, stored in `heads/` below a directory, by default the user's state directory.
 
-    `stale` is called if a log lacks lines seen elsewhere, and may raise. `warn` is called once if saving fails.
+    `stale` is called if a log lacks lines seen elsewhere; it may raise an error. `warn` is called once if saving fails.
     """
 
     def __init__(
@@ -254,8 +254,8 @@ class KnownHeads:
 
         `observe` compares the file with the known head. A changed file must also have the signatures that the trust
         file requires, unless the registry is the user's own (`is_own`). `near`: readers that may have older parts of
-        the log. A cached file may be old: if a check fails, the newest file is read and checked instead. Raise
-        ForkError or IntegrityError if it fails too. If it only lags behind another location, `stale` gets a notice.
+        the log. If a check fails, the newest file is read and checked, because a cached file may be old. If that fails
+        too, raise ForkError or IntegrityError. If the log only lags behind another location, `stale` gets a notice.
         """
         before = self.read(reader.registry_id, name)
         index = reader.read_index(name, cached)

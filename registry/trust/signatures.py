@@ -257,7 +257,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
 
 
 class SignedStatement(NamedTuple):
-    """The verdict on a signature of a version, or of an evaluation (`version`: None). `event` is in log line `seq`."""
+    """The verdict on a signature. `version` is the signed version, None for an evaluation. `event` is in line `seq`."""
 
     seq: int
     event: Attest
@@ -344,8 +344,8 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: StoredObject
 def enforce_policies(trust: Trust, log: PolicyLog) -> None:
     """Raise IntegrityError if the log of policies is missing, or lacks a signature that trust file or policies require.
 
-    A policy may name keys; one of them must then sign the next policy. A reader can judge this only with the keys. So
-    the rule applies if the trust file has all of them, unrevoked, or if it requires signed lines.
+    If a policy names keys, one of these keys must sign the next policy. This rule is checked only if the trust file has
+    all these keys, unrevoked, or requires signed lines.
     """
     if not log.lines and trust.governs(log.registry):
         raise IntegrityError("it has no policy, and must have one", SIGNERS_ADVICE)
@@ -362,7 +362,7 @@ def unauthorized_policies(
 ) -> Iterator[tuple[frozenset[str], str]]:
     """Find policies without a signature by a key that the previous policy names. Yield these keys and an error message.
 
-    The signing key must be in the trust file, but may be for other models. IntegrityError if a policy is unreadable.
+    A signature counts if its key is in the trust file, for any model. IntegrityError if a policy is unreadable.
     """
     from onnxreg.schema.gates.policy import policy_of
 
@@ -395,8 +395,8 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
     """Return how many lines at the start of a log need no signature.
 
-    These are the lines up to the anchor (a line and its digest) in the trust file; IntegrityError if the log lacks it.
-    Without an anchor, they are the lines before `need.since`, but never the last line.
+    These are the lines up to the anchor, a line that the trust file names by its number and digest. IntegrityError if
+    the log lacks this line. Without an anchor, these are the lines before `need.since`, but never the last line.
     """
     points = (point for point in need.after if (point.registry, point.model) == (registry, name))
     anchor = next(points, None)
