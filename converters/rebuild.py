@@ -29,12 +29,12 @@ RECIPE, SUITE = "recipe", "the evaluation suite"
 
 @dataclass(frozen=True)
 class Materials:
-    """The inputs of a rebuild: source (None: as recorded), suite, data files, and consent to run code as in `plan_export`.
+    """The inputs of a rebuild. If `source` is None, the recorded source is used. For `allow_code`, see `plan_export`.
 
     For a family, the source is the family document, or a directory with the file `family.yaml`. For a module made by a
     function, the source is the directory with the code, or the function. `data` has the paths of files that the recipe
-    records by digest. A key of `data` is the name of the step that reads the file, or `options.KEY` for an option of the
-    task. `stored` returns the path of a file in the registry, by its digest.
+    records by digest. A key of `data` is the name of the step that reads the file, or `options.KEY` for an option of
+    the task. `stored` returns the path of a file in the registry, by its digest.
     """
 
     source: str | None = None
@@ -99,7 +99,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
 
 
 def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return, for each file that a recipe (JSON) names, the object in the recipe and its key with the file's digest."""
+    """For each file of a recipe (JSON), return the object that has the file's digest, and the digest's key there."""
     options, evaluation = recipe.get("options", {}), recipe.get("evaluation")
     keys = [key for key in task_catalog.find(recipe["task"]).paths if options.get(key) is not None]
     steps = {step["name"]: (step, "data") for step in recipe["steps"] if "data" in step}
@@ -108,7 +108,7 @@ def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 def _fill_in(recorded: Any, digests: Mapping[str, Digest], materials: Materials, label: str) -> None:
-    """Replace the digests of files in a recipe by paths. Files of options are also searched for in a source directory."""
+    """Replace the digests of files in a recipe by paths. The source directory is searched for the files of options."""
     files = {**materials.data, **({} if materials.suite is None else {SUITE: materials.suite})}
     if unused := sorted(files.keys() - digests.keys()):
         hint = f"it has {', '.join(digests) or 'no files'}"
@@ -139,7 +139,7 @@ def _recorded_source(recorded: Source, label: str) -> str:
 
 
 def _check_code(recorded: Code | None, current: Code | None, label: str) -> None:
-    """Raise InputError if the function that makes the module has changed; the digest of the source does not cover it."""
+    """Raise InputError if the function of a module has changed. The source's digest does not cover the function."""
     if current in (None, recorded) or (recorded is None and current.distribution is None):
         return
     made_by, here = (

@@ -53,8 +53,8 @@ def prepare_process() -> None:
 class ExportRequest:
     """A requested export: a `profile`, a `recipe` or a `task`, and `options` by their names on the command line.
 
-    `source` replaces the recipe's own source; see `plan_export` for `allow_code`. `is_typed` is True if a person typed
-    the source. If the source is a function, this is consent to run it.
+    `source` replaces the recipe's own source; see `plan_export` for `allow_code`. With `is_typed`, a person typed the
+    source; if it is a function, that is the consent to run it.
     """
 
     source: str | None = None
@@ -101,7 +101,7 @@ class ExportRequest:
         return plan
 
     def check(self) -> str | None:
-        """Check what needs no hashing and no downloads; return the model's name, or None. Raises errors as `plan` does."""
+        """Check everything but hashes and downloads; return the model's name, or None. Raises errors as `plan` does."""
         from onnxreg.converters.engine.plan import read_parts
 
         recipe, directory, _ = self._read(self._document())
@@ -239,7 +239,7 @@ def export(
         opset: version of the default domain.
         int8_embeddings: with `quantize`, quantize the embedding tables too.
 
-    Returns the path of the last graph (with `quantize`, of the INT8 graph); without `output`, its bytes.
+    Returns the path of the last graph (the INT8 graph with `quantize`). Without `output`, returns the graph's bytes.
 
     Raises InputError for a checkpoint, task or opset that cannot be used, NotFoundError or RemoteError if the
     checkpoint cannot be loaded, ConversionError if a graph does not load or differs, HostError for a missing extra.

@@ -47,7 +47,7 @@ def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Ite
     """Download the files of a repository that `choose` selects among all its paths. Return where they are.
 
     Raises NotFoundError if the repository or revision does not exist, RemoteError if the Hub's answer is missing or
-    malformed, IntegrityError if bytes differ from its listing, InputError for a path that no file here can have.
+    malformed, IntegrityError if a file differs from the Hub's listing, InputError for a path that is not allowed here.
     """
     with hub_library("loading a model from the Hub"):
         from huggingface_hub import constants

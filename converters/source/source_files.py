@@ -24,7 +24,7 @@ GENERATION_CONFIG = "generation_config.json"
 GENAI_CONFIG = "genai_config.json"
 """The settings of onnxruntime-genai, beside a graph."""
 WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
-"""The files of weights, each with the pattern of its shards. The first that exists, whole or as an index, is used."""
+"""The files of weights, each with the pattern of its shards. The first that exists (alone or as an index) is used."""
 TOKENIZER = (
     "added_tokens.json", "chat_template.jinja", "merges.txt", "sentencepiece.bpe.model", "special_tokens_map.json",
     "spiece.model", "spm.model", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
@@ -188,13 +188,13 @@ _TOKENS = frozenset({"added_tokens_decoder", "id2label", "label2id"})
 _VOCABULARY = frozenset(
     {"added_tokens.json", "id2label.json", "special_tokens_map.json", "tokenizer.json", "vocab.json"}
 )
-"""The keys, and the files, that have tokens or labels, which are never changed."""
+"""`_TOKENS` are keys, and `_VOCABULARY` are files, that have tokens or labels. They are never changed."""
 
 
 def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
     """Remove absolute paths from a JSON value. Return the new value, and where it changed (`text_config.vocab_file`).
 
-    A path that identifies the model becomes `name`; of another path the last part remains. Within texts, paths below
+    A path that identifies the model becomes `name`; any other path becomes its last part. Within texts, paths below
     `directories`, this process's directories and usual roots (`/home`, `C:\\Users`, ...) are replaced.
     """
     embedded, changed = _embedded(directories), list[str]()
@@ -232,7 +232,7 @@ def _last(path: str) -> str:
 
 
 def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
-    """Return the pattern of absolute paths within a text. A directory of one part (`/work`) does not match itself."""
+    """Return the pattern of absolute paths within a text. For the directory `/work`, only paths below it match."""
     folders = [Path(os.path.expanduser("~")), Path.cwd(), Path(tempfile.gettempdir()), *directories]  # noqa: PTH111
     paths = {
         folder for given in folders for folder in (given.absolute(), given.resolve()) if len(folder.parts) > 1

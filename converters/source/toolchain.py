@@ -35,7 +35,7 @@ def require(*modules: str) -> None:
 
 
 def refuse_missing(error: BaseException, purpose: str) -> BaseException:
-    """Return the first cause of a library's error. Raises HostError, with the package, if it is a missing package."""
+    """Return the first cause of a library's error. If a package is missing, raise HostError about the package."""
     cause = error
     while True:
         module = (getattr(cause, "name", None) or "").partition(".")[0]
@@ -51,7 +51,7 @@ def refuse_missing(error: BaseException, purpose: str) -> BaseException:
 
 @cache
 def tool_versions(more: tuple[str, ...] = ()) -> Mapping[str, str]:
-    """Return the versions of `TOOLS` and `more` without local parts such as `+cpu`; `isa` is the instruction set."""
+    """Return the versions of `TOOLS` and `more` (without parts such as `+cpu`), and the instruction set as `isa`."""
     versions = package_versions((*TOOLS, *more))
     public = {name: release.partition("+")[0] for name, release in versions.items() if release}
     return {**public, "isa": instruction_set()}
@@ -152,7 +152,7 @@ class PlugIns(Generic[T]):
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:
-        """Return a plug-in by name. InputError if none has it, ConflictError if two have it, HostError if loading fails."""
+        """Return a plug-in by name. InputError if there is none, ConflictError if there are two, HostError if it fails."""
         if name in self.built_in:
             return self.built_in[name]
         kind, others = self.noun.partition(" ")[2], self._others()

@@ -69,23 +69,23 @@ NOT_TRAINED = re.compile(
     r"(^|\.)(pooler\..*|cls\.seq_relationship\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"
     r"|(cos|sin)_cached|relative_position_index)$"
 )
-"""The names of weights in a file that the model may lack: of heads that go unused, and buffers of older versions."""
+"""Names of weights that a file may have though the model has not: of unused heads, and buffers of older versions."""
 
 ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
-"""The names of weights of the model that a file may lack, since only training reads them."""
+"""The names of weights that a file may lack, because only training reads them."""
 
 COUNTS = {
     re.compile("(layers?|depths?|blocks|stages|experts|groups?|group_num)$"): 1_000,
     re.compile("num_labels"): 10**6,
 }
-"""The keys of config.json that count parts of a model, with the highest count: to make more parts would take hours."""
+"""The keys of config.json that count parts of a model, with the highest count. More parts would take hours to make."""
 MAX_EDGE = 4096
-"""The most pixels along an edge of the images that a model of timm reads, before they are cut to their centre."""
+"""The most pixels along an edge of an image for a model of timm, before the image is cut to its centre."""
 PARAMETER_BYTES = 12
-"""The bytes of memory for each parameter, which is in the model, in its graph and in the buffer of the file."""
+"""The bytes of memory for each parameter: 4 in the model, 4 in its graph, and 4 in the buffer of the file."""
 LABELS = "id2label.json"
 MAX_GOLDEN_VALUES = 2**19
-"""A graph without a mask gets golden vectors if neither its inputs nor its outputs have more values."""
+"""A graph without a mask gets golden vectors if its inputs, and also its outputs, have at most this many values."""
 _LOCAL_KEYS = {
     "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "attn_implementation", "backend", "cache_dir",
     "is_local", "local_files_only", "special_tokens_map_file", "tokenizer_file", "vocab_file",
@@ -283,8 +283,8 @@ def part_of(
 ) -> Part:
     """Run a module on all feeds and make its part. `axes` names the dynamic axes of inputs and outputs.
 
-    An output with the axes of `attention_mask` has values per token. With `has_golden`, the part gets golden vectors: short
-    rows if there is a mask; else the first row of the first feed, its floats replaced by random whole numbers.
+    An output with the axes of `attention_mask` has values per token. `has_golden` adds inputs for golden vectors: short
+    rows if there is a mask, else the first row of the first feed with random whole numbers as floats.
     """
     import numpy as np
     import torch
@@ -584,7 +584,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
 
 
 def _as_in_file(tokenizer: Any, directory: Path) -> Any:
-    """Return the tokenizer if it encodes like `tokenizer.json`, else one that is made from this file."""
+    """Return the tokenizer if it encodes like `tokenizer.json`, else a tokenizer that is made from that file."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -617,8 +617,8 @@ def _encoded(backend: Any) -> list[Any]:
 def find_base(directory: Path, find: Callable[[str], Location]) -> Location | None:
     """Return the base model that an adapter's config names; None if the directory has no adapter.
 
-    `find` locates a directory or hub id. A relative path begins at the adapter or, if nothing is there, at the working
-    directory. Raises InputError if the base model is missing or an adapter too, or if the directory has a whole model.
+    `find` locates a directory or hub id. A relative path is searched at the adapter, then at the working directory.
+    Raises InputError if the base model is missing or has an adapter too, or if the directory also has a whole model.
     """
     if not (directory / ADAPTER_CONFIG).is_file():
         return None

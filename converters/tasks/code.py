@@ -1,7 +1,7 @@
 """Factories: Python functions, named `module:function`, that make torch modules. They run only with consent.
 
-A factory is identified by the digest of its file or package or, if it is installed, by its distribution and version. It
-may import only what this covers, and what is installed. docs/threat-model.md says which code may run.
+A factory's identity is the digest of its file or package; for an installed factory, its distribution and version. It
+may import only code that the digest covers, and installed packages. docs/threat-model.md says which code may run.
 """
 
 import ast
@@ -228,13 +228,13 @@ class Consent:
 
     @classmethod
     def of(cls, names: Iterable[str] = (), source: str | None = None, is_recorded: bool = False) -> Self:
-        """Make a consent to each of `module:function`, `file.py:function` or `file.py`. Paths become `absolute`."""
+        """Make a consent to each name: `module:function`, `file.py:function` or `file.py`. Paths are made absolute."""
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
     def check(self, factory: Factory, arguments: Mapping[str, Any], source: str | None = None) -> None:
         """Raise InputError, with the `arguments` and the option to type, unless the user allowed this code.
 
-        `source` is the export's source, if that is the factory. No code runs, but the file must define the function.
+        `source` is the export's source, if it names the factory. No code runs, but the file must define the function.
         """
         if source is not None and source == self.source:
             return
@@ -276,7 +276,7 @@ def absolute(name: str) -> str:
 
 
 class SourceLoader(SourceFileLoader):
-    """Loads a module from its source text, never from a compiled file, which may be of other source text."""
+    """Loads a module from its source text. A compiled file is not used, because it may differ from the source text."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)

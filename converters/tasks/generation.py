@@ -53,7 +53,7 @@ GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT))
 """The graphs that generate together: the encoder with the merged decoder, or with both decoders."""
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
-"""The most tokens of an answer: by default, as in pipelines of transformers, and in any case."""
+"""The most tokens of an answer: the default (as in pipelines of transformers), and the limit of any request."""
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
 """The keys of config.json that may state the most tokens that a decoder takes."""
 Tokens = tuple[int, ...]
@@ -119,7 +119,7 @@ class ProcessedSeq2Seq(Seq2Seq):
 
 
 def decoder_of(model: Any, encoder: Part) -> Any:
-    """Return a module of the decoder. If it takes past keys and values, it does not return those of the encoder again."""
+    """Return a module of the decoder. If it takes past keys and values, it returns only those of the decoder."""
     import torch
     from transformers import EncoderDecoderCache
 
@@ -156,7 +156,7 @@ def decoder_of(model: Any, encoder: Part) -> Any:
 
 
 def decoders(model: Any, encoder: Part) -> dict[str, Part]:
-    """Return the part of each decoder, by member. Its samples have the outputs of the graph that runs before it."""
+    """Return the part of each decoder, by member. Its sample inputs are outputs of the graph that runs before it."""
     import numpy as np
     import torch
 
@@ -213,7 +213,7 @@ class CausalDecoder(Saved):
     Options: ClassVar[type[PassParams]] = TextOptions
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        """Make the part, with samples of several sizes. The module itself computes the keys and values in them."""
+        """Make the part. Its samples have several sizes; the module itself computes their past keys and values."""
         import numpy as np
         import torch
         from transformers import DynamicCache
@@ -300,7 +300,7 @@ def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
 
 
 def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
-    """Compare what graphs generate together with the answers of their model, and add a check to the draft.
+    """Check that graphs generate the answers of their model, and add the result to the draft.
 
     The check has the share of steps with the same token. ConversionError if graphs of full precision differ at a step.
     """
@@ -329,7 +329,7 @@ def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
 
 
 def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool) -> float:
-    """Return the share of steps at which graphs give the model's token, each after the model's own earlier tokens."""
+    """Return the share of steps at which graphs give the model's token, if they get the model's earlier tokens."""
     import numpy as np
 
     model, equal = Generator(paths), []
@@ -351,7 +351,7 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool)
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The fields of `generation_config.json` that affect a greedy answer. The last ones are Whisper's.
+    """The fields of `generation_config.json` that affect a greedy answer. Some are in files of Whisper only.
 
     `positions`, from `positions_of`, is the most tokens that the decoder takes.
     """
@@ -502,7 +502,7 @@ def generate(
 
 
 def _prompt(model: Generator, feed: Feed, rules: Rules) -> list[int]:
-    """Return the tokens before the answer: the start and, for Whisper, the language (stated or detected) and task."""
+    """Return the tokens before the answer: the start token and, for Whisper, those of the language and the task."""
     import numpy as np
 
     start, languages, tasks = rules.decoder_start_token_id, rules.lang_to_id, rules.task_to_id or {}

@@ -28,7 +28,7 @@ MAX_BATCH_IMAGES = 32
 WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights")
 """The usual keys of the weights in a file that also has other values, such as an epoch."""
 AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", "ema", "swa_state_dict")
-"""The usual keys of averaged weights, which some projects publish in place of the others."""
+"""The usual keys of averaged weights, which some projects publish instead of the last weights."""
 PREFIXES = ("_orig_mod.", "module.", "model.")
 """The prefixes of names that `torch.compile`, `DataParallel` and Lightning add."""
 
@@ -166,8 +166,8 @@ def subject_of(
 ) -> conversion.TorchModel:
     """Wrap a module, in float32, so that it takes an image of this `shape` by name, and returns its outputs by name.
 
-    `outputs` are keys of the mapping that the module returns, or else names for its tensors, in order. Raises
-    ConversionError if the module fails, InputError if it returns other things than tensors, or does not fit `outputs`.
+    `outputs` are keys of the mapping that the module returns. Otherwise, they name its tensors in order. Raises
+    ConversionError if the module fails, InputError if it returns anything but tensors, or does not fit `outputs`.
     """
     import torch
 
@@ -211,8 +211,8 @@ def subject_of(
 def load_into(module: Any, path: Path) -> None:
     """Fill a torch module with the weights in a file of safetensors or of `torch.save`.
 
-    A prefix in `PREFIXES` that only the file's names have is removed. Raises InputError unless the file has exactly the
-    module's tensors, in their shapes; only counters of batches may be missing.
+    A prefix in `PREFIXES` is removed if all names in the file have it but the module's do not. Raises InputError unless
+    the file has exactly the module's tensors, in their shapes; only counters of batches may be missing.
     """
     expected = module.state_dict()
     weights = _read(path)
@@ -253,7 +253,7 @@ def draw(count: int, shape: Sequence[int]) -> Any:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Read the weights in a file, at the top or under a usual key. InputError for other contents or for averages."""
+    """Read the weights in a file, at the top or under a usual key. InputError for other contents, or averages too."""
     require("safetensors")
     import torch
     from safetensors.torch import load_file

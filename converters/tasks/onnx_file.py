@@ -26,7 +26,7 @@ TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.jso
 MAX_GOLDEN_VALUES = 2_000
 """Graphs with more values in the inputs and outputs of one sample get no golden vectors."""
 SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
-"""The sizes of random samples: one more than elsewhere, since the outputs of fewer rows agree too often by chance."""
+"""The sizes of random samples. One is larger than elsewhere, because outputs of few rows may agree by chance."""
 
 
 class OnnxFileOptions(PassParams, title="Options"):
@@ -36,7 +36,7 @@ class OnnxFileOptions(PassParams, title="Options"):
 
 
 class OnnxFile(Task):
-    """The task of an ONNX file, which is measured on random samples, or on those in the option `data`.
+    """The task of an ONNX file. Its graphs are compared on random samples, or on the samples in the option `data`.
 
     A tokenizer beside the file, or beside its folder `onnx`, is published too.
     """

@@ -1,7 +1,7 @@
 """Tasks of checkpoints for images and sounds, and functions that turn an image or a sound into a graph's input.
 
-The checkpoint's processor computes the samples. The manifest's key `preprocessing` or `audio_preprocessing`
-(docs/format.md) is set if it can give the processor's numbers. Then `read_image` and `read_sound` can follow it.
+The checkpoint's processor computes the samples. If onnxreg can repeat its computation, the manifest describes it under
+`preprocessing` or `audio_preprocessing` (docs/format.md), which `read_image` and `read_sound` follow.
 """
 
 import io
@@ -29,15 +29,15 @@ FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 DRAWN_SIZE, SAMPLES = (331, 247), 64
 """The width and height of the generated test image, and how many of its preprocessed values a manifest has."""
 IMAGE_TOLERANCE = 1e-4
-"""Preprocessed images count as equal up to this difference. A step of an 8-bit value makes a far larger one."""
+"""Preprocessed images count as equal up to this difference. A change of an 8-bit value by 1 makes a far larger one."""
 SOUND_TOLERANCE = 1e-3
-"""Preprocessed sounds count as equal up to this difference: rounding changes the logarithms of near silence."""
+"""Preprocessed sounds count as equal up to this difference, because rounding changes the logarithms of near silence."""
 
 
 class Processed(Saved):
     """The task of checkpoints whose image processor or feature extractor makes the graph's only input.
 
-    The batch is dynamic, and each axis along which the processor's results for the samples vary in size.
+    The batch is dynamic, and so is each axis along which the processor's results for the samples have several sizes.
     """
 
     has_tokens = False
@@ -97,9 +97,9 @@ class Processor:
         self.varying = {at for at, along in enumerate(sizes) if len({*along}) > 1}
 
     def part(self, model: Any, names: Mapping[int, str], outputs: Mapping[str, Sequence[str]]) -> Part:
-        """Make the part of a model. `names` has the input's axes that may be dynamic, `outputs` those of each output.
+        """Make the part of a model. `names` has the input axes that may be dynamic, `outputs` has the axes of outputs.
 
-        Raises InputError if results vary along an axis that `names` lacks, or if the model does not take their sizes.
+        Raises InputError if the results vary in size along another axis, or if the model does not take their sizes.
         """
         import numpy as np
         import torch
@@ -125,7 +125,7 @@ class Processor:
         return part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), True)
 
     def contract(self) -> dict[str, Any]:
-        """Return the manifest's key for the preprocessing, as JSON; {} if it would not give the processor's numbers."""
+        """Return the manifest's key for the preprocessing, as JSON; {} if none gives the processor's numbers."""
         pairs = list(zip(self.drawn, self.rows, strict=True))
         if self.modality == "audio":
             sound = audio_of(self.processor.to_dict(), pairs)
@@ -206,7 +206,7 @@ def _crop(image: Any, height: int, width: int) -> Any:
 
 
 def _halve_down(transform: Any) -> None:
-    """Let a transform of timm crop like `image_input`. torchvision rounds half of an odd margin to an even number."""
+    """Make a transform of timm crop like `image_input`. torchvision rounds half an odd margin to an even number."""
     for step in transform.transforms:
         if type(step).__name__ == "CenterCrop":
             step.forward = lambda image, size=step.size: _crop(image, *size)
@@ -215,7 +215,7 @@ def _halve_down(transform: Any) -> None:
 def preprocessing_of(
     settings: Mapping[str, Any], photographs: Sequence[tuple[Any, Any]]
 ) -> Preprocessing | None:
-    """Translate the saved settings of an image processor; None if that would not give the processor's numbers.
+    """Translate the saved settings of an image processor; None if no translation gives the processor's numbers.
 
     `photographs` are images, each with the processor's numbers for it (float32, batch 1).
     """
@@ -326,7 +326,7 @@ def sound_input(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
-    """Compute Whisper's spectrogram: Hann windows, power, Slaney's triangles to 8 kHz, log10 (8 decades), scaled."""
+    """Compute Whisper's spectrogram: power in Hann windows, Slaney's mel bands to 8 kHz, log10 (8 decades), scaled."""
     import numpy as np
 
     size, hop, rate = preprocessing.window or 0, preprocessing.hop or 1, preprocessing.sampling_rate
@@ -348,7 +348,7 @@ def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def audio_of(settings: Mapping[str, Any], sounds: Sequence[tuple[Any, Any]]) -> AudioPreprocessing | None:
-    """Translate the saved settings of a feature extractor; None if that would not give the extractor's numbers.
+    """Translate the saved settings of a feature extractor; None if no translation gives the extractor's numbers.
 
     `sounds` are the samples of sounds, each with the extractor's numbers for it (float32, batch 1).
     """

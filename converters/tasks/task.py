@@ -34,9 +34,9 @@ class TaskHead:
     """A kind of checkpoints. The names of their classes end with `suffix`, such as `ForTokenClassification`.
 
     `outputs` names the first axes of each output, which are dynamic. With `labelled`, the last axis counts labels.
-    `aliases` are further names that people may type. If no task exports such a checkpoint, `way` says what to do.
-    The class `AutoModel` with the ending `auto` (by default `suffix`) loads it. `axes` names the input's axes, besides
-    the batch, that may be dynamic. `beside` are files that are copied, not generated.
+    `aliases` are further names that people may type. If no task exports such checkpoints, `way` says what to do. They
+    are loaded by the class named `AutoModel` and `auto` (by default `suffix`). `axes` names further axes of the input,
+    after the batch, that may be dynamic. `beside` are files that are copied, not generated.
     """
 
     task: str
@@ -158,7 +158,7 @@ HEADS = (
     _elsewhere("video-classification", "ForVideoClassification", modality="image"),
 )
 # fmt: on
-"""The kinds of checkpoints with a head. The first whose suffix fits counts. Some have no task that exports them."""
+"""The kinds of checkpoints with a head; see `head_of` for the choice. Some have no task that exports them."""
 ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
 """For each modality, the `TaskHead` of a class without a head, such as `ViTModel`."""
 LOADERS: Mapping[Modality, tuple[str, str]] = {
@@ -175,7 +175,7 @@ SPEAKERS = ("Whisper", "Moonshine")
 def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
     """Return the head of the first architecture in a parsed config.json; None if it is unknown.
 
-    If several of `HEADS` fit, the first of this modality counts, else the first. `ENCODERS` has the rest.
+    If several of `HEADS` fit, the first of this `modality` is returned, else the first. If none fits, see `ENCODERS`.
     """
     names = config.get("architectures") if isinstance(config, dict) else None
     if not names and isinstance(config, dict) and TIMM in config:
@@ -210,10 +210,10 @@ class Adapter:
 class LocatedSource:
     """A source that was found and hashed, but not loaded.
 
-    Only the task uses `location`. `digest` covers the files that affect the graphs, `described` those that affect only
+    Only the task uses `location`. `digest` covers the files that affect the graphs, `described` files that affect only
     the manifest, such as a model card. `origin` is the source's record in a manifest; None if the source has no name.
     `files` are the local files and directories that are read; None if unknown. `packages` are installed packages whose
-    code runs. `code` is the function that makes the module. `lacks_tokenizer` is True for texts without a tokenizer.
+    code runs. `code` is the function that makes the module. `lacks_tokenizer` is True if one is missing.
     """
 
     location: Any
@@ -282,9 +282,9 @@ class Task(ABC):
     """One kind of source, with typed options.
 
     `aliases` are names that other programs have for the task; only `id` is recorded. `paths` are the options whose
-    values are files. The rest is for the task's recipe: `exporter` is the first pass, `members` are the files of
-    several graphs by name, `merged` has the two decoders of each member that `MergeDecoders` makes, and the pass
-    `quantizer` turns the weights of the operators `products` into INT8.
+    values are files. All other attributes serve the task's recipe. `exporter` is the first pass. `members` are the
+    files of several graphs, by name. `merged` has, for each member that `MergeDecoders` makes, the two decoders.
+    `quantizer` is the pass that turns the weights of the operators `products` into INT8.
     """
 
     id: ClassVar[str]
@@ -324,7 +324,7 @@ class Task(ABC):
         return value
 
     def seek(self, source: str) -> str | None:
-        """Return the source's hub id; None for a local source. NotFoundError if it is missing. Nothing is fetched."""
+        """Return the source's hub id; None for a local source. NotFoundError for a missing one. Nothing is fetched."""
         return hub_id(source)
 
     @abstractmethod

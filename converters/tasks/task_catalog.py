@@ -57,7 +57,7 @@ def of_source(
 ) -> type[Task]:
     """Return the class of this task that fits a source, its options, and the passes of a recipe.
 
-    Tasks have several classes if sources of one kind are loaded in several ways, such as speech recognizers: some are
+    A task has several classes if its sources are loaded in several ways. For example, some speech recognizers are
     encoder-decoders.
     """
     kind: type[Task] = task

@@ -68,13 +68,13 @@ EXPECTED = {
     "modality_config.text": {"method": "forward", "method_output_name": "last_hidden_state"},
     "include_prompt": True,
 }
-"""The settings for which only one value is supported, which is also the value of an absent setting."""
+"""The only supported value of each of these settings. A missing setting counts as this value."""
 NEUTRAL = re.compile(
     r"(max_seq_length|do_lower_case|unpad_inputs|(word_)?embedding_dimension|pooling_mode\w*)"
     r"|modality_config\.(?!text$).*|\w+_(kw)?args\.(attn_implementation|cache_dir|device_map|(torch_)?dtype|low_cpu_mem_usage"
     r"|use_fast|trust_remote_code|revision|token|local_files_only|add_pooling_layer|use_safetensors)"
 )
-"""The settings that may have any value: the task applies them, or they are for other inputs or change no vector."""
+"""The settings that may have any value: the task applies them, or they change no vector of a text."""
 WITHOUT_WEIGHTS = {"Transformer", "Pooling", "Normalize", "Dropout"}
 Mode = Literal["mean", "cls", "max", "last"]
 SUPPORTED = re.compile("(Transformer Pooling|StaticEmbedding)( Dense)*( Normalize)?")
@@ -90,9 +90,9 @@ MASKED = ("clip", "clap")
 def sample_feeds(
     tokenizer: Any, config: Any, inputs: Sequence[str], max_length: int, page: Processor | None = None
 ) -> list[Feed]:
-    """Return the sample: a short row; three padded rows, the second a pair of texts; a row of `max_length` tokens.
+    """Return three samples: a short row; three padded rows (the second a pair of texts); a row of `max_length` tokens.
 
-    The tokens are those of `SENTENCES` (if there is a tokenizer), then random ones of a fixed seed. In a model of
+    The tokens begin with `SENTENCES` (if there is a tokenizer) and go on at random, from a fixed seed. In a model of
     documents, the boxes of tokens are in lines, from left to right, and `page` gives the images of pages.
     """
     import numpy as np
@@ -130,10 +130,10 @@ def sample_feeds(
 
 
 def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]:
-    """Return the names of the graph's inputs. `token_type_ids` is one if both the tokenizer and the model use types.
+    """Return the names of the graph's inputs. `token_type_ids` is among them if both tokenizer and model use types.
 
     A model of documents takes the box of each token too and, with the head `TOKENS` or `TEXTS`, an image of the page.
-    Raises InputError if the model reads other inputs, for which its graph would have constants.
+    Raises InputError if the model reads other inputs; the graph would have constants in their place.
     """
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     names = inspect.signature(model.forward).parameters
@@ -444,10 +444,10 @@ def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any
 
 
 def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
-    """List a checkpoint's files of sentence-transformers: those that affect a vector or, with `all_modules`, all.
+    """List a checkpoint's files of sentence-transformers that affect a vector; with `all_modules`, all of its files.
 
-    With `all_modules`, the list is empty unless a module is the model itself (its path is ""). Raises InputError for a
-    malformed `modules.json`, and for a module without safetensors, since pickles are not published.
+    With `all_modules`, the list is empty if none of the modules is the model itself (with the path ""). Raises
+    InputError for a malformed `modules.json`, and for a module without safetensors, because pickles are not published.
     """
     modules, pooling_file = modules_of(directory)
     names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
@@ -465,7 +465,7 @@ def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
 
 
 def read_pooling(directory: Path) -> SentenceConfig:
-    """Read the settings by which sentence-transformers makes a vector; the defaults without its files.
+    """Read the settings by which sentence-transformers makes a vector. Without its files, return the defaults.
 
     Raises InputError for malformed files, and for an unsupported module, pooling or setting.
     """
