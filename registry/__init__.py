@@ -2,9 +2,9 @@
 
 Packages and modules, lowest first: `system.py` (operating system), `store` (places that hold a registry), `signing.py`
 (this user's keys), `log` (one model's history), `trust` (what a reader accepts), `archive.py` (a registry in one file),
-`remotes.py`, `gates` (rules of channels), `resolution.py` (answers for an app; versions of channels),
-`transfer` (push, pull, mirror), `oci`, `publish.py`, `search`, `dossier`, `maintain.py` (verify, repair), then `registry.py`,
-`lockfile.py`, and `server`.
+`remotes.py` (named registries), `gates.py` (rules of channels), `resolution.py` (answers for an app),
+`transfer` (push, pull, mirror), `oci.py` (OCI registries), `publish.py`, `search`, `dossier`, `maintain.py` (verify,
+repair), `registry.py`, `lockfile.py`, `server`.
 
 Start with `registry.py`, then `store/protocol.py` and `log/log.py`. The file format: docs/format.md.
 Must not import: `onnxreg.converters`, `onnxreg.cli`.

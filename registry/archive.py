@@ -176,7 +176,7 @@ class ArchiveRegistry(RegistryStore):
 
     @property
     def location(self) -> str:
-        """The path with a digest of the entries: if another archive takes this path, its location differs."""
+        """The path with a digest of the entries. Another archive at this path has another location."""
         return f"{Path(self.url).absolute()}#{self.store.directory_digest.short}"
 
     def confirm(self, name: str) -> None:
@@ -232,7 +232,7 @@ def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
-    """Return the versions to archive: one per ref; or with `every`, all of these models. InputError if none."""
+    """Return the versions that the `refs` name; with `every`, all versions of these models. InputError if none."""
     carried: dict[str, frozenset[Version]] = {}
     if every:
         for name in matching(source, refs) if refs else source.names():

@@ -1,8 +1,8 @@
 """Verify, diagnose and repair a registry.
 
 * Verify: read all of it, compare it with the user's known heads and trusted keys, and list all damage.
-* Diagnose a registry and its remotes, and say how to fix each fault. A leftover file that no command needs, such as the
-  note of a killed collection, is deleted if the user names the file.
+* Diagnose a registry and its remotes, and say how to fix each fault. If the user names a leftover file that no command
+  needs, such as a note of a killed `reg gc`, the file is deleted.
 * Repair the damage: fetch blobs from any registry that has them, and logs from a copy of the same registry. Rebuild a
   damaged index file from its readable lines and from a copy of the log. A repair never invents bytes or events: a blob
   must have its digest, and a line must be in the damaged log or in its copy.
@@ -73,12 +73,12 @@ MAX_LISTED_PATHS = 5
 class Damage(NamedTuple):
     """One part of a registry that contradicts its digest or history, or that could not be read.
 
-    Kinds, for a log: `index` (unreadable), `log` (broken chain), `state` (differs from a replay), `history` (differs
-    from the known head), `signature` (wrong or missing), `gate` (a channel has a version that its policy refuses),
-    `policy` (the log of policies is damaged), `statement` (an event contradicts its document). For a version:
-    `manifest` (not a manifest), `archive` (the archive claims it, the log lacks it). For a blob: `missing`, `short`,
-    `damaged`. For a file: `stray` (not of a registry), `unreadable` (disk or remote failed). `key`: the key of a bad or
-    missing blob. `reference`: a reference to it, None if nothing readable refers to it.
+    Kinds for a log: `index` (its file is unreadable), `log` (broken chain), `state` (differs from a replay), `history`
+    (differs from the known head), `signature` (wrong or missing), `gate` (a channel's policy refuses its version),
+    `policy` (damaged log of policies), `statement` (an event contradicts its document).
+    For a version: `manifest` (it is not a manifest), `archive` (an archive lists the version, but its log does not).
+    For a blob: `missing`, `short`, `damaged`. For a file: `stray` (not of a registry), `unreadable` (disk or remote).
+    `key` is the key of a bad or missing blob. `reference` says who needs the blob; None if no readable file does.
     """
 
     kind: str
@@ -96,8 +96,8 @@ class Damage(NamedTuple):
 class VerifyReport(Struct):
     """The counts and the damage that a verification found. `unreferenced` blobs are not damage: `reg gc` deletes them.
 
-    `unpromoted` lists governed channels whose version was not promoted. They do not resolve, but are not damaged.
-    `repaired` is the damage that `repair` has repaired.
+    `unpromoted` lists channels with a policy whose version was not promoted. Such a channel does not resolve, but it
+    is not damaged. `repaired` is the damage that `repair` has repaired.
     """
 
     models: int = 0
@@ -138,9 +138,9 @@ def verify(
     """Read the logs and blobs of a registry, or of one model or version, and list all damage.
 
     Damage does not stop the verification. Each blob is read once, even if many versions share it. A log must continue
-    its known head (if `known_heads` is given), and must meet the policies and `trust`, by default the user's trust
-    file. Without `ref`, unreferenced blobs are read too, and stray files are damage. An archive must have the files of
-    the versions that it carries.
+    its known head in `known_heads`. It must also meet the policies and `trust` (None: the user's trust file).
+    Without `ref`, unreferenced blobs are read too, and stray files are damage. An archive must have the files of the
+    versions that it lists.
 
     Raise NotFoundError if the registry is gone, IntegrityError if another registry took its place.
     """
@@ -317,7 +317,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Drop damage that is listed twice. If all logs can be read, drop missing blobs that no log needs any more."""
+    """Drop damage to a manifest if its blob is damaged too. If all logs are readable, drop missing blobs without use."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -336,7 +336,7 @@ _FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
 )
-"""Matches the path of a leftover file: the note of a command (groups: kind, name), or the file of a store's test."""
+"""Matches the path of a leftover file: a command's note (groups: kind, name), or a file that tested a store."""
 
 
 def is_registry_file(file: TreeFile) -> bool:
@@ -393,7 +393,7 @@ def _identity(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 
 
 def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Find files that do not belong to a registry, and notes of commands that may have ended (a person must decide)."""
+    """Find files that do not belong to a registry, and notes of commands. The user must say if the commands ended."""
     files = list(remote.files())
     strays = stray_files(files)
     faults = {damage.name: damage.detail for damage in strays}
@@ -438,8 +438,8 @@ def _remotes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> None:
     """Delete files that `reg doctor` named. The caller asserts that the commands that wrote them have ended.
 
-    If one file is refused, nothing is deleted: NotFoundError if the file does not exist, InputError if it belongs to the
-    registry, ConflictError if the command that wrote it still runs.
+    Nothing is deleted after an error: NotFoundError if a file does not exist, InputError if it belongs to the registry,
+    ConflictError if the command that wrote it still runs.
     """
     files = {file.path: file for file in remote.files()}
     for path in paths:
@@ -465,11 +465,11 @@ def repair(
     progress: Progress = SILENT,
     aside: DirectoryRegistry | None = None,
 ) -> VerifyReport:
-    """Verify a registry (or only `ref`) and repair the damage with copies from `source`, until no repair succeeds.
+    """Verify a registry, or only `ref`, and repair the damage with copies from `source`. Return the last report.
 
-    Return a report on the repaired damage and on the remaining damage, with the reasons why it remains. A repair may
-    reveal more damage: a restored manifest may name files that are missing. Without `source`, only data of `remote` is
-    used. `aside` is the registry on this machine that keeps damaged index files, in `local/damaged`.
+    The report also has the repaired damage, and says why other damage remains. A repair may reveal more damage, since
+    a restored manifest may name missing files; so this repeats while a repair succeeds. Without `source`, only data of
+    `remote` is used. `aside` is the registry on this machine that keeps damaged index files, in `local/damaged`.
     """
     if source is not None:
         check_distinct(source, remote)
@@ -489,7 +489,7 @@ def repair(
 
 
 def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
-    """Open the remote from which `repair` fetches copies: `name`, else `origin`, else the only remote; else return None."""
+    """Open the remote that `repair` copies from: `name` or, if this is None, `origin` or the only remote, if any."""
     has_default = "origin" in remotes.urls or len(remotes.urls) == 1
     return remotes.open(name) if name is not None or has_default else None
 
@@ -603,7 +603,7 @@ class _Repair(Struct):
 def salvage(
     data: bytes, registry: str, name: str, fetch: Fetch
 ) -> tuple[list[LogLine], tuple[int, Digest] | None]:
-    """Return the usable lines of a damaged index file; and the last line's number and digest, if the state has them."""
+    """Return the usable lines of a damaged index file, and the number and digest of the log's last line, if known."""
     first, *raws = data.split(b"\n")
     lines: list[LogLine] = []
     end = None

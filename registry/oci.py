@@ -254,7 +254,7 @@ class OciServer(HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in as the server's `challenges` demand. True if the authorization differs now from the `refused` one."""
+        """Log in as the server's `challenges` demand. Return True if the headers now differ from the `refused` ones."""
         with self._lock:
             if self._authorization != refused:
                 return True  # another thread has logged in
@@ -272,7 +272,7 @@ class OciServer(HttpStore):
             return False
 
     def _token(self, parameters: Mapping[str, str], credential: Credential | None) -> str:
-        """Request an access token from the URL that the server names. RemoteError if `requests.target` refuses it."""
+        """Request an access token at the URL that the server names. RemoteError if `requests.target` refuses it."""
         label = f"the token endpoint of {self._target.host}"
         try:
             realm = requests.target(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
@@ -339,7 +339,7 @@ class OciClient(Sink):
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document after its blobs, and return the answer's headers. InputError above `MAX_OCI_BYTES`."""
+        """Store a document whose blobs are stored already. Return the answer's headers. InputError if too large."""
         if len(document.data) > MAX_OCI_BYTES:
             problem = f"a document of this version exceeds the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
             raise InputError(problem, "a version of fewer files fits")
@@ -397,7 +397,7 @@ class OciClient(Sink):
         raise RemoteError(problem, "it may not be the registry that you mean")
 
     def put_referrer(self, document: OciDocument, subject: Digest) -> None:
-        """Store a manifest about `subject`. If the server has no referrers API, list it at `fallback_tag` too."""
+        """Store a manifest about `subject`. If the server has no referrers API, add it to a list of referrers too."""
         if self.put_manifest(document).get("OCI-Subject"):
             return
         data = self.find_manifest(fallback_tag(subject))
@@ -418,7 +418,7 @@ def fallback_tag(digest: Digest) -> str:
 def entries(
     data: bytes, key: str, label: str, types: Collection[str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return the descriptors at `key`. With `types`, leave out other artifact types. IntegrityError if malformed."""
+    """Return the descriptors in a document's list `key` (only of these `types`). IntegrityError if it is malformed."""
     try:
         descriptors = json.loads(data)[key]
         if types is not None:
@@ -499,7 +499,7 @@ def _manifest(
 
 
 class PublishResult(Struct):
-    """A published version, its target (tag and digest), the numbers of sent blobs and bytes, and of all referrers."""
+    """A published version with its tag and digest (`target`). `blobs` and `size` count the sent blobs and bytes."""
 
     version: Release
     target: OciTarget
@@ -561,7 +561,7 @@ def publish(
 
 
 def _send(client: OciClient, mover: BlobMover, files: Iterable[StoredFile], result: PublishResult) -> None:
-    """Upload the files, and the documents of the mover, that the repository lacks."""
+    """Upload the `files` and the mover's documents. Leave out those that the repository has."""
     name = result.version.name
     blobs = {file.digest: Reference(file.digest, file.size, f"{name} {file.path}") for file in files}
     for digest, data in mover.documents.items():
@@ -590,11 +590,11 @@ def fetch_version(
     progress: Progress = SILENT,
     statements: bool | None = None,
 ) -> Release:
-    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here, with its number by default.
+    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here. Its number stays by default.
 
-    Statements about the version are recorded too, unless `statements` is False. If it is None and the user's key would
-    sign their log lines, raise InputError. Also raise InputError if the OCI manifest is not a version of onnxreg, or
-    its model is not `name`; IntegrityError for wrong bytes; RemoteError for more than `MAX_STATEMENTS` statements.
+    `statements` says whether the statements about the version are recorded too. None means yes, but raises InputError
+    if the user's key would sign their log lines. Raises InputError if the OCI manifest is not of onnxreg, or is of
+    another model than `name`; IntegrityError for wrong bytes; RemoteError for more than `MAX_STATEMENTS` statements.
     """
     target = OciTarget.parse(url)
     DirectoryRegistry.create(publisher.store.root, publisher.store.disk)

@@ -493,7 +493,7 @@ def _draft(
 def _evaluation(
     document: FamilyFile, member: str, plan: EvaluationPlan, files: Sequence[MemberFile], workspace: Path
 ) -> SourceEvaluation:
-    """Plan the evaluation of a member's reduced precisions on a suite of images. A head's suite may have embeddings too.
+    """Plan the evaluation of a member's reduced precisions on a suite of images. A head's suite may have embeddings.
 
     For a head, the float32 backbone turns the images into embeddings, so that the verdict is about the head alone.
     Raises InputError if the member has float32 only, ConversionError if the backbone does not run.

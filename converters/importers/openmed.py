@@ -252,7 +252,7 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> 
 
 
 def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
-    """True if two specs are equal. Axes that are dynamic in one spec may differ, since the ORT converter may fix them."""
+    """True if two specs are equal. Dynamic axes of one spec may differ, since the ORT converter may fix their size."""
     axes = zip(a.shape, b.shape, strict=False)
     same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
     have_ranks = len(a.shape) == len(b.shape) or not (a.shape and b.shape)

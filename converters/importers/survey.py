@@ -148,7 +148,7 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
 def compare(
     claimed: Mapping[str, Any], actual: Mapping[str, Any], at: str, keys: Iterable[str]
 ) -> list[Difference]:
-    """Return a difference for each key whose claimed value is not the actual one. Null and the order of names are fine."""
+    """Return a difference for each key whose claim is wrong. Null claims nothing; the order of names does not count."""
 
     def comparable(value: Any) -> Any:
         is_names = isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -288,7 +288,7 @@ def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
 
 
 def _check_contracts(models: Sequence[Model], stages: Mapping[str, str]) -> None:
-    """Raise InputError if models of one stage differ in inputs or outputs. Without `stages`, all models are one stage."""
+    """Raise InputError if models of a stage differ in inputs or outputs. Without `stages`, all models are one stage."""
     groups: dict[str | None, dict[str, Graph]] = {}
     for model in models:
         assert model.facts is not None

@@ -88,7 +88,7 @@ class Source(NamedTuple):
         )
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """Make a row for each value that matches `pattern`. `columns` are pointers from there (`POINTER#`: its key)."""
+        """Make a row for each value that matches `pattern`. `columns` are JSON pointers below it; `#` means the key."""
 
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))
@@ -242,8 +242,8 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 class _VersionTables:
     """The tables of a version, made from its verified log. `_NAME` makes the tables of a field with `generate: NAME`.
 
-    `channels`: the channel that the ref names, else every channel that ever had the version. `keyids`: the ids of the
-    keys whose signatures are cited.
+    `channels` is the channel in the ref or, if the ref has none, every channel that ever had the version. `keyids` are
+    the ids of the keys whose signatures are cited.
     """
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
@@ -307,7 +307,7 @@ class _VersionTables:
         return table(("Rule", "Demand", "Value"), rows)
 
     def _changes(self) -> list[Table]:
-        """Return a table of changes since the previous version, except cosmetic ones, the worst first; [] if there are none."""
+        """Return a table of changes since the previous version, the worst first. Cosmetic changes are left out."""
         events = [line.event for line in self.lines[: self.published.seq - 1]]
         published = [event.manifest for event in reversed(events) if isinstance(event, Publish)]
         before = next((digest for digest in published if digest != self.digest), None)
@@ -344,7 +344,7 @@ class _VersionTables:
         ]
 
     def _signer(self, line: LogLine, verdict: SignatureVerdict, source: Source, location: str) -> Cell:
-        """Make a cell with the signing key's name, or why the signature does not count; blank if unsigned."""
+        """Make a cell that names the signing key, or says why the signature does not count; blank if unsigned."""
         _refuse_wrong(line, verdict)
         if verdict.status == "unsigned":
             return BLANK

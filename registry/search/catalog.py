@@ -1,8 +1,8 @@
 """The catalog of a registry: the data of `ls` and `query` about all models, as lines of JSON.
 
-The first part is a `Header` and a `ModelLine` for each model; a list of models reads only this part. The second part
-has the artifacts of the models, in pieces (`Piece`). docs/query.md has the format. A catalog is a hint: no decision
-about a version depends on it. Lines from other machines are limited in size, and their types are checked.
+The first part is a `Header` and a `ModelLine` for each model; `reg ls` needs only this part. The second part has the
+artifacts of the models, in pieces (`Piece`). docs/query.md has the format. A catalog is a hint: no decision about a
+version depends on it. Lines from other machines are limited in size, and their types are checked.
 
 An index file is read again only if its token (`RegistryReader.index_tokens`) changed.
 """
@@ -94,7 +94,7 @@ class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 class Piece(msgspec.Struct, omit_defaults=True, gc=False):
-    """Some artifacts of a model whose last log line has the digest `head`. `gaps`: why other artifacts are missing."""
+    """Some artifacts of a model. `head` is the digest of its last log line. `gaps` says why artifacts are missing."""
 
     name: str
     head: str
@@ -223,7 +223,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Update all models, or only `names`; with `artifacts`, also the artifacts of models that match `pattern`."""
+        """Update all models, or only `names`. With `artifacts`, update the artifacts of models at `pattern` too."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -339,7 +339,7 @@ class _State(msgspec.Struct, gc=False):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Read a model's line and, if `contents` has its name, its artifacts. `contents[name]` are those already read."""
+    """Read a model's line and, if `name` is in `contents`, its artifacts. `contents[name]` has those read earlier."""
 
     def read(index: StoredObject | None) -> tuple[ModelLine, list[Piece] | None]:
         line = _read_line(reader, name, tokens[name], index)
@@ -440,7 +440,7 @@ def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> lis
 def find_models(
     catalog: Catalog, reader: RegistryReader, words: str, after: str, limit: int
 ) -> tuple[list[ModelLine], int]:
-    """Find models whose texts have all `words`. Return `limit` of them after the name `after`, and the total number."""
+    """Find models whose texts have all `words`. Return at most `limit` models after the name `after`, and the total."""
     parts = dict.fromkeys(_folded(words).split())
     if len(parts) > MAX_WORDS:
         raise InputError(f"{len(parts)} words are too many for one search", f"use at most {MAX_WORDS}")
@@ -504,7 +504,7 @@ def versions_json(log: Log) -> dict[str, Any]:
 
 
 def total_size(summary: VersionSummary | _Summary, paths: Collection[str] | None) -> int:
-    """Return the bytes of the files that a version's artifacts at `paths` need (None: all); equal files count once."""
+    """Return the bytes that a version needs for its artifacts at `paths` (None: all). Equal files count once."""
     artifacts = [item for item in summary.artifacts if paths is None or item.path in paths]
     files = chain(artifacts, summary.files, *(item.files for item in artifacts))
     return sum({file.digest: file.size for file in files}.values())

@@ -35,14 +35,14 @@ from onnxreg.schema.core.ref import is_name
 from onnxreg.schema.core.units import SILENT, Progress
 
 MODELS, PIECES = "catalog-models.jsonl", "catalog-artifacts.jsonl"
-"""The files in `local/` for the two parts of a catalog; a list of models reads only the first file."""
+"""The files in `local/` for the two parts of a catalog; `reg ls` needs only the first file."""
 COPY = "catalog"
 """The file in `local/` for the copy of a published catalog: a line with the catalog's URL and token, then the catalog."""
 MAX_LOCAL_BYTES = 2**30
 
 
 class LocalCatalog:
-    """The catalog of a registry in a directory, stored in `local/`, or in memory if `local/` cannot be written."""
+    """The catalog of a local registry. It is stored in `local/`, or in memory if that folder cannot be written."""
 
     def __init__(self, store: DirectoryRegistry) -> None:
         self._store = store
@@ -124,7 +124,7 @@ def read_remote(
 
 
 def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
-    """Return the published catalog and its token, if there is one. If it is unchanged, read it from the file `copy`."""
+    """Return the published catalog with its token; None if none is published. An unchanged one is read from `copy`."""
     files, former = innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):

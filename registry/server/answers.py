@@ -152,8 +152,8 @@ def _has_it(request: Request, headers: Mapping[str, str]) -> bool:
 def _select(request: Request, headers: dict[str, str], size: int) -> tuple[int, range]:
     """Return the status and the byte range of an answer, and add headers about ranges to `headers`.
 
-    The range is all bytes if If-Range names another entity tag, or if the request has no Range header with one valid
-    range. Raise HttpError 416 for a range beyond `size`.
+    A GET request with one valid range gets status 206 and this range. Other requests get all bytes, as do requests
+    whose If-Range names another entity tag. Raise HttpError 416 for a range beyond `size`.
     """
     headers["Accept-Ranges"] = "bytes"
     match = _RANGE.fullmatch(request.headers.get("range", ""))

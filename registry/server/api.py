@@ -133,7 +133,7 @@ class Api:
         return Response(answer, 200, NO_STORE, JSON)
 
     def _resolve(self, base: str, body: bytes, question: ResolveRequest) -> bytes:
-        """Answer a question, decoded from `body`. Cache the answer until index file, policies or trust file changes."""
+        """Answer a question. The answer is cached until the model's index, the policies or the trust file changes."""
 
         def make(index: StoredObject | None) -> bytes:
             document = self._registry.resolve(question).to_json()

@@ -190,7 +190,7 @@ class HubRoutes:
         return await self._queue.run(partial(self._read, _name(request), revision))
 
     def _read(self, name: str, revision: str) -> Repository:
-        """Return a version as a repository. It is cached until index file, policies or trust file changes."""
+        """Return a version as a repository. It is cached until the index, the policies or the trust file changes."""
         if not (token := self._registry.token(name)):
             raise _no_repository(name)
         key = (name, revision, token, *self._registry.rules())

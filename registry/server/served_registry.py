@@ -48,7 +48,7 @@ Value = TypeVar("Value")
 class Cache(Generic[Value]):
     """A cache that drops the least recently used values above `max_size`. `size` returns the size of a value.
 
-    A key must have all that a value depends on, such as the token of an index file: then no value is outdated.
+    A key must contain all that a value depends on, such as the token of an index file. Then no value is outdated.
     """
 
     def __init__(self, size: Callable[[Value], int], max_size: int = MAX_CACHED_BYTES) -> None:
@@ -204,7 +204,7 @@ class Search:
     async def ask(
         self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False
     ) -> bytes:
-        """Answer a question. With a `key`, cache the answer until the catalog changes. `artifacts`: update them too."""
+        """Answer a question. `key` caches the answer until the catalog changes. `artifacts` updates artifacts too."""
 
         def answer() -> bytes:
             self._registry.store.check_readable()

@@ -59,7 +59,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """The counters of a server. `registry` has them or, if workers share a directory, the sums over all workers."""
+    """The counters of a server. If workers share a directory, `registry` has the sums over all workers."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -127,7 +127,7 @@ def to_stderr(line: str) -> None:
 
 
 class Guard:
-    """Refuses requests with a large head or several tokens and, if the server has a token, requests without this token."""
+    """Refuses requests with a large head or several tokens. If the server has a token, requests must have it too."""
 
     def __init__(self, app: ASGIApp, token: str | None, max_head_bytes: int) -> None:
         self._app = app
@@ -275,7 +275,7 @@ def configuration(make: Callable[[], ASGIApp], settings: Settings, workers: int 
 
 
 def serve(root: Path, listener: socket.socket, settings: Settings, has_log: bool, workers: int = 1) -> None:
-    """Answer requests in `workers` processes. After SIGTERM or SIGINT, accept no new ones, and finish the running answers."""
+    """Answer requests in `workers` processes. SIGTERM and SIGINT stop the server after the answers that are running."""
     make = partial(_make, root, settings, has_log)
     config = configuration(make, settings, workers)
     if workers > 1:

@@ -31,5 +31,5 @@ class Settings:
 
     @property
     def immutable(self) -> str:
-        """The Cache-Control header of a file that never changes. If the server has a token, shared caches must not store it."""
+        """The Cache-Control header of files that never change. With a token, shared caches must not store them."""
         return f"{'public' if self.token is None else 'private'}, max-age=31536000, immutable"

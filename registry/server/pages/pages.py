@@ -97,7 +97,7 @@ class VersionRow(Struct, frozen=True):
         return self.state.artifact_states(manifest, self.entry)
 
     def best_artifact(self, manifest: Manifest) -> Artifact | None:
-        """Return the smallest certified artifact that is here, else the first that is here and not refused, else None."""
+        """Return the smallest certified artifact that is here. Without one, return the first that is not refused."""
         states, here = self.states(manifest), filter(self.has_files, manifest.entry_artifacts)
         usable = [item for item in here if states[item.path].state != "refused"]
         certified = [item for item in usable if states[item.path].state == "certified"]
@@ -146,7 +146,7 @@ class ModelPage:
     def log_rows(self, before: int | None, count: int) -> list[LogRow]:
         """Return rows for the `count` log lines before line `before` (None: the last lines), newest first.
 
-        If the event names a manifest or rollout but no version, the row has the version of this manifest or rollout.
+        A line that names a manifest or a rollout gets the version of that manifest or rollout.
         """
         judge, publishers = judge_for(self.log, load_trust()), dict[Digest, Version]()
         holders, rollouts = dict[str, Version | None](), dict[str, Version | None]()
@@ -227,14 +227,14 @@ class Pages:
         ]
 
     def _most(self, count: int) -> int:
-        """Return the limit of rows for a page: `count` if a server sends the page; no limit if it is a file."""
+        """Return the most rows on a page: `count` for a page from a server, no limit for a page in a file."""
         return maxsize if self._is_static else count
 
     def _page(self, template: str, **values: Any) -> bytes:
         return self._templates.get_template(template).render(values).encode()
 
     def _answered(self, make: Callable[[Request], Awaitable[bytes]], policy: str = POLICY) -> Endpoint:
-        """Return an endpoint that answers with the page from `make`; if `make` raises a RegError, with a page about it."""
+        """Return an endpoint that answers with the page from `make`, or with a page about a RegError that it raises."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -278,7 +278,7 @@ class Pages:
         return self._page("search.html", query=query, error=None, matches=shown, more=more, damages=damages)
 
     async def _of_model(self, name: str, make: Callable[[ModelPage], bytes], *key: object) -> bytes:
-        """Return a page of a model, named by `key`. It is cached until index file, policies or trust file changes."""
+        """Return a page of the model `name`. It is cached until the index, the policies or the trust file changes."""
 
         def read(index: StoredObject | None) -> bytes:
             return make(ModelPage(self._registry, name, index))
@@ -394,7 +394,7 @@ def _side(model: ModelPage, ref: Ref) -> Side:
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:
-    """Return a chart: `points` (x, y, interval or None, row), oldest first, `low` and `high`; None for a single row."""
+    """Return the `low`, `high` and `points` (x, y, interval or None, row) of a chart; None if it has no two points."""
     rows = [row for row in reversed(history.versions) if history.is_charted(row)]
     if len(rows) < 2:
         return None

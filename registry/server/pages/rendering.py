@@ -113,7 +113,7 @@ def printable(value: Any) -> Any:
 
 
 def sentence(text: str) -> str:
-    """Return a message as a sentence: with a full stop, and a capital letter unless a name like `acme/pii` is first."""
+    """End a message with a full stop. Give its first word a capital letter, but not a name such as `acme/pii`."""
     first = text.partition(" ")[0]
     start = text[:1].upper() if first.strip(",:;").isalpha() else text[:1]
     return start + text[1:] + ("" if not text or text[-1] in ".?!" else ".")
