@@ -137,7 +137,7 @@ def _figure_table(screen: DiffOverview) -> Table:
 
 
 def places(screen: DiffOverview, rows: Sequence[FigureRow]) -> dict[str, str]:
-    """Return a name for each row's artifact: its precision or its file name if these are distinct, else its path."""
+    """Name the artifact of each row: by precision if all precisions differ, else by file name or, if these repeat, by path."""
     sides = {row.name: row.new or row.old for row in screen.artifacts}
     paths = {row.artifact: row.path for row in rows}
     precisions = {name: side.precision for name, side in sides.items() if side is not None and name in paths}

@@ -297,7 +297,7 @@ def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Dige
 
 
 def read_one_device(word: str | None) -> "Device | None":
-    """Return the device that an option names; None without the option. Raise InputError if a file has not exactly one."""
+    """Return the device that an option names; None without the option. Raise InputError unless a file has exactly one."""
     if word is None:
         return None
     devices = read_devices(word)

@@ -308,7 +308,7 @@ class Steps(Progress):
 
 @contextmanager
 def limited(progress: Progress, minutes: float) -> Iterator[Progress]:
-    """A context that raises ConversionError if a step takes longer than this. Outside the main thread it does nothing."""
+    """A context that raises ConversionError if a step takes more than `minutes`. Only the main thread has the limit."""
     is_late, timers = threading.Event(), [threading.Timer(0, lambda: None)]
 
     def end() -> None:

@@ -88,8 +88,8 @@ def policy_set(
 ) -> None:
     """Set the policy. The previous policy stays in the log; channels keep versions that meet the new policy.
 
-    It shows the removed and added lines and, on stderr, the channels that would stop resolving. Without --yes
-    nothing is set: exit status 5. An empty file ends the policy of every channel. If the current policy names keys
+    It shows removed and added lines and, on stderr, the channels that would stop resolving. Without --yes
+    nothing is set, with exit status 5. An empty file ends the policy of every channel. If the current policy names keys
     (signed_by), one of them must sign the change: exit status 8 otherwise.
 
     With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is a count, seq the number of the new

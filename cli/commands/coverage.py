@@ -24,7 +24,7 @@ def command(
     query: Query,
     remote: str | None = REMOTE,
 ) -> None:
-    """Show which version and artifact each device gets from `reg resolve`; for a pipeline, for each member.
+    """Show the version and artifact that each device gets from `reg resolve`; of a pipeline, for each member.
 
     If a device gets nothing, the exit status is 8.
 

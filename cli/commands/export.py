@@ -113,10 +113,10 @@ def command(
     unknown is published with that verdict. See docs/tasks.md, docs/recipes.md, docs/vision.md; a recipe with
     the key `family` is a model family (docs/families.md).
 
-    Code runs only if you name it: SOURCE as module:function or file.py:function, or --allow-code.
+    Code runs only if you name it, in SOURCE (module:function or file.py:function) or in --allow-code.
 
-    With --batch, many exports run at once, and a failed export does not stop the others. The exit status is the status
-    of the failures, or 7 if they differ (docs/fleets.md). If --push fails, the version stays published here.
+    With --batch, many exports run at once, and a failed export does not stop the others. The exit status is that of
+    the failures, or 7 if their statuses differ (docs/fleets.md). If --push fails, the version stays published here.
 
     With --json: {ref, name, version, digest, manifest, states, yanked, output}; manifest is the document, states by
     path, yanked is null or {version, reason}; with --dry-run also {dry_run: true}; if something was timed,

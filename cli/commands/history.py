@@ -62,7 +62,7 @@ def log(
 
 
 def _about(event: Any, versions: Mapping[Digest, str], words: list[str]) -> list[str]:
-    """Return an event's words for the column WHAT. `versions` has the version for the digest of each manifest."""
+    """Return an event's words for the column WHAT. `versions` maps the digests of manifests to versions."""
     if isinstance(event, Attest | Timing):
         return [versions.get(event.manifest, event.manifest.short), *words]
     if isinstance(event, PolicyEvent):

@@ -288,7 +288,7 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
 
 
 def _companion(files: "UnpackedArtifact", name: str) -> Path:
-    """Return the path of the artifact's companion file of this name. If there is none, no file is at this path."""
+    """Return the path of the artifact's companion file of this name. The file may be missing."""
     paths = (file.path for file in (*files.artifact.files, *files.manifest.files))
     return files.root / next((path for path in paths if Path(path).name == name), name)
 

@@ -28,8 +28,8 @@ def command(
 ) -> None:
     """Show what a version is, what may ship, what was measured, what it needs to run, and how to get it.
 
-    The versions in production come first: the version of each channel, since when, by whom and why, and if the
-    version meets the channel's policy.
+    The channels come first: the version of each channel, who moved it, when and why, and if the version meets the
+    channel's policy.
 
     With --json: the manifest, byte for byte; a warning on stderr says which artifact a later evaluation refused. `reg ls
     NAME --json` has the artifacts that are here, their states and speeds. With --benchmark: {ref, benchmarks:
@@ -58,7 +58,7 @@ def command(
 
 
 def _production(published: Release, reader: RegistryReader) -> Iterator[str]:
-    """Yield a line if the version is yanked, and two for each channel of the model: its move, signers and policy."""
+    """Yield a line if the version is yanked, and two lines for each channel of the model, with move, signers and policy."""
     from onnxreg.registry.log.log import load
     from onnxreg.registry.resolution import in_production
     from onnxreg.registry.trust.known_heads import load_trust

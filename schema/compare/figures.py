@@ -55,9 +55,9 @@ class FigureRow(Record, frozen=True, kw_only=True):
     """One figure of one artifact in the old and the new version.
 
     `change` is absent if a figure is missing or the figures cannot be compared. `interval` is the 95 % interval of the
-    change, computed from published intervals or from numbers of samples (`basis`). `verdict` is `unclear` if the
-    interval includes 0. `direction` says which values are better. `old_check` and `new_check` are the verdicts of the
-    checks. `changes` are indexes into the diff's list of changes.
+    change; `basis` says if it follows from published intervals or from numbers of samples. `verdict` is `unclear` if the
+    interval includes 0. `direction` says which values are better. `old_check` and `new_check` are verdicts of checks.
+    `changes` are indexes into the diff's list of changes.
     """
 
     artifact: str

@@ -22,7 +22,7 @@ Judge = Callable[[JsonChange], Severity]
 """A function that rates a change."""
 
 ARTIFACT, BYTES, CHECK, EVALUATION = "artifacts", "bytes", "checks", "the evaluation"
-"""The sections whose changes the overview shows in rows or only counts, unless they are severe."""
+"""The overview shows changes of these sections in table rows, or only counts them. Severe changes may also be facts."""
 NOISE = 1.1
 """Two measured latencies of one file count as equal up to this ratio."""
 CAUSES = {
@@ -48,7 +48,7 @@ _IN_PLACE = _ITSELF._replace(positions=True)
 CHECKS = NamedList(
     (lambda item, _: item["name"] if item.get("direction") else f"{item['name']}/{item['metric']}",)
 )
-"""Checks match by name and metric. If a check has a direction, its name already includes the metric."""
+"""The name by which checks match: `<name>/<metric>`. If a check has a direction, its name already includes the metric."""
 ARTIFACTS = _named("{format}/{precision}/{path}", "{format}/{precision}", "{format}/{path}")
 _TENSORS = NamedList((lambda item, _: item["name"], lambda _, index: str(index)))
 
@@ -81,7 +81,7 @@ class Rule(Struct, frozen=True):
     """The kind, severity and message of a field's changes. `section` is the field's topic in an overview.
 
     The kind is `<noun>-<verb>`, such as `label-removed`; `changed_is` is the verb for a changed value. The message ends
-    with the text that `note` returns. If this is empty and the change is severe, the message ends with `why`.
+    with the text that `note` returns. If that text is empty and the change is severe, the message ends with `why`.
     """
 
     noun: str
@@ -152,7 +152,7 @@ def _measure(delta: JsonChange) -> Severity:
 
 
 def _other_suite(delta: JsonChange) -> str:
-    """Return why two values cannot be compared: their suites differ, or one is not known. "" if the suites are equal."""
+    """Return "" if two values have the same suite, else the reason why they cannot be compared."""
     old, new = (check.get("dataset") for check in delta.at.within)
     if old == new:
         return ""

@@ -67,7 +67,7 @@ def model_history(
     """Make the history of a model from its versions, newest first. `is_wanted` selects artifacts.
 
     `metric` is the name of a check, or a part of the name, such as a label. The default is the loss of recall; if no version
-    has this loss, it is the newest version's first figure of a suite. Raise NotFoundError if no version has the metric.
+    has this loss, it is the first figure of the newest version. Raise NotFoundError if no version has the metric.
     """
     versions = [
         [item for item in (manifest.artifacts if manifest else ()) if is_wanted(item)]

@@ -63,14 +63,14 @@ class Progress:
     """A receiver of progress, called from several threads. This base class draws nothing."""
 
     def plan(self, files: int, size: int) -> None:
-        """Announce that further files will move: their number, and their total size in bytes."""
+        """Announce that this number of further files will move. `size` is their total size in bytes."""
 
     def step(self, label: str) -> None:
-        """Announce the next part of the work by its label. Its size is not known."""
+        """Announce the next step of the work, whose duration is not known."""
 
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Advance]:
-        """Yield a function that reports the moved bytes of a file of `size` bytes (None: unknown). Reports may come late."""
+        """Yield a function that reports moved bytes of a file. `size` is the file's size in bytes (None: not known)."""
         yield lambda count: None
 
 

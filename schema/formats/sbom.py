@@ -1,4 +1,4 @@
-"""A version for auditors, made from its manifest: a bill of materials in CycloneDX 1.6 (ECMA-424) with model cards.
+"""The bill of materials of a version, for auditors: CycloneDX 1.6 (ECMA-424) with model cards, made from the manifest.
 
 The same manifest and version give the same bill. The bill's serial number follows from the manifest's digest. Facts that
 the standard has no key for are in properties `onnxreg:...`.

@@ -35,7 +35,7 @@ Demand = Callable[["Rule", "PromotionCandidate"], Found]
 OF_NOTHING: Mapping[str, tuple[tuple[bool, str], ...]] = dict.fromkeys(
     ("suites", "where", "synthetic"), ((False, "nothing was evaluated"),)
 )
-"""The findings of the demands that test evaluated artifacts, if no artifact was evaluated."""
+"""The findings if no artifact was evaluated, for each demand that tests evaluated artifacts."""
 NOTHING_BEFORE = "there is no other version to compare with"
 
 
@@ -81,7 +81,7 @@ class PromotionEvidence(Document):
         return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
 
     def refusal(self, reasons: str = "") -> GateError:
-        """Return the error for a version that does not meet the policy; by default, `reasons` names the failed demands."""
+        """Return the error for a version that does not meet the policy. Without `reasons`, it names the failed demands."""
         reasons = reasons or ", ".join(dict.fromkeys(finding.requirement for finding in self.failed))
         hint = "the findings say what is missing; `reg policy show` shows what is demanded"
         if any(finding.requirement == "signed_by" for finding in self.failed):

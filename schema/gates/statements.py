@@ -3,7 +3,7 @@
 An evaluation is the certificate that an export writes (with `task`, `metrics` and `resampling`), or a shorter document of
 another tool (docs/gates.md). The loss of recall is the check `quant_recall_delta`. A proof says that an artifact is its
 parent with rounded weights; anybody can repeat the proof from the two files (docs/prove.md). A latency is attested after
-publication, because a manifest does not record the machine and the moment of a measurement; no rule tests latencies. The
+publication, because a manifest records neither the machine nor the time of a measurement. No rule tests latencies. The
 checks of a latency are named `latency of batch 8` or `latency, short (17 tokens)`; the metric is `median_ms`, `p95_ms` or
 `ratio` (to the parent's latency).
 """
@@ -177,7 +177,7 @@ def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact 
 class TimedArtifact(Document):
     """The measured latency of one artifact, in milliseconds for a batch or for one input of a suite.
 
-    A check with the metric `ratio` divides by the latency of `parent`, the full-precision file, in the same benchmark.
+    The metric `ratio` is the latency divided by the latency of `parent`, the full-precision file, in the same benchmark.
     """
 
     artifact: Digest

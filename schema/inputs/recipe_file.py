@@ -171,7 +171,7 @@ class Benchmark(WrittenDocument):
 
 
 class FieldTranslation(WrittenDocument):
-    """The use of one field of another tool's document. `value` is its value, else its default; null if it is not used."""
+    """The use of one field of another tool's document. `value` is the field's value or default; null if it is not used."""
 
     field: Text
     value: Any

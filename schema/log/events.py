@@ -240,8 +240,8 @@ class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
 class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
     """A staged rollout of a channel began, widened or stopped (then `version` is None); see `schema.log.state`.
 
-    The channel itself does not move; `expects` is its manifest. `policy` and `evidence` are as in `Tag`, and the evidence
-    is the only blob.
+    The channel itself does not move; `expects` is its manifest. `policy` and `evidence` are as in `Tag`. The only blob
+    is the evidence.
     """
 
     tag: str

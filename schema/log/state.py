@@ -336,7 +336,7 @@ def check_held(paths: tuple[str, ...]) -> None:
 
 
 class Gone(Record, frozen=True):
-    """The reason why a version has no files (expired, purged or dropped), and the id of that event."""
+    """The reason why a version has no files: `how` (expired, purged or dropped), and the id of the event that says so."""
 
     how: Literal["expired", "purged", "dropped"]
     event: Digest

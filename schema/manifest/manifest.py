@@ -318,7 +318,7 @@ Description = Annotated[
 
 
 class PieceDigests(Document):
-    """The SHA-256 of each part of a file over 8 MiB, to repair a download. A part has `size` bytes, the last one fewer."""
+    """The SHA-256 digests of a large file's parts, to repair a download. A part has `size` bytes, the last one fewer."""
 
     size: Annotated[Count, Field(gt=0)]
     digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]

@@ -218,7 +218,7 @@ PACKAGES = msgspec.json.decode(
 
 
 def presets() -> dict[str, tuple[Device, str]]:
-    """Return the device and the source of each preset, by name: package by package, the oldest release first."""
+    """Return the device and the source of each preset, by name. The order is by package, then by release, oldest first."""
     presets_by_name = {}
     for package in PACKAGES:
         for major, minor in sorted(RELEASES):
@@ -282,7 +282,7 @@ DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
 def rolled_out_to(
     state: State, tag: str | None, device: Device | None, seed: str, digest: Digest | None = None
 ) -> list[Version]:
-    """Return the version that the device gets from a rollout, to be tried before the channel's own version.
+    """Return, as a list, the version that a rollout gives to the device. It is tried before the channel's version.
 
     The list is empty if the device does not take part, or if the rollout's manifest is not `digest`.
     """

@@ -16,7 +16,7 @@ FieldValues = Mapping[str, Any]
 
 
 class FieldKind(Enum):
-    """The kind of a field's value. The text of a kind tells in messages how to write such a value."""
+    """The kind of a field's value. The text of each kind is for messages: it says how to write such a value."""
 
     TEXT = "a text, such as onnx-int8 or 'two words'"
     VERSION = "a version, such as 1.4.0"
