@@ -50,7 +50,7 @@ SAMPLE_BYTES = 32 * 1024
 MAX_CANDIDATES = 32
 """A new tensor without a match by name or bytes is compared with at most this many old tensors of its type and shape."""
 MIN_COPY_BYTES = 48
-"""The length in bytes of the shortest run that is copied; for a shorter one, a span costs too much."""
+"""The fewest bytes that are copied. A shorter copy is not worth a span."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ def _tensor(old: ModelFile, new: ModelFile, tensor: TensorExtent, partner: Tenso
 def _choose_mode(
     old: ModelFile, new: ModelFile, tensor: TensorExtent, partner: TensorExtent
 ) -> tuple[int, int]:
-    """Return (bits, mode): the mode that needs the fewest bits for a sample of the difference, as `_bits` estimates."""
+    """Return the fewest bits that a mode needs for a sample of the difference, estimated by `_bits`, and this mode."""
     width, costs = tensor.width, dict.fromkeys((0, SPARSE), 0)
     if tensor.dtype in FLOATS and width > 1:
         costs |= dict.fromkeys((FLOAT, FLOAT | SPARSE), 0)
@@ -259,7 +259,7 @@ def _entropy(data: Any) -> tuple[float, float]:
 def _gap(
     old: ModelFile, new: ModelFile, start: int, end: int, old_gap: tuple[int, int] | None
 ) -> Iterator[Span]:
-    """Yield the spans of the bytes between two tensors. They copy an equal beginning and end from the old gap."""
+    """Yield the spans of a gap between two tensors. A beginning or end that equals the old gap's is copied."""
     first, stop = old_gap or (0, 0)
     before, after = old.array(first, stop - first), new.array(start, end - start)
     head = _common(before, after)

@@ -205,7 +205,7 @@ def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
 
 
 def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
-    """Return the vector of each text after the default prompt; if the graph gives token vectors, return their mean."""
+    """Put the default prompt before each text; return the text's vector, or the mean of its token vectors."""
     prompts, name = model.config.get("prompts"), model.config.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     prompt = prompt if isinstance(prompt, str) else ""
@@ -283,7 +283,7 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
 
 
 def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answer]:
-    """Return the objects, best first. The scores are softmaxes with an extra class "no object", else sigmoids."""
+    """Return the objects, the best first. Scores are by softmax if there is a class "no object", else by sigmoid."""
     has_nothing = logits.shape[1] > len(labels)
     scores = _softmax(logits)[:, : len(labels)] if has_nothing else _sigmoid(logits)
     best, objects = scores.argmax(1), []

@@ -321,7 +321,7 @@ class SourceEvaluation:
         return tables
 
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
-        """Time a file beside its parent on a short and a long input of the suite. Results call them `path` and `parent_path`.
+        """Time a file beside its parent on a short and a long input of the suite. Results name them by the two paths.
 
         Raises ConversionError if one of the two files does not load or run.
         """

@@ -619,7 +619,7 @@ class Sounds(TaskEvaluator):
         return digest_file(Path(item.file))
 
     def read(self, path: Path, stated: Any) -> Any:
-        """Return a file as the model's input, by the value of the manifest's key `stated`."""
+        """Turn a file into the model's input. The argument `stated` is the value of the manifest's key."""
         return read_sound(path, AudioPreprocessing.from_json(stated, self.stated))
 
     def reading(self, item: Any) -> Reading:

@@ -42,7 +42,7 @@ PAIRS = Benchmark(runs=30, batches=(1,))
 WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
 """The number of first pairs that do not count; the fewest pairs that count; the seconds after which no more pairs begin."""
 EDGE = 10
-"""1 in `EDGE` inputs of a suite is smaller than the short input, and 1 in `EDGE` is larger than the long input."""
+"""The short input is larger than 1 / `EDGE` of a suite's inputs; the long input is smaller than 1 / `EDGE`."""
 FAST_ENOUGH = 1.1
 """A file counts as slower than its parent if the ratio of the file's latency to the parent's is above this."""
 

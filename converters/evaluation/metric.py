@@ -121,7 +121,7 @@ def draws(groups: Integers) -> Iterator[Integers]:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """Return the central 95 % interval of values, ignoring NaN. Return None without values, or if one is infinite."""
+    """Return the central 95 % interval of values, ignoring NaN; None for no values, or if a value is infinite."""
     values = values[~np.isnan(values)]
     if not len(values) or np.isinf(values).any():
         return None
@@ -175,10 +175,9 @@ class Judgement:
 
 
 def judge_loss(loss: float, interval: Interval | None, limit: float, settings: Mapping[str, Any]) -> State:
-    """Certify a loss below the limit, and refuse a loss whose whole interval is at the limit or above.
+    """Certify a loss below the limit. Refuse a loss whose whole interval is at or above the limit. Else, "unknown".
 
-    With the setting `margin`, certify only a loss whose whole interval is below the limit. Any other loss is unknown: only a
-    larger suite can decide.
+    With the setting `margin`, certify a loss only if its whole interval is below the limit.
     """
     if loss < limit:
         is_wide = interval is None or interval[1] >= limit
@@ -377,7 +376,7 @@ class Metric:
         proof: Sequence[str] = (),
         notes: Sequence[str] = (),
     ) -> Judgement:
-        """Judge an artifact: refused if any part is; else unknown if any part is or there are doubts; else certified.
+        """Judge an artifact. A refused part makes it refused; an unknown part or a doubt makes it unknown.
 
         Args:
             loss, interval: the loss of the whole artifact, and its interval.

@@ -178,7 +178,7 @@ class MeanCosine(Metric):
 
 
 class OutputCosine(MeanCosine):
-    """For each row, the lowest cosine between an output and the parent's same output; over the suite, the mean."""
+    """The mean over all rows of a row's lowest cosine between an output and the same output of the parent."""
 
     id = "output_cosine"
     tasks = frozenset(LabelledRows.tasks) | PIXELS

@@ -30,7 +30,7 @@ FORMAT, FORMAT_VERSION = "onnxreg-golden", 1
 MAX_ROW_TOKENS = 16
 """The most tokens of a row in golden vectors."""
 MAX_VALUES = 4_500
-"""The most values of all outputs together, so that a file is smaller than 64 kB."""
+"""The most values in all outputs of golden vectors together. Their file is then smaller than 64 kB."""
 DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
 MAX_ELEMENTS, MAX_INPUT_BYTES = 2**24, 256 * 2**20
 INPUTS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'

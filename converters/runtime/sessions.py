@@ -27,7 +27,7 @@ BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
 SILENT, DEFAULT_SEVERITY = 4, 2
 """Log severities of ONNX Runtime: fatal errors only, and the default. Exceptions report errors in any case."""
 MAX_MESSAGE_CHARS = 500
-"""The most characters of a message. A longer message loses its middle, and keeps the expected shape at its end."""
+"""The most characters of a message. A longer message loses its middle, because its end has the expected shape."""
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE = re.compile(
     r"/\S+\.(?:cc|h):\d+ [\w:~<>*& ,]+?\((?:[^()]|\([^()]*\))*\)(?: const)? |\b\w+\.(?:cc|h):\d+ \w+ "
@@ -226,7 +226,7 @@ def _widen(value: Any) -> Any:
 def with_reason(failure: str, error: Exception, source: Path | None = None) -> str:
     """Make a message of one line: `failure`, then the reason in an error of ONNX Runtime.
 
-    `source` is the file that ONNX Runtime loaded, if any. The paths of its directory and of outer directories are removed.
+    `source` is the file that ONNX Runtime loaded, if any. Paths of its directory and of outer directories are removed.
     """
     reason = str(error)
     if source is not None:

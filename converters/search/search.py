@@ -548,7 +548,7 @@ class Search:
     def _with(
         self, own_steps: Sequence[Mapping[str, Any]], outputs: list[dict[str, Any]], **fields: Any
     ) -> ExportPlan:
-        """Return the plan with these outputs, more steps and recipe fields. Steps that no output needs are removed."""
+        """Return the plan with `own_steps` added, these outputs, and other fields. Unneeded steps are removed."""
         value = {**self._plan.recipe.to_json(), "outputs": outputs}
         value["steps"] = [*value["steps"], *own_steps]
         value = {key: item for key, item in value.items() if key not in ("search", "checks", "evaluation")}

@@ -69,7 +69,7 @@ NOT_TRAINED = re.compile(
     r"(^|\.)(pooler\..*|cls\.seq_relationship\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"
     r"|(cos|sin)_cached|relative_position_index)$"
 )
-"""Names of weights that a file may have though the model has not: of unused heads, and buffers of older versions."""
+"""The names of weights that a file may have and a model may lack: of unused heads, and buffers of older versions."""
 
 ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
 """The names of weights that a file may lack, because only training reads them."""
@@ -462,7 +462,7 @@ def is_timm(config: Mapping[str, Any]) -> bool:
 
 
 def refuse_timm(config: Mapping[str, Any]) -> None:
-    """Raise InputError if a config of timm names files outside the checkpoint, or a malformed or too large image size.
+    """Raise InputError for a timm config that names files outside the checkpoint, or has a bad or too large image size.
 
     Raises HostError if timm is not installed.
     """

@@ -156,7 +156,7 @@ def decoder_of(model: Any, encoder: Part) -> Any:
 
 
 def decoders(model: Any, encoder: Part) -> dict[str, Part]:
-    """Return the part of each decoder, by member. Its sample inputs are outputs of the graph that runs before it."""
+    """Return the part of each decoder, by member. Sample inputs are outputs of the graph that runs before it."""
     import numpy as np
     import torch
 

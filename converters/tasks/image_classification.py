@@ -166,7 +166,7 @@ def subject_of(
 ) -> conversion.TorchModel:
     """Wrap a module, in float32, so that it takes an image of this `shape` by name, and returns its outputs by name.
 
-    `outputs` are keys of the mapping that the module returns. Otherwise, they name its tensors in order. Raises
+    If the module's result has the keys `outputs`, these are chosen; else `outputs` name its tensors in order. Raises
     ConversionError if the module fails, InputError if it returns anything but tensors, or does not fit `outputs`.
     """
     import torch

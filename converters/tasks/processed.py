@@ -206,7 +206,7 @@ def _crop(image: Any, height: int, width: int) -> Any:
 
 
 def _halve_down(transform: Any) -> None:
-    """Make a transform of timm crop like `image_input`. torchvision rounds half an odd margin to an even number."""
+    """Replace the crop in a transform of timm by `image_input`'s. torchvision rounds half an odd margin otherwise."""
     for step in transform.transforms:
         if type(step).__name__ == "CenterCrop":
             step.forward = lambda image, size=step.size: _crop(image, *size)
