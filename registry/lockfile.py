@@ -53,7 +53,7 @@ def lock(
 
 
 def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[ResolveRequest]:
-    """Return the requests in a lock file for `names`; if empty, all. NotFoundError if a model is not in the file."""
+    """Return the requests for `names`, or all if `names` is empty. NotFoundError if a model is not in the lock file."""
     for name in names:
         if name not in before.models:
             models = ", ".join(before.models) or "nothing"

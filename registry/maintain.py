@@ -317,7 +317,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Drop damage to a manifest if its blob is damaged too. If all logs are readable, drop missing blobs without use."""
+    """Drop damage to a manifest if its blob is damaged too. If all logs are readable, drop missing blobs not needed."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -489,7 +489,7 @@ def repair(
 
 
 def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
-    """Open the remote that `repair` copies from: `name` or, if this is None, `origin` or the only remote, if any."""
+    """Open the remote `name` for `repair`. The default is `origin` or the only remote. None without a default."""
     has_default = "origin" in remotes.urls or len(remotes.urls) == 1
     return remotes.open(name) if name is not None or has_default else None
 

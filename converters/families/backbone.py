@@ -26,7 +26,7 @@ CLASS_ID = re.compile(r"[^\W_][\w. ,'()&+-]{0,63}")
 class LoadedBackbone:
     """A trained classifier. `subject` takes `input` and returns the logits and the embedding.
 
-    `classes` are in the order of the logits. `shape` is channels, height and width. `width` is that of the embedding.
+    `classes` are in the order of the logits. `shape` is channels, height and width. `width` is the embedding's size.
     `model_type` is the name of the architecture in transformers; None if a factory made the module.
     """
 

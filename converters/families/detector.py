@@ -62,9 +62,9 @@ def keys_of(rows: Any) -> frozenset[bytes]:
 def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Rows:
     """Return an embedding for each row of a file: either read from the file, or computed by the backbone.
 
-    They are read from the file's array `embedding`, if it exists and `images` is False. Otherwise the backbone computes
-    them from the array `input`: `session` runs it, `embedding` is the name of its output. Raises NotFoundError for a
-    missing file, InputError if the array is missing, or has NaN, infinity or a shape that the backbone does not have.
+    Embeddings are read from the file's array `embedding`, if it exists and `images` is False. Otherwise the backbone
+    (`session`) computes them from the array `input`; `embedding` names its output. Raises NotFoundError for a missing
+    file, InputError if the array is missing, or has NaN, infinity or a shape that the backbone does not have.
     """
     import numpy as np
 
@@ -259,7 +259,7 @@ def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
 
 
 def rejection(session: Any, rows: Rows, name: str, metric: str, least: float | None = None) -> dict[str, Any]:
-    """Measure the share of rows that a detector's graph rejects. Return a check of this share; `least` is its limit."""
+    """Measure the share of rows that a detector's graph rejects. Return a check of it, with the lower limit `least`."""
     takes, count = session.get_inputs()[0].name, len(rows.embeddings)
     hits = int((~samples.outputs(session, {takes: rows.embeddings}, "the detector")[VERDICT]).sum())
     interval = [float(f"{end:.6g}") for end in wilson(hits / count, count)]

@@ -99,7 +99,7 @@ def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width
 def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> Head:
     """Read a head from safetensors: layers with `weight` and `bias`, and the classes in the metadata.
 
-    `name` is for messages. `classes` are the document's, in order; if the file records classes, they must be the same.
+    `name` is for messages. `classes` are the document's, in order; classes that the file records must be the same.
     Raises InputError if the file is not safetensors, if layers do not fit each other, if a weight is NaN or infinite,
     or if the classes are unknown or differ.
     """
@@ -135,7 +135,7 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
 def _classes(
     recorded: Any, stated: Sequence[str] | None, name: str, columns: int, class_id: str
 ) -> tuple[str, ...]:
-    """Return the `recorded` classes; if None, the `stated`. InputError if both differ, or are not `columns` names."""
+    """Return the recorded or else the stated classes. InputError if the two differ, or do not number `columns`."""
     ids = stated if recorded is None else recorded
     usable = isinstance(ids, list | tuple) and all(
         isinstance(text, str) and text.isprintable() and 0 < len(text) <= 200 for text in ids

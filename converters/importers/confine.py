@@ -77,8 +77,8 @@ class Child:
     def adopt(self, **request: Any) -> "Adopted":
         """Run `adopt.adopt` in the child, and raise its errors.
 
-        Raises InputError if a file takes too much memory or time, HostError if a file cannot be read, RuntimeError,
-        with the child's traceback, for an unexpected error.
+        Raises InputError if a file takes too much memory or time, and HostError if a file cannot be read. An unexpected
+        error is raised as RuntimeError, with the child's traceback.
         """
         with suppress(ConnectionError):
             self._channel.send(request)

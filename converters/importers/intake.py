@@ -27,7 +27,7 @@ _NAMES = frozenset({"GLOBAL", "INST", "STACK_GLOBAL"})
 _CALLS = frozenset({"REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST", "BUILD", "STOP"})
 """Opcodes of pickles: `_NAMES` push a function by its name, `_CALLS` call a function or end the pickle."""
 _NAME = re.compile(r"[\w.]+ [\w.]+")
-"""The pattern of a module and a function, the argument of the opcodes GLOBAL and INST."""
+"""Matches the argument of the opcodes GLOBAL and INST: the names of a module and a function."""
 _PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth", ".ckpt"})
 _SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})
 
@@ -112,7 +112,7 @@ class Found:
 
 @dataclass
 class Intake:
-    """Fills a workspace with files. `scrubbed` lists the changed fields as `FILE:FIELD`; for the rest see `Draft`."""
+    """Fills a workspace with files. `scrubbed` lists changed fields as `FILE:FIELD`; the others are as in `Draft`."""
 
     workspace: Path
     name: str

@@ -38,7 +38,7 @@ NO_EVIDENCE = (
 EXPORT_AGAIN = "export the model again; single files go in without this promise: reg add FILE... --name NAME"
 ONE_EXPORT = "the directory mixes files of two exports; export again into an empty directory"
 DEFAULT_RECALL_LOSS_LIMIT = 0.005
-"""The lowest loss of recall that OpenMed refuses if the documents state no limit."""
+"""If the documents state no limit, OpenMed refuses a loss of recall of this size or more."""
 _MODELS = (*GRAPHS, ".xml")
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 _QUANTIZATION_VERDICTS = ("certified", "quant_recall_delta", "quantization", "recall_delta_path")
@@ -61,7 +61,7 @@ _UNCARRIED_OF_MANIFEST = {
 def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
     """Survey a directory with the manifest in `data`. Files that the manifest does not name become differences.
 
-    Raises InputError for an invalid manifest, a missing file, a file outside the directory, and files of two exports.
+    Raises InputError for an invalid manifest, a missing file, a file outside the directory, or files of two exports.
     """
     for existing in below(directory):
         intake.look(existing)
@@ -252,7 +252,7 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> 
 
 
 def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
-    """True if two specs are equal. Dynamic axes of one spec may differ, since the ORT converter may fix their size."""
+    """True if two specs are equal. An axis may be dynamic in one of them only, since the ORT converter may fix it."""
     axes = zip(a.shape, b.shape, strict=False)
     same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
     have_ranks = len(a.shape) == len(b.shape) or not (a.shape and b.shape)

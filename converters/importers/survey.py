@@ -439,7 +439,7 @@ def _floats_agree(reference: Any, value: Any) -> bool:
 
 
 def _quantized_agree(reference: Any, value: Any, scale: Any, zero_point: Any) -> bool:
-    """True if each dequantized `value` is near its `reference`. `scale` has one value, or one for each index of an axis."""
+    """True if each dequantized `value` is near its `reference`. `scale` is one value, or one per index of an axis."""
     import numpy as np
 
     if zero_point.size not in (1, scale.size):

@@ -59,7 +59,7 @@ Table = dict[str, Any]
 
 
 def table(columns: Iterable[str], rows: Iterable[Row], **caption: str) -> list[Table]:
-    """Return a list of one table with these rows. Columns that are blank in every row are left out; [] if all are blank."""
+    """Return one table of these rows, in a list. Columns with blank cells only are left out; [] if all are blank."""
     body, header = list(rows), list(columns)
     shown = [index for index in range(len(header)) if any(row[index] is not BLANK for row in body)]
     cells = [[row[index] for index in shown] for row in body]
@@ -216,7 +216,7 @@ def render(dossier: dict[str, Any]) -> bytes:
 
 
 def shown(cell: Cell) -> str:
-    """Return a cell's value as text: a text unchanged, a list of texts with commas, others as JSON. A long text is cut off."""
+    """Return a cell's value as text. A list of texts is joined by commas; others are JSON. A long text is cut off."""
     value = "" if cell["value"] is None else cell["value"]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value)

@@ -223,7 +223,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Update all models, or only `names`. With `artifacts`, update the artifacts of models at `pattern` too."""
+        """Update all models, or only `names`. `artifacts`: also update the artifacts of models that match `pattern`."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -272,7 +272,7 @@ Contents = dict[str, list[dict[str, Any]]]
 
 
 def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:
-    """Yield the lines of a file, with line ends. CatalogError if the file is damaged, or the file or a line is too large."""
+    """Yield the lines of a file, with line ends. CatalogError for a damaged or too large file, or too long a line."""
     try:
         while line := readline(MAX_CATALOG_LINE_BYTES + 1):
             max_bytes -= len(line)
@@ -504,7 +504,7 @@ def versions_json(log: Log) -> dict[str, Any]:
 
 
 def total_size(summary: VersionSummary | _Summary, paths: Collection[str] | None) -> int:
-    """Return the bytes that a version needs for its artifacts at `paths` (None: all). Equal files count once."""
+    """Return the size of the files that artifacts at `paths` (None: all) need, in bytes. Equal files count once."""
     artifacts = [item for item in summary.artifacts if paths is None or item.path in paths]
     files = chain(artifacts, summary.files, *(item.files for item in artifacts))
     return sum({file.digest: file.size for file in files}.values())

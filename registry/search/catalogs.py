@@ -124,7 +124,7 @@ def read_remote(
 
 
 def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
-    """Return the published catalog with its token; None if none is published. An unchanged one is read from `copy`."""
+    """Return the published catalog with its token, if there is one. If it has not changed, read it from `copy`."""
     files, former = innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
@@ -141,7 +141,7 @@ def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
 
 
 def _decoded(stored: StoredObject, registry_id: str, artifacts: bool = True) -> Catalog:
-    """Decode a published catalog; with `artifacts`, both parts. CatalogError if the catalog cannot be used."""
+    """Decode the models of a published catalog and, with `artifacts`, the artifacts. CatalogError if it is unusable."""
     if len(stored.data) > MAX_DOCUMENT_BYTES:
         raise CatalogError("is too large")
     with gzip.open(BytesIO(stored.data)) as file:

@@ -62,7 +62,7 @@ def error_answer(
 
 
 def as_served(error: RegError) -> RegError:
-    """Change an error for clients: a lost blob becomes an IntegrityError, and a hint with a command is replaced."""
+    """Change an error for clients. For a lost blob, make an IntegrityError; replace a hint that has a command."""
     if isinstance(error, MissingBlobError):
         error = IntegrityError(error.message, error.hint)
     elif isinstance(error, MismatchError):

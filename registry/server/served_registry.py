@@ -57,7 +57,7 @@ class Cache(Generic[Value]):
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return the value of a key, from `make` if it is not in the cache."""
+        """Return the value of a key. If the cache lacks the value, call `make` and keep the result."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
@@ -204,7 +204,7 @@ class Search:
     async def ask(
         self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False
     ) -> bytes:
-        """Answer a question. `key` caches the answer until the catalog changes. `artifacts` updates artifacts too."""
+        """Answer a question. With `key`, the answer is cached until the catalog changes. `artifacts`: read them too."""
 
         def answer() -> bytes:
             self._registry.store.check_readable()

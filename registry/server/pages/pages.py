@@ -47,7 +47,7 @@ from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
-"""The most versions and links to figures in a history, and the most characters of a figure's name in a URL."""
+"""The limits of a history: its versions, its links to other figures, and the letters of a figure's name in a URL."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
 """The sizes of the chart of a figure's history, in units of its coordinates."""
 IMAGES = "image-classification"
@@ -146,7 +146,7 @@ class ModelPage:
     def log_rows(self, before: int | None, count: int) -> list[LogRow]:
         """Return rows for the `count` log lines before line `before` (None: the last lines), newest first.
 
-        A line that names a manifest or a rollout gets the version of that manifest or rollout.
+        If a line names only a manifest or a rollout, its row has the version of that manifest or rollout.
         """
         judge, publishers = judge_for(self.log, load_trust()), dict[Digest, Version]()
         holders, rollouts = dict[str, Version | None](), dict[str, Version | None]()
@@ -394,7 +394,7 @@ def _side(model: ModelPage, ref: Ref) -> Side:
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:
-    """Return the `low`, `high` and `points` (x, y, interval or None, row) of a chart; None if it has no two points."""
+    """Return the `low`, `high` and `points` (x, y, interval or None, row) of a chart; None for fewer than two."""
     rows = [row for row in reversed(history.versions) if history.is_charted(row)]
     if len(rows) < 2:
         return None
