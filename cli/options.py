@@ -226,7 +226,7 @@ DEVICE = option(
 
 
 def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) -> Iterator[tuple[str, str]]:
-    """Split each text at `=` into (key, value). Raise InputError without `=` or key, or (unless `empty`) without value."""
+    """Split each text at `=` into key and value. Raise InputError if one is missing; `empty` allows empty values."""
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (name and sign and (value or empty)):

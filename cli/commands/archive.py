@@ -56,7 +56,7 @@ def archive_verify(
 ) -> None:
     """Read every byte and log line of an archive, and list all damage. Needs no registry and no network.
 
-    Damage is exit status 4; if parts are unreadable and no damage is known, the status is 9. The copy of a trust
+    Damage is exit status 4; without known damage, unreadable parts are exit status 9. The copy of a trust
     file in the archive is never used.
 
     With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name,

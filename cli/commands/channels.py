@@ -88,7 +88,7 @@ def policy_set(
 ) -> None:
     """Set the policy. The previous policy stays in the log; channels keep versions that meet the new policy.
 
-    It shows removed and added lines and, on stderr, the channels that would stop resolving. Without --yes
+    The output shows removed and added lines and, on stderr, the channels that would stop resolving. Without --yes
     nothing is set, with exit status 5. An empty file ends the policy of every channel. If the current policy names keys
     (signed_by), one of them must sign the change: exit status 8 otherwise.
 

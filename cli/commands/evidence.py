@@ -90,7 +90,7 @@ def measure(
     output: Path | None = option("Write the document to this file, and log nothing."),
     remote: str | None = REMOTE,
 ) -> None:
-    """Time artifacts and their parents in full precision on this machine, and log the latencies.
+    """Time artifacts and their full-precision parents on this machine, and log the latencies.
 
     Runs of artifact and parent alternate, on one thread, with random inputs of 32 and 128 tokens. `reg export` with a
     suite measures this too. With --on-device nothing runs here: a client in examples/ measured (docs/latency.md).

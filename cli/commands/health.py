@@ -36,7 +36,7 @@ def verify(
 ) -> None:
     """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.
 
-    If parts are unreadable and no damage is known, the exit status is 6 for a remote, else 9. History is
+    Without known damage, unreadable parts are exit status 6 for a remote, 9 otherwise. History is
     compared with the history that you saw before, and signatures with your trust file. A governed channel that
     was moved without a promotion is exit status 8.
 

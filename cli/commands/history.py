@@ -91,7 +91,7 @@ def history(
     """Show how size, a figure and the verdict changed from version to version, newest first.
 
     Each line is about the smallest artifact of a version that has the figure. Figures can be compared
-    with the newest figure only if they are on the same suite.
+    only if they were measured on the same suite.
 
     With --json: {name, metric, versions: [{version, manifest, time, actor, status, channels, artifact: {path,
     format, precision, size, state, speeds?, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact

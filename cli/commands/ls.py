@@ -41,8 +41,8 @@ def command(
 ) -> None:
     """List the models of the registry, or the versions of one model, newest first.
 
-    With --format, --precision or --certified: list the artifacts that match, from the newest release of each model
-    that has any.
+    With --format, --precision or --certified: list each model's matching artifacts, from its newest release
+    with such artifacts.
 
     The list of a remote comes from its catalog, if somebody publishes one (reg index publish).
 

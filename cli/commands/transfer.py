@@ -294,7 +294,7 @@ def mirror(
     If DST does not exist, it becomes a mirror: same id, same logs, all files that SRC still has, and read-only.
     Run the command again to update the mirror: files that SRC expired or took down are then deleted in DST too. If
     the histories differ, nothing is written. If DST has its own id (see --new-id), it gets every version as by
-    `reg push`; versions that SRC no longer has or DST refuses are listed.
+    `reg push`; versions that SRC no longer has, or that DST refuses, are listed.
 
     With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes},
     skipped: [{name, tag, reason}]}: models of SRC, versions new in DST, transferred events and blobs, deleted blobs;

@@ -74,8 +74,8 @@ def trust_reset(
 ) -> None:
     """Forget the known heads of a registry, for example after a backup was restored. Without NAME, forget its URL too.
 
-    The next answer is accepted like a first answer. If the registry lost events, was rewritten or replaced, this can
-    then no longer be noticed, so ask its operator first.
+    The next answer is accepted like a first answer. Ask the registry's operator first: nobody can notice
+    afterwards that the registry lost events, was rewritten or was replaced.
     """
     remotes = session.remotes()
     registry_id = remotes.id_of(registry)

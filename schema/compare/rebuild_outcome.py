@@ -57,7 +57,7 @@ class Fact(Record, frozen=True):
 
 
 class RebuildComparison(Record, frozen=True):
-    """The outcome of a comparison. A changed version of a tool is not a mismatch; it may explain one."""
+    """The outcome of a comparison. A changed version of a tool is not a mismatch, but may explain a mismatch."""
 
     matches: bool
     files: tuple[RebuiltFile, ...]

@@ -111,7 +111,7 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
 
 
 def read_yaml(data: bytes, label: str, extra: str) -> Any:
-    """Parse a YAML or JSON file. Raise InputError if it is neither, HostError if PyYAML (of the extra `extra`) is missing."""
+    """Parse a YAML or JSON file. Raise InputError if it is neither, HostError if PyYAML is missing; `extra` installs it."""
     try:
         import yaml
     except ImportError as error:

@@ -51,7 +51,7 @@ class Version(str):
     pre: tuple[str, ...]
     build: str
     precedence: tuple[object, ...]
-    """The sort key by section 11 of SemVer: without build metadata. If two keys are equal, `<` compares the metadata."""
+    """The sort key of SemVer, section 11, which ignores build metadata. If two keys are equal, `<` compares the metadata."""
 
     def __new__(cls, major: int, minor: int, patch: int, pre: tuple[str, ...] = (), build: str = "") -> Self:
         more = ("-" + ".".join(pre) if pre else "") + (f"+{build}" if build else "")
@@ -72,7 +72,7 @@ class Version(str):
         return bool(self.pre)
 
     def next_patch(self) -> "Version":
-        """Return the version to propose next: for a pre-release, the release; else the next patch."""
+        """Return the version to propose next: `1.0.0` after the pre-release `1.0.0-rc.1`, `1.0.1` after `1.0.0`."""
         return Version(self.major, self.minor, self.patch + (0 if self.pre else 1))
 
     @classmethod

@@ -11,8 +11,8 @@ OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 SourceName = Literal["manifest", "published", "log"]
 """The source of a field: the manifest, the log line that published the version, or lines of the model's log."""
 GeneratorName = Literal["signatures", "changes", "history", "policy"]
-"""The tables that can be generated: the version's signers, the changes since the previous publication, the moves of
-the version's channels with their findings, and the policy rules for these channels."""
+"""The tables that can be generated: `signatures` (the signers), `changes` (since the previous publication), `history` (the
+moves of the version's channels, with findings), and `policy` (the rules for these channels)."""
 
 
 class ProfileField(WrittenDocument):

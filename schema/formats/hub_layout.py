@@ -2,8 +2,8 @@
 
 A version's files keep their own paths. Some also get aliases, which are the paths from which clients load by default:
 
-* transformers.js and sentence-transformers: `onnx/model.onnx`, and by type of the weights `onnx/model_fp16.onnx`,
-  `onnx/model_int8.onnx`, `onnx/model_uint8.onnx`, `onnx/model_q4.onnx`, `onnx/model_quantized.onnx`
+* transformers.js and sentence-transformers: `onnx/model.onnx` for float32, and for other weights `onnx/model_fp16.onnx`,
+  `onnx/model_int8.onnx`, `onnx/model_uint8.onnx`, `onnx/model_q4.onnx` or `onnx/model_quantized.onnx`
   (`DEFAULT_DTYPE_SUFFIX_MAPPING` of transformers.js 3);
 * Optimum and OpenMed: the same names at the root, and for OpenMed also `openmed-onnx.json`;
 * each stage of a pipeline: these names with the stage's name instead of `model` (`onnx/encoder_fp16.onnx`), and with the

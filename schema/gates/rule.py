@@ -81,7 +81,7 @@ class PromotionEvidence(Document):
         return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
 
     def refusal(self, reasons: str = "") -> GateError:
-        """Return the error for a version that does not meet the policy. Without `reasons`, it names the failed demands."""
+        """Return the error for a version that does not meet the policy. By default, its reasons are the failed demands."""
         reasons = reasons or ", ".join(dict.fromkeys(finding.requirement for finding in self.failed))
         hint = "the findings say what is missing; `reg policy show` shows what is demanded"
         if any(finding.requirement == "signed_by" for finding in self.failed):
@@ -96,7 +96,7 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
         manifest, digest, size: the version's manifest, its digest, and its size in bytes.
         evaluations: the later evaluations of the artifacts, as attested.
         signers: for each trusted key that validly signed the manifest, the set of the key's names and ids.
-        before: the earlier manifest of the channel with which the version is compared; None if there is none.
+        before: the channel's earlier manifest, which is compared with the version; None if there is none.
         held: the paths of the artifacts that the registry has; None means all.
         trusted: the names and ids of all keys that the reader trusts; None if they were not read.
         proofs: the recorded proofs that an artifact is its parent with rounded weights.

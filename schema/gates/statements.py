@@ -37,8 +37,8 @@ class ItemScores(Document):
 class MetricRecord(Document):
     """The figures of one metric on one artifact, and the rule that judged them.
 
-    The loss must be below `limit`. `parent` is the figure of the parent, `value` that of the artifact; both and `loss` are
-    None if not measured. `interval` is the paired 95 % interval of the loss. `package` brought a plug-in metric.
+    The loss must be below `limit`. `parent` is the parent's figure, `value` the artifact's figure. Figures and `loss`
+    are None if not measured. `interval` is the paired 95 % interval of the loss. `package` defines a plug-in metric.
     """
 
     metric: Text

@@ -1,7 +1,7 @@
 """A recipe as people write it: the source, a tree of passes, the outputs to publish, and limits on the outputs.
 
 docs/recipes.md explains recipes; docs/fleets.md explains job files, which list exports (`JobRow`). An unknown key is an
-error. A manifest has another form for the steps that were run: `manifest.Recipe`.
+error. In a manifest, `manifest.Recipe` records the steps that were run.
 """
 
 from typing import Annotated, Any, Literal, Self

@@ -74,7 +74,7 @@ class TrustedKey(_KeyTable, frozen=True, kw_only=True):
 class SignatureRequirement(_Table, frozen=True):
     """A requirement of signatures for some models. `keys` are names; an empty list means any trusted key.
 
-    The lines before line `since` need no signature, or, if `after` has a line of the log, all lines up to that line.
+    Lines from number `since` on must be signed. If `after` has a line of the log, only later lines must be signed.
     """
 
     models: tuple[str, ...] = ("*",)

@@ -268,7 +268,7 @@ class Check(Document):
 
     @property
     def label(self) -> str:
-        """The check's name and metric, as `name/metric`; only the name if it already includes the metric."""
+        """The text `<name>/<metric>`, or only the check's name if the name already includes the metric."""
         is_named = self.direction is not None or self.name.startswith(self.metric)
         return self.name if is_named else f"{self.name}/{self.metric}"
 

@@ -307,7 +307,7 @@ WITHHELD = {
     "expired": "has expired: its files are no longer here",
     "purged": "was taken down",
 }
-"""The reasons why a version may be chosen only if the ref names it, by their codes."""
+"""Code -> the reason why a version may be chosen only if the ref names it."""
 
 
 def withheld(version: Version, entry: VersionEntry) -> str:
