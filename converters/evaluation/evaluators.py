@@ -282,7 +282,7 @@ class Document(msgspec.Struct, frozen=True):
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """A text, to compare with `text_pair` (`score` is the right similarity) or with `documents` (by relevance), if any."""
+    """A text. `text_pair` is compared with it (`score` is the right similarity); `documents` are ranked for it."""
 
     text: Word
     text_pair: Word | None = None

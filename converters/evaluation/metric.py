@@ -186,7 +186,7 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
 
 
 def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """Return the message that the model lacks gold `labels` (each with a number of spans). `names` are the model's."""
+    """Return the message that the model lacks the gold `labels` (spans by label). `names` are the model's labels."""
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
     return (

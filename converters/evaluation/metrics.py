@@ -178,7 +178,7 @@ class MeanCosine(Metric):
 
 
 class OutputCosine(MeanCosine):
-    """The mean over all rows of a row's lowest cosine between an output and the same output of the parent."""
+    """The cosine between an output and the parent's same output: the lowest of each row, averaged over the rows."""
 
     id = "output_cosine"
     tasks = frozenset(LabelledRows.tasks) | PIXELS
@@ -232,7 +232,7 @@ def answer_words(text: str) -> list[str]:
 
 
 class WordErrorRate(Metric):
-    """Wrong, missing and added words, as a share of the right words (`jiwer.wer`); case and punctuation are ignored."""
+    """Wrong, missing and added words per word of the right text (`jiwer.wer`). Case and punctuation are ignored."""
 
     id = "word_error_rate"
     tasks, uses = HEARD, "jiwer"

@@ -86,9 +86,9 @@ class GoldenComparison:
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
-    """Cut short inputs for two golden cases from a sample: `row` has one row, `padded` has two rows, one of them padded.
+    """Make the inputs of two golden cases from a sample: `row` has one row, `padded` has two rows, one of them padded.
 
-    With very many labels, the rows are shorter, so that the file stays small.
+    Rows are cut to `MAX_ROW_TOKENS` tokens, or to fewer if there are very many labels, so that the file stays small.
     """
     width = max(1, min(MAX_ROW_TOKENS, MAX_VALUES // (3 * labels)))
     row = {name: array[:, :width] for name, array in sample[0].items()}

@@ -409,7 +409,7 @@ class Search:
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
-        """The full-precision model after the pass `SmoothQuant`, and this pass; without the pass if it fails."""
+        """The full-precision model after `SmoothQuant`, and a tuple with this pass. If it fails: unchanged, and ()."""
         passes = (_pass("SmoothQuant", alpha=ALPHA),)
         with suppress(ConversionError, InputError):
             return _transformed(models.load(self.base), passes), passes

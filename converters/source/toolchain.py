@@ -152,7 +152,7 @@ class PlugIns(Generic[T]):
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:
-        """Return a plug-in by name. InputError if there is none, ConflictError if there are two, HostError if it fails."""
+        """Return a plug-in by name. Raises InputError for none, ConflictError for two, HostError if loading fails."""
         if name in self.built_in:
             return self.built_in[name]
         kind, others = self.noun.partition(" ")[2], self._others()

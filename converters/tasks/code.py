@@ -299,7 +299,7 @@ def _roots() -> tuple[Path, ...]:
 
 @dataclass
 class _Guard:
-    """A finder of imports. It refuses a module unless the digest covers it, or it is installed or part of onnxreg."""
+    """A finder of imports that allows only modules that the digest covers, installed modules, and onnxreg."""
 
     factory: Factory
     refused: set[str] = field(default_factory=set)

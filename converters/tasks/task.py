@@ -34,9 +34,9 @@ class TaskHead:
     """A kind of checkpoints. The names of their classes end with `suffix`, such as `ForTokenClassification`.
 
     `outputs` names the first axes of each output, which are dynamic. With `labelled`, the last axis counts labels.
-    `aliases` are further names that people may type. If no task exports such checkpoints, `way` says what to do. They
-    are loaded by the class named `AutoModel` and `auto` (by default `suffix`). `axes` names further axes of the input,
-    after the batch, that may be dynamic. `beside` are files that are copied, not generated.
+    `aliases` are further names that people may type. If no task exports such checkpoints, `way` says what to do. The
+    `AutoModel` class that loads them has the ending `auto` (by default `suffix`). `axes` names further axes of the
+    input, after the batch, that may be dynamic. `beside` are files that are copied, not generated.
     """
 
     task: str
@@ -213,7 +213,7 @@ class LocatedSource:
     Only the task uses `location`. `digest` covers the files that affect the graphs, `described` files that affect only
     the manifest, such as a model card. `origin` is the source's record in a manifest; None if the source has no name.
     `files` are the local files and directories that are read; None if unknown. `packages` are installed packages whose
-    code runs. `code` is the function that makes the module. `lacks_tokenizer` is True if one is missing.
+    code runs. `code` is the function that makes the module. `lacks_tokenizer` is True if a text model has no tokenizer.
     """
 
     location: Any
