@@ -226,7 +226,7 @@ def check_holder(
 ) -> None:
     """Check a governed channel after a query. `located` is the version of the channel, or of its rollout, in `index`.
 
-    GateError if the version fails the policy, or if the channel has moved on; IntegrityError if the index is wrong.
+    GateError if the version fails the policy, or the channel moved after the query; IntegrityError for a wrong index.
     """
     policies = PolicyLog.decode(policy.data, reader.registry_id)
     if not policies.policy.covering(located.name, channel):

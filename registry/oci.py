@@ -505,7 +505,7 @@ class PublishResult(Struct):
     target: OciTarget
     blobs: int = 0
     size: int = 0
-    referrers: int = 0
+    referrers: int = 0  # including those that were there before
 
 
 def publish(

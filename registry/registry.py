@@ -151,8 +151,8 @@ class Registry:
         return Decisions(remote or self.store, self.actor, self.heads.remember, reader)
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
-        """Check that the logs of these models (None: all) continue their known heads. In a remote, check signatures.
-        Raise IntegrityError or ForkError if the check fails, NotFoundError if there is no registry.
+        """Check that the logs of these models (None: all) continue their known heads. Check signatures in a remote.
+        Raise IntegrityError or ForkError if a check fails, NotFoundError if there is no registry.
         """
         store = remote or self.store
         _ = store.is_mirror  # reads registry.json anew
@@ -295,8 +295,8 @@ class Registry:
     ) -> TransferResult:
         """Copy a version from a remote and verify every byte. If there is no registry here, create it.
 
-        `restore` brings back a version that expired here. With a `selection`, only these artifacts and their companions
-        are added, and the log records which artifacts are present. `channels`: copy the versions of these channels too,
+        `restore` brings back a version that expired here. `selection`: add only the selected artifacts with their
+        companions, and record which artifacts are present. `channels`: copy the versions of these channels too,
         and move the channels here to them. `deltas` allows files to arrive as differences from local files.
         """
         from onnxreg.registry.resolution import check_version_trust

@@ -111,7 +111,7 @@ def _own(kind: str, below_home: str) -> Path:
 
 
 def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dict[str, Any]:
-    """Return the common fields of a new event about a model. Only people read the `time`; events have another order."""
+    """Return the common fields of a new event about a model. The `time` is for people; it does not order events."""
     return {
         "name": name,
         "time": datetime.now(UTC).strftime(TIME_FORMAT),
@@ -158,7 +158,7 @@ _HINTS = {
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """A context that turns an OSError into a HostError about `operation`. `only`: the error numbers to turn."""
+    """A context that turns an OSError into a HostError about `operation`. `only`: turn only these error numbers."""
     try:
         yield
     except OSError as error:
@@ -323,7 +323,7 @@ class Disk:
 
 
 def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
-    """Return a function that a writer calls after each write, with the number of bytes. Writes begin at `start`.
+    """Return a function that a writer calls after each write with the number of bytes. `start` is the first offset.
 
     The function tells the kernel to write early (posix_fadvise(2), DONTNEED), so that the final sync is short.
     """

@@ -1,6 +1,6 @@
 """Change a model's log, and delete the blobs that no log refers to, even while others push.
 
-A change replaces the model's index file by compare-and-swap. After a change by others, it is made again on their log.
+A change replaces the model's index file by compare-and-swap. If others came first, the change is made on their log.
 
 A *collector* deletes unneeded blobs. Pushes and collectors use no common clock. They write notes for each other:
 

@@ -117,7 +117,7 @@ def held_files(manifest: Manifest, paths: ArtifactPaths) -> Iterator[FileEntry]:
 
 
 def download_files(manifest: Manifest, artifact: Artifact) -> list[FileEntry]:
-    """Return the files that a device needs for an artifact. Of the shared files, it needs no certificates or scores."""
+    """Return the files that a device needs for an artifact. Shared certificates and scores are left out."""
     return [*artifact.all_files(), *(entry for entry in manifest.files if entry.role not in EVIDENCE)]
 
 

@@ -26,7 +26,7 @@ from onnxreg.schema.log.state import Channel, newest_of
 
 EventType = TypeVar("EventType", bound=Event)
 MAX_BLOBS_PER_PURGE = 500
-"""The most blobs in one purge event: the length of a log line is limited."""
+"""The most blobs in one purge event, because the length of a log line is limited."""
 
 
 class DecisionResult(NamedTuple):
@@ -97,8 +97,8 @@ class Decisions(Struct, frozen=True):
     ) -> DecisionResult:
         """Remove a version that never left this registry, so that its number can be used again.
 
-        `left(version)` is True if it was copied elsewhere. ConflictError if the version was copied from or to another
-        registry, is in a channel, or is pinned, yanked or evaluated.
+        `left` returns True for a version that was copied elsewhere. ConflictError if the version was copied from or to
+        another registry, is in a channel, or is pinned, yanked or evaluated.
         """
         log, target = self._locate(ref)
         line = next(log.lines(target.entry.seq - 1))
@@ -322,7 +322,7 @@ def publish_deltas(
 
 
 def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
-    """Append events that withdraw all deltas from and to these versions. Return the remaining deltas in the new events.
+    """Withdraw all deltas from and to these versions by new events. Return the digests of the deltas in these events.
 
     Deltas from a version are withdrawn too, because such a delta and its new file reveal the old file.
     """

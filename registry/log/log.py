@@ -309,8 +309,8 @@ class Log:
 
     `index` is the index file that was read, if any. `tail` are the lines that are not sealed, and `summaries` the known
     summaries of versions. `documents` are small blobs that no store has yet: documents of new lines, and new segments.
-    `fetched` keeps the blobs that were read. `sign` signs new lines. A `mirrored` log refuses new events. Errors call
-    the registry `url`.
+    `fetched` keeps the blobs that were read. `sign` signs new lines. A `mirrored` log refuses new events. `url` is the
+    registry's URL in errors.
     """
 
     def __init__(self, registry: str, name: str, fetch: Fetch, url: str = "") -> None:
@@ -538,7 +538,7 @@ class Log:
     def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
         """Return a version's summary, with all later verdicts and speeds. With `member`, name this member's artifacts.
 
-        The index file has summaries of new versions only, and members of pipelines only. Otherwise, read the manifest.
+        If the index file lacks this summary, make it from the manifest.
         """
         summary = self.state.summaries.get(target.version)
         has_member = member is None or (summary is not None and bool(summary.members))
@@ -674,7 +674,7 @@ def log_of(
 ) -> Log:
     """Decode the log in an index file. Its blobs are read from `reader` and `more`.
 
-    If `index` is None, return an empty log if `new` is set, else raise NotFoundError with similar names.
+    If `index` is None, raise NotFoundError with similar names. With `new`, return an empty log instead.
     """
     if index is None and not new:
         raise unknown_model(name, reader)
@@ -756,7 +756,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def named_copy(copy: RegistryReader) -> str:
-    """Describe a copy of a registry (a mirror, an archive or a remote's local copy) in an error message."""
+    """Return a phrase for messages about a copy of a registry: a mirror, an archive, or a remote's local copy."""
     return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
 
 
@@ -805,7 +805,7 @@ def fetcher(*sources: BlobReader) -> Fetch:
 
 
 def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
-    """Return all lines of a model's log, verified. NotFoundError if it is missing. `.policy` is the log of policies."""
+    """Return all lines of a log, verified. NotFoundError if there is no log. `.policy` names the log of policies."""
     if name != POLICY_LOG:
         return list(load(reader, check_name(name)).lines())
     from onnxreg.schema.gates.policy import PolicyLog

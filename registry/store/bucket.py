@@ -78,7 +78,7 @@ CAUSES = {
     "BareRedirect": "the bucket is elsewhere",
     "credential provider": "there are no credentials any more",
 }
-"""The causes that make further tries useless: patterns for the text of an obstore error, each with its meaning."""
+"""Patterns for the text of obstore errors after which another try is useless, each with the error's meaning."""
 _STATUS = re.compile(r"\bcode: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
@@ -323,7 +323,7 @@ class BucketStore(ObjectStore):
         return all(item["path"].startswith(PROBE) for page in self._pages("", 1) for item in page)
 
     def _token(self, meta: Any) -> str:
-        """Return an object's token: the ETag, for Google with the generation. RemoteError if the ETag is missing."""
+        """Return an object's token: the ETag and, in Google's service, the generation. RemoteError without an ETag."""
         if not meta["e_tag"]:
             raise self._no_server()
         return f"{meta['version']}#{meta['e_tag']}" if self._location.scheme == "gs" else str(meta["e_tag"])

@@ -253,7 +253,7 @@ class DirectoryStore(ObjectStore):
         self.url = url or path_text(root)
 
     def open_file(self, key: str) -> BinaryIO:
-        """Open a regular file. FileNotFoundError if it is absent. The server's subclass refuses links."""
+        """Open a regular file. Raise FileNotFoundError if it is absent."""
         return open_regular(f"{self.root}/{key}")  # a Path takes longer to make than to open
 
     def read(self, key: str) -> bytes | None:
@@ -334,7 +334,7 @@ class DirectoryStore(ObjectStore):
         return temporary
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete files. Before blobs are deleted, make all logs durable, so that no older log needs these blobs."""
+        """Delete files. Make all logs durable before blobs are deleted, so that no older log returns by a power cut."""
         key_list, index = list(keys), self.root / "index"
         folders = {(self.root / key).parent for key in key_list if BlobKey.of_path(key)}
         with host_errors(f"deleting files of {self.url}"):
@@ -408,7 +408,7 @@ class DirectoryRegistry(RegistryStore):
         return registry
 
     def check_not_foreign(self) -> None:
-        """Raise InputError unless the directory is missing, empty, a registry, or just becoming a registry."""
+        """Raise InputError if the directory has files, but neither a registry nor one that is being created."""
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
         names = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()

@@ -224,7 +224,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the changes of layout and card for an index file. Ignore errors of a layout that is not chosen."""
+        """Return the changes of layout and card for an index file. Raise layout errors only for a chosen layout."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:

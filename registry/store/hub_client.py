@@ -246,7 +246,7 @@ class HubClient:
         return str(info.oid)
 
     def _check_refused(self, error: RemoteError) -> None:
-        """Raise the error by which `transact` knows if it tries again. Return if the Hub refused a commit for good."""
+        """Raise the error by which `transact` decides to try again. Return if the Hub refused a commit for good."""
         cause, status = error.__cause__, getattr(error, "status", 0)
         if status in (409, 412) or isinstance(cause, RemoteEntryNotFoundError):
             raise StaleParentError from error
@@ -402,7 +402,7 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation]]
-"""A function that returns the operations to commit on a snapshot. The flag: an earlier try may be committed already."""
+"""A function that returns the operations to commit on a snapshot. The flag: an earlier try may have succeeded."""
 
 
 class HubStore(ObjectStore):

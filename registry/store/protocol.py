@@ -139,7 +139,7 @@ class Identity(Record, frozen=True):
 
 
 def new_identity(registry_id: str | None = None, mirror: bool = False) -> bytes:
-    """Return the bytes of a new `registry.json`, with this id, by default a random id."""
+    """Return the bytes of a new `registry.json`. Without `registry_id`, the id is random."""
     value = {
         "id": registry_id or os.urandom(16).hex(),
         "layout": "onnxreg",
@@ -586,7 +586,7 @@ class RegistryStore(RegistryReader):
 def create_registry(
     store: ObjectStore, registry_id: str | None = None, mirror: bool = False
 ) -> RegistryStore:
-    """Open the registry in a store. A missing registry is created with this id; `mirror`: as a mirror."""
+    """Open the registry in a store. If it is missing, create it with this id; with `mirror`, create a mirror."""
     store.swap("registry.json", new_identity(registry_id, mirror), None)
     return RegistryStore(store)
 

@@ -3,9 +3,9 @@
 A server may be silent for `REG_READ_TIMEOUT` seconds, and one file may take `REG_READ_DEADLINE` seconds. If a server
 asks for a pause (`Retry-After` in seconds or as a date, or `RateLimit`), the next try waits.
 
-A redirect is refused if it leads from TLS to plain HTTP, from the internet into a private network or to this machine,
-to another scheme, or to a URL with a user name. Messages omit the query of a URL, since a signed URL has a secret in
-it. The bearer token in `REG_TOKEN_<HOST>` goes to that host only, over TLS or on this machine.
+These redirects are refused: from TLS to plain HTTP, from the internet into a private network or to this machine, to
+schemes other than HTTP, and to a URL with a user name. Messages omit the query of a URL, since a signed URL has a
+secret in it. The bearer token in `REG_TOKEN_<HOST>` goes to that host only, over TLS or on this machine.
 
 A web server cannot list files. Some servers answer 403 for absent files: `HttpStore` finds this out once, by requesting
 a name that cannot exist.
@@ -46,7 +46,7 @@ from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 LIMITS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_DEADLINE": 86_400.0}
 MAX_TRIES, MAX_SILENT_TRIES = 8, 2
-"""The number of tries of one request, and the number of its tries that may end because the server was silent."""
+"""A request is tried at most `MAX_TRIES` times. It fails earlier if the server was silent `MAX_SILENT_TRIES` times."""
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
 """The wait after try n is random, from 0 to min(FIRST_WAIT_SECONDS * 2**n, MAX_WAIT_SECONDS)."""
 MAX_PAUSE_SECONDS = 300
@@ -116,7 +116,7 @@ def retrying(
     passing: Callable[[Exception], bool] = is_passing,
     pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
-    """Call `attempt`, up to `MAX_TRIES` times as long as `passing` is true for its errors, and return its result.
+    """Return the result of `attempt`. Call it up to `MAX_TRIES` times, after errors for which `passing` is true.
 
     `pause(error)` is the least number of seconds to wait. If it exceeds `MAX_PAUSE_SECONDS`, raise the error at once.
     """
@@ -168,7 +168,7 @@ def deadline() -> float:
 
 
 def timely(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
-    """Yield the blocks of an answer. RemoteError if a block comes after the time `end`, a result of `deadline`."""
+    """Yield the blocks of an answer. RemoteError if a block comes after the time `end` (see `deadline`)."""
     for block in blocks:
         system.check_stop()
         if time.monotonic() > end:

@@ -107,7 +107,7 @@ class Merge(Struct, frozen=True):
     """The changes that fulfil a request at the destination. They are valid while the destination's log ends at `head`.
 
     `lines` are the log lines to add, `returning` the expired versions to bring back, `moves` the events that move
-    channels. `artifacts` has each version's artifacts at the destination afterwards, `blobs` the blobs needed for all.
+    channels. `artifacts` has each version's artifacts at the destination afterwards. `blobs` has all needed blobs.
     """
 
     request: ExchangeRequest
@@ -595,7 +595,7 @@ def exchange(
     """Copy the versions and channels of a request to the destination. A second run transfers nothing.
 
     `log` is the source's log, `own` the destination's log (from `load_own`), and `plan` the result of `merge`; if None,
-    they are made here. `near` are other readers that may have documents of the destination. Raises the errors of
+    they are read or made. `near` are other readers that may have documents of the destination. Raises the errors of
     `merge` and of both registries; GateError if a policy of the destination governs a channel that would move.
     """
     name = request.name
