@@ -232,7 +232,7 @@ def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
-    """Return the versions that the `refs` name; with `every`, all versions of these models. InputError if none."""
+    """Return the versions that `refs` name; with `every`, all versions of the models in `refs`. InputError if none."""
     carried: dict[str, frozenset[Version]] = {}
     if every:
         for name in matching(source, refs) if refs else source.names():

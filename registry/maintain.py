@@ -317,7 +317,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Drop damage to a manifest if its blob is damaged too. If all logs are readable, drop missing blobs not needed."""
+    """Drop manifest damage if the blob is damaged. If all logs can be read, drop missing blobs that no log needs."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):

@@ -418,7 +418,7 @@ def fallback_tag(digest: Digest) -> str:
 def entries(
     data: bytes, key: str, label: str, types: Collection[str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return the descriptors in a document's list `key` (only of these `types`). IntegrityError if it is malformed."""
+    """Return the descriptors in a document's list `key`, filtered by artifact `types`. IntegrityError if malformed."""
     try:
         descriptors = json.loads(data)[key]
         if types is not None:
@@ -574,7 +574,7 @@ def _send(client: OciClient, mover: BlobMover, files: Iterable[StoredFile], resu
 
 
 def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[str, bytes, Mapping[str, str]]]:
-    """Yield a version's statements, then its bill of materials: media type, bytes, annotations for the OCI manifest."""
+    """Yield (media type, bytes, annotations) for each statement about a version, and then for its bill of materials."""
     ledger = load(reader, published.name)
     for event in attestations(ledger, published.digest, published.manifest):
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}

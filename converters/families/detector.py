@@ -26,7 +26,7 @@ from onnxreg.schema.core.errors import InputError
 
 DISTANCE, VERDICT = "distance", "in_distribution"
 MAX_DEPENDENT_SHARE = 0.01
-"""With shrinkage, this share of the dimensions may depend linearly on others, and always at least one dimension."""
+"""With shrinkage, this share of the dimensions, but at least one dimension, may depend linearly on others."""
 ROUNDING_UNITS = 4
 """Values that differ by at most this number of units in the last place count as equal."""
 BATCH_ROWS = 64
@@ -83,7 +83,7 @@ def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Row
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
-    """Convert floats `[n, *shape]` to float32. InputError, with `label`, for no rows, other arrays, NaN or infinity."""
+    """Convert finite floats `[n, *shape]`, n > 0, to float32. Raise InputError about `label` for any other array."""
     import numpy as np
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):

@@ -140,7 +140,7 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
 
 
 def _companion_fields(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
-    """Return the manifest's fields that config.json, id2label.json and the tokenizer's files give.
+    """Read config.json, id2label.json and the tokenizer's files. Return the manifest's fields that they state.
 
     Raises InputError if a label map is malformed, or if config.json and id2label.json have different labels.
     """

@@ -272,7 +272,7 @@ Contents = dict[str, list[dict[str, Any]]]
 
 
 def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:
-    """Yield the lines of a file, with line ends. CatalogError for a damaged or too large file, or too long a line."""
+    """Yield the lines of a file, with line ends. CatalogError if the file is damaged, or exceeds a limit of size."""
     try:
         while line := readline(MAX_CATALOG_LINE_BYTES + 1):
             max_bytes -= len(line)

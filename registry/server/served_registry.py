@@ -204,7 +204,7 @@ class Search:
     async def ask(
         self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False
     ) -> bytes:
-        """Answer a question. With `key`, the answer is cached until the catalog changes. `artifacts`: read them too."""
+        """Answer a question, which may need the `artifacts`. A `key` caches the answer until the catalog changes."""
 
         def answer() -> bytes:
             self._registry.store.check_readable()

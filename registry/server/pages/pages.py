@@ -394,7 +394,7 @@ def _side(model: ModelPage, ref: Ref) -> Side:
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:
-    """Return the `low`, `high` and `points` (x, y, interval or None, row) of a chart; None for fewer than two."""
+    """Return the `low`, `high` and `points` (x, y, interval or None, row) of a chart. Return None below two points."""
     rows = [row for row in reversed(history.versions) if history.is_charted(row)]
     if len(rows) < 2:
         return None
