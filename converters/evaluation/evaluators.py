@@ -143,7 +143,7 @@ class TokenSpans(TaskEvaluator):
     Item = Fixture
     form = "{text, gold_spans: [{start, end, label}]}"
     distinct = (None, None)
-    """Fixtures may have equal texts, because OpenMed identifies a fixture by its id."""
+    """Equal fixtures are allowed, because OpenMed identifies a fixture by its id."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -325,7 +325,7 @@ class Embeddings(TaskEvaluator):
 def text_vector(
     outputs: Mapping[str, Any], feed: Feed, name: str = "the model"
 ) -> tuple[Floats, Floats | None]:
-    """Return (the text's vector, None), or if the graph gives only token vectors, (their mean, the token vectors).
+    """Return the text's vector and None; if the graph gives only token vectors, their mean and the token vectors.
 
     Raises ConversionError, about the graph `name`, if neither output exists.
     """
@@ -528,7 +528,7 @@ def content(feed: Feed) -> Digest:
 
 
 def _integer(value: Any, name: str, path: Path) -> int | None:
-    """Return the integer of a row; None if there is no array. InputError if the value of the row is not one integer."""
+    """Return the integer in a row's array; None without an array. InputError if the array is not a single integer."""
     if value is not None and (value.ndim != 1 or value.dtype.kind not in "iu"):
         raise InputError(f"evaluation suite {path}: {name} must be one integer for each row")
     return None if value is None else int(value[0])

@@ -154,8 +154,8 @@ def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
     """Return the scheme of a model's tags, which are in the order of the logits.
 
     In `B-NAME`, B is a mark. A model has marks if a label occurs with B and with another mark, or if B or I begins
-    every tag but `O`. In such a model, a tag has a mark if its label also occurs with B, or if its mark is B or I and
-    every tag but `O` looks like a mark and a label. So `E-MAIL` is a whole label in a model without `B-MAIL`.
+    every tag but `O`. Then a tag is split if its label also occurs with B: without `B-MAIL`, `E-MAIL` is a label. If
+    all tags but `O` look like a mark and a label, tags with B and I are always split.
     """
     inside = [tag for tag in tags if tag not in ("O", "o")]
     split = {tag: ("", tag) for tag in inside}

@@ -418,7 +418,7 @@ def located_source(location: Location, names: Sequence[str], companions: Sequenc
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read the config.json of a checkpoint. InputError if it is missing or malformed, or counts too many parts."""
+    """Read the config.json of a checkpoint. InputError if it is missing, malformed, or above a limit in `COUNTS`."""
     value = read_object(directory / CONFIG)
     if not value:
         raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)

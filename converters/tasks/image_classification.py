@@ -253,7 +253,7 @@ def draw(count: int, shape: Sequence[int]) -> Any:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Read weights at the top of a file or under a usual key. InputError for other contents, or if averages are added."""
+    """Read weights at the top of a file or under a usual key. InputError for averages beside them, and other contents."""
     require("safetensors")
     import torch
     from safetensors.torch import load_file
