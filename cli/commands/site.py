@@ -20,7 +20,7 @@ def command(
     ),
     trial: Path | None = option("Let pages try a model: the folder of the script (docs/serve.md).", "--try"),
 ) -> None:
-    """Write the pages of `reg serve` as files, which any static host serves without a server of ours.
+    """Write the pages of `reg serve` as files that any static host can serve.
 
     DIR appears as a whole, or stays as it was.
 

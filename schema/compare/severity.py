@@ -171,7 +171,7 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
 
 
 def _reshaped(harmless: tuple[str, ...]) -> Judge:
-    """Make a function that rates a changed axis. The kinds (old, new) in `harmless` are notable, other kinds breaking."""
+    """Make a function that rates a changed axis: breaking, or notable if its kinds (old, new) are `harmless`."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))

@@ -88,7 +88,7 @@ class Publish(VersionEvent, frozen=True, kw_only=True, tag="publish"):
 
 
 class Tag(VersionEvent, frozen=True, kw_only=True, tag="tag"):
-    """A channel moved to a version. `expects` is the channel's manifest before the move (absent: it had none).
+    """A channel moved to a version. `expects` is the channel's manifest before the move; a new channel had none.
 
     If a policy governed the channel, `policy` is the digest of the policy log's last line at that time. `evidence` is the
     blob that says how the version met the rules.

@@ -1,9 +1,9 @@
 """The state line: tables about one model, computed from its log. With these, most queries need only one small request.
 
-Sealing moves `SEGMENT_LINES` lines of the log into a blob (`segments` lists these blobs in order). It also writes all
-versions to another blob, the checkpoint. `versions` then keeps the newest versions and the versions of channels and rollouts.
-A version that changes after the sealing is added to `versions` again. `summaries` describes the newest versions and
-those of channels and rollouts. `reg verify` checks each summary, because it follows from the manifest (`summarize`).
+Sealing moves `SEGMENT_LINES` lines of the log into a blob; `segments` lists these blobs in order. It also writes all
+versions to another blob, the checkpoint. After sealing, `versions` has only the newest versions, the versions of channels
+and rollouts, and versions that changed since. `summaries` describes the newest versions and the versions of channels and
+rollouts. Each summary follows from the version's manifest (`summarize`), so `reg verify` can check it.
 
 `tombstones` are blobs that were taken down and must not return. `refused` are artifacts that a later evaluation refused; they
 are refused in every version that has them. `speeds` are measured latencies by manifest and artifact; a checkpoint has none.

@@ -76,7 +76,7 @@ class Build(msgspec.Struct, frozen=True):
         return ("types", f"needs {listing(unfit, MAX_LISTED_NAMES, None)}") if unfit else None
 
     def _wrong_types(self, need: Need) -> str:
-        """Return the needed types that the build lacks for an operator, as text; "" if it lacks none."""
+        """Return the needed types that the build lacks for an operator, as text; "" if the build has all."""
         unrecorded = "types that are not recorded"
         if self.everywhere is not None:
             kinds = frozenset[str]().union(*need.inputs.values(), *need.outputs.values())
