@@ -187,13 +187,13 @@ def documents(log: Log) -> Iterator[Reference]:
         yield Reference(log.checkpoint, None, f"{log.name} checkpoint")
     tombstones = set(log.tombstones)
     manifests = {entry.manifest for entry in log.versions.values()} - tombstones
-    named: dict[Digest, list[Reference]] = {}
+    named: dict[tuple[bool, Digest], list[Reference]] = {}
     for event in (line.event for line in log.lines()):
         for earlier in event.supersedes if isinstance(event, OptionalEvent) else ():
-            named.pop(earlier, None)
+            named.pop((True, earlier), None)  # only an optional event: statements and evidence stay
         is_needed = not isinstance(event, Attest) or event.manifest in manifests or event.state == "refused"
         if is_needed and (blobs := event_blobs(event)):
-            named[event.id] = blobs
+            named[isinstance(event, OptionalEvent), event.id] = blobs
     # a statement states no size and comes last: nobody relies on the size that an optional event gives it
     by_size = sorted(chain.from_iterable(named.values()), key=lambda blob: blob.size is None)
     yield from (blob for blob in dict.fromkeys(by_size) if blob.digest not in tombstones)

@@ -57,14 +57,14 @@ class Cache(Generic[Value]):
         self._lock = Lock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return the value of a key. If the cache lacks the value, call `make` and keep the result."""
+        """Return the value of a key. If the cache lacks it, call `make` and keep the result, unless it is None."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)
                 return self._values[key]
         value = make()
         with self._lock:
-            if key not in self._values:
+            if key not in self._values and value is not None:
                 self._values[key] = value
                 self._free -= self._size(value)
             while self._free < 0:
@@ -179,17 +179,22 @@ class Queue:
     """Answers questions of one kind in `threads` threads, so that questions of other kinds never wait for them."""
 
     def __init__(self, threads: int, settings: Settings) -> None:
-        self._limiter, self._settings = CapacityLimiter(threads), settings
+        self._limiter, self._steps = CapacityLimiter(threads), settings.steps
+        self._room = threads + settings.waiting  # counted here: the limiter counts a question only later
 
     async def run(self, question: Callable[[], Value]) -> Value:
         """Answer a question. HttpError 503 if too many questions wait; InputError if the question takes too many steps."""
-        if self._limiter.statistics().tasks_waiting >= self._settings.waiting:
+        if self._room == 0:
             hint, retry = f"ask again in {RETRY_SECONDS} seconds", {"Retry-After": str(RETRY_SECONDS)}
             raise HttpError(503, "too many questions wait for an answer", hint, retry)
-        return await run_sync(self._answer, question, limiter=self._limiter)
+        self._room -= 1
+        try:
+            return await run_sync(self._answer, question, limiter=self._limiter)
+        finally:
+            self._room += 1
 
     def _answer(self, question: Callable[[], Value]) -> Value:
-        with limited(self._settings.steps):
+        with limited(self._steps):
             return question()
 
 

@@ -77,7 +77,12 @@ PREFETCHED_PATHS = (IDENTITY, CARD, LAYOUT, "gc/condemned")
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
-FINAL_ERRORS = (httpx2.ProxyError, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
+FINAL_ERRORS = (
+    httpx2.ProxyError,
+    httpx2.UnsupportedProtocol,
+    httpx2.LocalProtocolError,
+    httpx2.TooManyRedirects,
+)
 """The errors of httpx after which another try is useless."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -222,11 +227,8 @@ class HubClient:
         create = partial(self.api.create_repo, exist_ok=True, **self._repo)
         self._ask("making the repository", create)
 
-    def commit(self, operations: list[Operation], message: str, parent: str) -> str:
-        """Upload new files, then apply all operations in one commit on `parent`, and return the commit's id.
-
-        StaleParentError if the commit was not applied, UnansweredError if this is unclear. No `.gitignore` is applied.
-        """
+    def upload(self, operations: list[Operation]) -> None:
+        """Upload the new files of operations, which a commit then names. No `.gitignore` is applied."""
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
         first = {addition.upload_info.sha256: addition for addition in additions}
         address = {"revision": self._revision, **self._repo}
@@ -235,6 +237,13 @@ class HubClient:
                 self.api.preupload_lfs_files(
                     additions=part, free_memory=False, gitignore_content="", **address
                 )
+
+    def commit(self, operations: list[Operation], message: str, parent: str) -> str:
+        """Apply all operations in one commit on `parent`, after their `upload`, and return the commit's id.
+
+        StaleParentError if the commit was not applied, UnansweredError if this is unclear.
+        """
+        address = {"revision": self._revision, **self._repo}
         try:
             with self._errors("committing"):
                 info = self.api.create_commit(
@@ -439,6 +448,7 @@ class HubStore(ObjectStore):
             at = self.now() if attempt == 0 else self.refresh()
             try:
                 operations = decide(at, unanswered > 0)
+                self.hub.upload(operations)  # an error of an upload leaves no commit in doubt
             except LostRaceError:
                 self._pin = None
                 raise

@@ -1,7 +1,4 @@
-"""Two people who move channels of one model at once: on a directory and on an S3 server.
-
-Each move that was acknowledged is in the log exactly once, none that was refused is, and the chain and state fit.
-"""
+"""Two people who move channels of one model at once: acknowledged moves are in the log once, refused ones never."""
 
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
@@ -91,10 +88,7 @@ def decide(decisions: Decisions, move: str, reason: str) -> None:
 
 
 def may_be_idle(lines: list[Any], move: str) -> bool:
-    """Whether an acknowledged move may have left no line: at some time the log already said what it asks for.
-
-    Then the verb says so and adds nothing. An untagging always adds a line.
-    """
+    """True if an acknowledged move may have added no line: at some time the log already said what it asks for."""
     verb, version, *channel = move.split()
     if verb == "tag" and version != "held":
         events = [line.event for line in lines if line.event.kind == "tag"]

@@ -1,7 +1,4 @@
-"""Every short history of two registries that share one model: each deed is legal or refused, and no reader is alarmed.
-
-What the search looks at are verdicts: which ones travel with which versions, and what the receiving state must say of them.
-"""
+"""Every short history of two registries that share one model and its verdicts: no reader of legal deeds is alarmed."""
 
 import itertools
 import json

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from support.registries import owner
+from support.registries.gated import refusal
 from support.registries.home import NAME, Home
 from support.trust.tamper import canonical_json, digest_of
 
@@ -94,6 +95,16 @@ def test_its_blobs_are_referenced(extended, is_sealed):
     (damage,) = verify(extended.store).damages
     assert (damage.kind, damage.name, damage.digest) == ("missing", f"{NAME} deprecate", ATTACHED)
     assert usage(extended.store)["models"][0]["bytes"] == with_blob - len(BLOB)
+
+
+def test_it_supersedes_no_statement(one):
+    """A refusal's statement stays, whatever a later event claims to replace."""
+    owner.attest(one, ONE, refusal(one, "1.0.0"))
+    (attested,) = (line.event for line in one.log(NAME) if line.event.kind == "attest")
+    append(one, supersedes=[str(attested.id)], blobs=[])
+    owner.gc(one)
+    assert one.store.has([attested.statement]) == {attested.statement}
+    one.check()
 
 
 @pytest.mark.parametrize("is_late", [False, True], ids=["at once", "in two steps"])

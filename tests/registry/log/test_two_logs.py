@@ -256,10 +256,7 @@ class Registries(RuleBasedStateMachine):
         part=st.sampled_from(("", "", "onnx", "onnx-int8")),
     )
     def push(self, source: int, to: int, version: str, restore: bool, part: str) -> None:
-        """Also a pull: one copy is both. Between copies of one registry it is never a fork, since only one is written.
-
-        Of a part: what was there stays; what is asked for comes, from wherever it is held.
-        """
+        """Also a pull: one copy is both. Copies of one registry never fork. Of a part, what was there stays."""
         ours, theirs = self.everyone[source], self.own_ones[to]
         if ours is not theirs:
             self.attempt(lambda: send(ours, theirs, version, restore=restore, part=part))

@@ -111,10 +111,7 @@ def tree(registry: Home) -> Files:
 
 
 def check_written(registry: Home, published: Release, before: Files, sealed: int) -> Files:
-    """Only the blobs of a version are new, and those of the history that was sealed since; the index file is bounded.
-
-    Returns the files that there are now.
-    """
+    """Only a version's blobs and the history sealed since are new; the index is bounded. Return all files."""
     after, state = tree(registry), registry.state(NAME)
     log = open_log(registry.store, NAME)
     needed = files(log, published.version, log.versions[published.version])

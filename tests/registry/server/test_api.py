@@ -194,10 +194,7 @@ def test_a_damaged_or_lost_manifest_is_the_servers_fault(site, filled, damage):
 
 
 def test_an_index_that_lies_is_no_answer(site):
-    """The state line fits its history, and says other things of a version than the version's manifest.
-
-    Nothing was seen of it before: else the known head says so first.
-    """
+    """The state line fits its history, contradicts a manifest, and nothing was seen of it before."""
     path = site.root / "index/acme/pii.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"state":"unknown"', b'"state":"certified"'))
     for _ in range(2):
@@ -399,10 +396,7 @@ def test_a_guarded_server_answers_as_described(filled):
 
 
 def _speaks(case: Any) -> bool:
-    """True if a request has a text in a language that no schema knows: an expression, a size, a device.
-
-    The same holds of a whole number that is written as 1.0: it is an integer for a schema only.
-    """
+    """True if a request has what no schema can judge: an expression, a size, a device, or 1.0 for 1."""
     body = case.body if isinstance(case.body, dict) else {}
     if isinstance(body.get("context"), float):
         return True

@@ -148,6 +148,8 @@ def test_a_queue_has_an_end(site):
             await crew.run(wait_for_release)
         release.set()
         await asyncio.gather(*running)
+        crowd = await asyncio.gather(*(crew.run(lambda: 7) for _ in range(50)), return_exceptions=True)
+        assert crowd.count(7) == 3, "those that come in one moment are counted too"
         return [refused.value.status_code, refused.value.headers, await crew.run(lambda: 7)]
 
     assert asyncio.run(ask()) == [503, {"Retry-After": "2"}, 7]

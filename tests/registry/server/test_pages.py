@@ -101,10 +101,7 @@ def read(site: Site, path: str, status: int = 200) -> Reader:
 
 
 def crawl(site: Site, start: str = "/", stride: int = 1) -> dict[str, Answer]:
-    """Every page that can be reached, by its path; files are asked for their heads only.
-
-    Of the links to comparisons, one in `stride` is followed.
-    """
+    """Every page that can be reached, by its path, of comparisons one in `stride`; of files only the heads."""
     found: dict[str, Answer] = {}
     waiting, comparisons = [start], count()
     while waiting:

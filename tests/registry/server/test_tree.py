@@ -11,6 +11,7 @@ from support.servers.regserve import Answer, running, wait
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
 from onnxreg.registry.server.answers import PIECE_BYTES
+from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import BlobKey, blob_path, index_path
 from onnxreg.schema.core import files
@@ -81,6 +82,15 @@ def test_an_index_file_from_the_cache_is_answered_as_from_the_disk(name, site, f
         assert asked == [200, 401] * 2, "also from the cache"
     (site.root / path[1:]).unlink()
     assert site.get(path).status == 404
+
+
+def test_an_index_file_that_vanishes_while_it_is_read_may_come_back(filled, monkeypatch):
+    monkeypatch.setattr(files, "SETTLED_NANOSECONDS", 0)
+    served = ServedRegistry(filled.store.root)
+    with monkeypatch.context() as moment:
+        moment.setattr(served.store, "get", lambda key, cached=None: None)
+        assert served.read_index("tiny") is None
+    assert served.read_index("tiny") is not None
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE_BYTES - 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES + 7])

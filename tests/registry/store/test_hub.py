@@ -581,7 +581,7 @@ def test_an_answer_that_is_not_the_hub_s(hub, remote, case):
         assert "the answer is not the Hub's" in failing(use)
 
 
-def test_an_unanswered_question_is_no_commit_in_doubt(remote):
+def test_an_unanswered_question_is_no_commit_in_doubt_nor_is_an_upload(hub, remote):
     doubts = []
 
     def decide(at: CommitSnapshot, is_doubtful: bool) -> None:
@@ -591,6 +591,9 @@ def test_an_unanswered_question_is_no_commit_in_doubt(remote):
     with pytest.raises(UnansweredError):
         remote.store.transact("Write", decide)
     assert doubts == [False]
+    hub.fail("PUT /", 200, 1000, body=b"<html>")
+    assert "cannot be reached" in failing(lambda: put(remote, b"blob"))
+    assert uploads(hub, b"blob") == 1
 
 
 def test_another_registry_under_the_same_name_is_noticed(hub, pushed, other, monkeypatch, tmp_path):

@@ -117,6 +117,9 @@ class MemoryHub:
     def _entry(self, path: str, data: bytes) -> TreeFile:
         return TreeFile(path, len(data), token_of(data).partition("-")[0])
 
+    def upload(self, operations: list[Any]) -> None:
+        pass
+
     def commit(self, operations: list[Any], message: str, parent: str) -> str:
         self.schedule.step()
         if parent != list(self.commits)[-1]:

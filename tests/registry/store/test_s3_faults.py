@@ -45,10 +45,7 @@ def filled(registry) -> Registry:
 
 
 def table(requests: range, *faults: str, sample: int) -> list[Any]:
-    """Each fault meets one request, or twenty, from each of these on.
-
-    One scenario of `sample` is no large one; every second of them is `more`.
-    """
+    """Each fault meets one request, or twenty, from each of these on; see the marks `large` and `more`."""
     scenarios = [(fault, number, burst) for fault in faults for number in requests for burst in (1, 20)]
     marks = [(), *[pytest.mark.large] * (sample - 1), pytest.mark.more, *[pytest.mark.large] * (sample - 1)]
     return [pytest.param(*each, marks=marks[n % (2 * sample)]) for n, each in enumerate(scenarios)]

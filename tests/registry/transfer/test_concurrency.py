@@ -1,7 +1,4 @@
-"""Many processes on one registry, and between two: no event lost, the chain intact, no blob that is needed deleted.
-
-The large run is 8 processes of 50 publishes each, to one model and to different ones.
-"""
+"""Many processes on one registry, and between two: no event lost, the chain intact, no blob that is needed deleted."""
 
 import os
 import subprocess
