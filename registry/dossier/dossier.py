@@ -88,7 +88,7 @@ class Source(NamedTuple):
         )
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """Make a row for each match of `pattern`. `columns` are pointers below it; `POINTER#` gives the pointer's last key."""
+        """Make a row for each match of `pattern`. `columns` are pointers below it; `POINTER#` gives its last key."""
 
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))
