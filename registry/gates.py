@@ -478,7 +478,7 @@ class Promotions(Struct, frozen=True, dict=True):
     def _change(
         self, name: str, channel: str, reason: str | None, make: MakeEvent, new: Rollout | None = None
     ) -> Log:
-        """Append the event that `make` returns for the rollout `new` or, if it is None, for the present rollout."""
+        """Append the event that `make` returns for the rollout `new`, by default for the channel's present rollout."""
 
         def change(log: Log) -> Collection[Digest]:
             if check_channel(channel) not in log.channels:

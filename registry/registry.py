@@ -1,4 +1,4 @@
-"""`Registry`, the Python API for everything except conversion. A method imports the modules that only it needs."""
+"""`Registry`, the Python API for everything except conversion. Methods import rarely needed modules when they run."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Registry:
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
-        """Return the `Decisions` of the registry, which check this model's log (None: all logs) as `check_logs` does."""
+        """Return the registry's `Decisions`. This model's log (None: all logs) is checked as `check_logs` does."""
         if name is None or remote is None:
             self.check_logs(None if name is None else [name], remote)
         reader = None if remote is None else CheckedReader(remote, self.heads)

@@ -49,7 +49,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID
 
 MAX_KEPT, MAX_KEPT_BYTES = 64, 2**18
-"""The most documents of a remote that a reader keeps in memory, and the most bytes of such a document."""
+"""A reader keeps at most `MAX_KEPT` documents of a remote in memory, each of at most `MAX_KEPT_BYTES` bytes."""
 BUCKETS = ("s3", "gs", "az")
 SPELLINGS = "write a path, s3://bucket/prefix or hf://org/repo"
 _SECRET = re.compile(r"(?i)(^|&)[^=&]*(token|secret|password|signature|credential)[^=&]*=")

@@ -371,7 +371,7 @@ def replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Replace a small file as `replacement` does; make its directory if needed. `times`: of access and modification."""
+    """Replace a small file as `replacement` does; make its directory if needed. `times`: its atime and mtime to set."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacement(path) as file:
         file.write(data)

@@ -231,7 +231,7 @@ class RegistryReader(BlobReader, Protocol):
         """True for a mirror: an exact copy of another registry, with the same id. No event is created in a mirror."""
 
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Return a model's current index file (`cached`, if it is still current); None if the model is unknown."""
+        """Return a model's current index file, or `cached` if it is still current; None if the model is unknown."""
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Return a small file of the tree, such as the catalog, and the token for its next swap; None if it is absent.
@@ -364,7 +364,7 @@ class ObjectStore(Protocol):
     """The URL as users write it, without secrets."""
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Return a small object and the token for its next swap (`cached`, if unchanged); None if it is absent."""
+        """Return a small object with the token for its next swap, or `cached` if nothing changed; None if absent."""
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         """Open a stream over an object from an offset on; None if absent. A read returns as many bytes as requested."""

@@ -94,7 +94,7 @@ def is_final(error: BaseException) -> bool:
 
 
 def hides_absence(read: Callable[[str], object]) -> bool:
-    """True if a server answers 403 instead of 404 for an absent file, to a user who may read registry.json."""
+    """True if this user may read registry.json, but gets the answer 403 instead of 404 for an absent file."""
 
     def status(key: str) -> int:
         try:
@@ -107,7 +107,7 @@ def hides_absence(read: Callable[[str], object]) -> bool:
 
 
 def is_passing(error: Exception) -> bool:
-    """True if the request that failed with this error may succeed if it is repeated."""
+    """True if another try may succeed after this error of a request."""
     return isinstance(error, UnansweredError) or getattr(error, "status", None) in PASSING_STATUS
 
 
@@ -116,7 +116,7 @@ def retrying(
     passing: Callable[[Exception], bool] = is_passing,
     pause: Callable[[Exception], float] = lambda error: getattr(error, "pause", 0.0),
 ) -> Result:
-    """Return the result of `attempt`. Call it up to `MAX_TRIES` times, after errors for which `passing` is true.
+    """Call `attempt` and return its result. If `passing(error)` is true, try again, up to `MAX_TRIES` times in all.
 
     `pause(error)` is the least number of seconds to wait. If it exceeds `MAX_PAUSE_SECONDS`, raise the error at once.
     """
@@ -326,7 +326,7 @@ def entity_tag(headers: Mapping[str, str] | Message) -> str:
 
 
 def check_framing(headers: Message) -> None:
-    """Raise ValueError if an answer's headers state several lengths, or a compression, which is never requested."""
+    """Raise ValueError if an answer's headers state several lengths or a compression. Requests never ask for compression."""
     lengths = {part.strip() for value in headers.get_all("Content-Length", ()) for part in value.split(",")}
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
         raise ValueError(f"Content-Length is {', '.join(sorted(lengths))[:60]!r}")

@@ -143,7 +143,7 @@ def write_package(
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """A context with a new directory, which replaces `target` at the end. It first repairs a call that was killed."""
+    """A context with a new directory, which replaces `target` at the end. A target that a kill removed is restored."""
     path, disk = target.resolve(), Disk()
     aside = path.with_name(f".{path.name}.former")
     with host_errors(f"writing {target}"):

@@ -80,7 +80,7 @@ def mirror(
     progress: Progress = SILENT,
     actor: str | None = None,
 ) -> MirrorResult:
-    """Copy all that the destination lacks from the source. `skipped` of the result lists what cannot be copied.
+    """Copy from the source what the destination lacks. `result.skipped` lists what cannot be copied.
 
     If both have the same id, make an exact copy; if a log has forked, raise ForkError before any write. If the ids
     differ, channels move to the source's versions only if `channels` is set.

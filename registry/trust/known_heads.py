@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 MAX_REMEMBERED_LINES = 256
 """The number of line digests that a known head keeps. They show if a shorter log is an earlier copy or another log."""
 MAX_PLACES = 32
-"""The number of locations (copies of a registry) that a known head remembers at most."""
+"""The greatest number of locations (copies of a registry) in a known head."""
 
 
 class KnownHead(Record, frozen=True):
@@ -274,7 +274,7 @@ class KnownHeads:
             self.read_index(store, name, near=near, is_own=True)
 
     def remember(self, store: RegistryReader, name: str, index: StoredObject | None) -> None:
-        """Save an index file that this user just wrote as the known head, so that a later loss of the file is noticed."""
+        """Save a known head for an index file that this user just wrote. Then a later loss of the file is noticed."""
         try:
             self._accept(store, name, index, self.read(store.registry_id, name), is_own=True)
         except (IntegrityError, MissingBlobError):  # another writer came later, and its collector

@@ -597,7 +597,7 @@ def _paths(reader: RegistryReader, manifest: Digest, name: str) -> dict[Digest, 
 
 
 def _describe(event: Attest, seq: int, reader: RegistryReader, judge: SignatureJudge) -> str:
-    """Describe a statement, such as `proof of model_int8.onnx by release`; as `statement` if its blob cannot be read."""
+    """Describe a statement: `proof of model_int8.onnx by release`, or just `statement` if its blob cannot be read."""
     kind, signers, artifact = "statement", "", event.artifact
     with suppress(InputError, IntegrityError, NotFoundError):
         statement = RecordedStatement.decode(event.media_type, read_blob(reader, event.statement))
