@@ -12,4 +12,4 @@ Must not be imported by: any other package.
 VERSION = "0.2.0"
 """The version of the distribution, copied from pyproject.toml because importlib.metadata would slow `--version` down."""
 COMPLETES = "_REG_COMPLETE"
-"""The environment variable by which a shell requests completions. Then no error may reach the user's prompt."""
+"""The environment variable by which a shell requests completions. If it is set, no error may reach the user's prompt."""

@@ -55,7 +55,7 @@ def command(session: Session) -> None:
 
 
 def _is_secret(name: str) -> bool:
-    """True if the value of a variable is secret: a token, a passphrase or a signing key. The name of a key is not secret."""
+    """True if a variable's value is secret: a token, a passphrase or a signing key. The name of a key is not secret."""
     if name == "REG_SIGNING_KEY":
         from onnxreg.registry.signing import Keystore
 

@@ -137,7 +137,7 @@ def _named(old: list[Any], new: list[Any], named: NamedList, lists: Lists, at: S
 def match(
     old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]
 ) -> tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]:
-    """Match the items of two lists. Return (name, old position, new position) of pairs, and removed and added items.
+    """Match the items of two lists. Return pairs (name, old position, new position), then removed and added items.
 
     Each namer matches items that earlier namers left unmatched. Items of equal names are matched in their order.
     """

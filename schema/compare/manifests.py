@@ -63,7 +63,7 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
 def located_changes(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ({}, {})
 ) -> list[LocatedChange]:
-    """Return the changes of the manifests and of the speeds in `states` (old, new), the worst first."""
+    """Return the changes of two manifests and of their artifacts' speeds, the worst first. `states` is (old, new)."""
     documents = old.to_json(), new.to_json()
     for document, side in zip(documents, states, strict=True):
         for artifact in document["artifacts"]:

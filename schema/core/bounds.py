@@ -1,4 +1,4 @@
-"""Limits on documents and lists from outside. Larger input is refused, without reading it if its size is known."""
+"""Limits on documents and lists from outside. Larger input is refused, if possible before it is read."""
 
 MAX_DOCUMENT_BYTES = 64 * 2**20
 """The most bytes of a file that the user names, and of a document of a registry, such as an index file."""
@@ -38,6 +38,6 @@ MAX_CATALOG_MODELS, MAX_CATALOG_ARTIFACTS = 200_000, 1_000_000
 MAX_EXPRESSION_CHARS, MAX_DIGITS = 4096, 15
 """The most characters of an expression, and the most digits of a number in it. A double holds 15 digits exactly."""
 MAX_SPEEDS, MAX_MACHINES, MAX_MACHINE_CHARS = 32, 8, 80
-"""The most timed artifacts of a version, the most machines of an artifact, and the most characters of a machine's part."""
+"""The most timed artifacts of a version, the most machines of an artifact, and the most characters of `isa` and `runtime`."""
 MAX_CONDITIONS = 100
 """A query document has at most this many formats, this many contracts, and this many labels with a minimum recall."""

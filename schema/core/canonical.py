@@ -176,7 +176,7 @@ def text_of(value: Any) -> str:
 
 
 def _malformed(label: str, error: Exception) -> InputError:
-    """Make the error from msgspec's message: with types in plain words, and the path of the wrong value."""
+    """Make the error from msgspec's message. It names types in plain words, and the path of the wrong value."""
     problem, _, path = str(error).partition(" - at `$")
     problem = re.sub(r"`(\w+)( \| null)?`", lambda type_: _TYPES.get(type_[1], type_[0]), problem)
     problem = re.sub(r"^Object missing required field (\S+)", r"\1 is missing", problem)

@@ -85,7 +85,7 @@ class WrittenDocument(Document):
 
 
 def invalid(error: ValidationError, label: str, keys: Iterable[str] = (), listing: str = "") -> InputError:
-    """Make the error for one fault, if possible for an unknown key. The hint suggests similar `keys`, else it is `listing`."""
+    """Make the error for one fault, if possible an unknown key. The hint names similar `keys`, or else is `listing`."""
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()
     words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")

@@ -51,7 +51,7 @@ class Version(str):
     pre: tuple[str, ...]
     build: str
     precedence: tuple[object, ...]
-    """The sort key of SemVer, section 11, which ignores build metadata. If two keys are equal, `<` compares the metadata."""
+    """The sort key of SemVer, section 11, without build metadata. If two keys are equal, `<` compares the metadata."""
 
     def __new__(cls, major: int, minor: int, patch: int, pre: tuple[str, ...] = (), build: str = "") -> Self:
         more = ("-" + ".".join(pre) if pre else "") + (f"+{build}" if build else "")

@@ -20,7 +20,7 @@ class ProfileField(WrittenDocument):
 
     `value` and `rows` are JSON pointers. In `rows`, `*` matches every item, and each match is a row. A column is a label
     and a path from the row, such as `../size`; a path that ends in `#` gives the key, not the value. A field from the log
-    shows the lines whose event has one of the `kinds` and a value at `having`. With `this`, the event must be about the version.
+    shows lines with one of the `kinds` and a value at `having`. With `this`, it shows only lines about the version.
     """
 
     label: Text

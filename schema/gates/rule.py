@@ -119,7 +119,7 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
 
     @cached_property
     def full_summary(self) -> VersionSummary:
-        """The version's summary with all artifacts, including those of a family that an index file omits."""
+        """The version's summary with all artifacts, also those members of a family that an index file omits."""
         return summarize(self.manifest, self.digest, self.size, every=True)
 
     @cached_property

@@ -99,7 +99,7 @@ class Lockfile(msgspec.Struct, frozen=True):
         return cls({entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)})
 
     def with_entries(self, entries: Iterable[LockedArtifact]) -> "Lockfile":
-        """Add these entries, or replace the entries of the same models.
+        """Return a lock with these entries, which replace the entries of the same models.
 
         If a new entry differs from the old one only in the registry, the old entry stays, because the digests are the same.
         """

@@ -154,7 +154,7 @@ class Operator(Document):
 
 
 class WeightCount(Document):
-    """The numbers of quantized weights and of all weights of a graph, and the bytes that each of them take in the file."""
+    """The weights of a graph, as numbers and as bytes in the file: the quantized weights, and all weights."""
 
     weights_quantized: Count
     weights_total: Count
