@@ -151,7 +151,7 @@ def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
 
 
 def read_condemned(remote: RegistryStore) -> set[BlobKey]:
-    """Return the keys that a collector may be about to delete. Notes of certainly dead collectors do not count."""
+    """Return the keys that a collector may be about to delete. Notes are ignored if their collector certainly ended."""
     notes = remote.notes("condemned")
     lines = [data for note, data in notes.items() if remote.is_alive(note) is not False]
     keys = (BlobKey.of_path(path) for data in lines for path in data.decode(errors="replace").split())

@@ -345,7 +345,7 @@ class BucketStore(ObjectStore):
         is_write: bool = False,
         passing: Callable[[Exception], bool] = is_passing,
     ) -> Result:
-        """Send a request, repeat it after errors that may pass. RefusedError or UnansweredError if all tries fail."""
+        """Send a request, and repeat it if `passing(error)`. RefusedError or UnansweredError if all tries fail."""
 
         def attempt() -> Result:
             check_stop()

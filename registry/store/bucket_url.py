@@ -101,7 +101,7 @@ class BucketUrl(Struct, frozen=True):
     def client(
         self, settings: dict[str, Any], limit: float, silence: float | None = None, retries: int = 0
     ) -> Any:
-        """Return an obstore client for the prefix. A request may take `limit` seconds, a read `silence` seconds."""
+        """Return an obstore client. `limit`: the seconds for a request. `silence`: the seconds without an answer."""
         from obstore import store as stores
 
         options = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}

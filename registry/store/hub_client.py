@@ -353,7 +353,7 @@ def token_of(data: bytes) -> str:
 
 
 def is_file(entry: TreeFile | None, token: str | None) -> bool:
-    """True if the file at `entry` has this token (see `token_of`). If the token is None, the file must be absent."""
+    """True if the file at `entry` has this token (see `token_of`). The token None means that the file is absent."""
     return entry is None if token is None else entry is not None and entry.token in token.split("-")
 
 

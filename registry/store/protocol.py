@@ -53,7 +53,7 @@ CATALOG = "search/catalog.jsonl.gz"
 PROBE = "gc/probe-"
 """The prefix of the objects that a trial of a store creates and deletes before the first write."""
 SPOOL_BYTES = 2 * 2**20
-"""The most bytes of a stream that are buffered in memory before it is stored. A longer stream is buffered on disk."""
+"""A stream of at most this size is buffered in memory before it is stored, a longer stream on disk."""
 OpenAt = Callable[[int], BinaryIO]
 """A function that opens a stream over a blob's bytes from an offset. Reading too many bytes raises IntegrityError."""
 Carried = Mapping[str, frozenset[Version]]

@@ -326,7 +326,7 @@ def entity_tag(headers: Mapping[str, str] | Message) -> str:
 
 
 def check_framing(headers: Message) -> None:
-    """Raise ValueError if an answer's headers state several lengths or a compression. Requests never ask for compression."""
+    """Raise ValueError if an answer's headers state several lengths or a compression (never requested)."""
     lengths = {part.strip() for value in headers.get_all("Content-Length", ()) for part in value.split(",")}
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
         raise ValueError(f"Content-Length is {', '.join(sorted(lengths))[:60]!r}")

@@ -410,7 +410,7 @@ def open_made(
 def apply_delta(
     delta: BinaryIO, header: DeltaHeader, old: Sequence[BinaryIO], start: int = 0
 ) -> Iterator[memoryview]:
-    """Yield the file that a delta makes, from byte `start` on, in parts up to a block. The caller checks the digest.
+    """Yield the bytes of the file that a delta makes, from byte `start` on. The caller must check the digest.
 
     `delta` is a stream positioned after the header; `old` are the old files in the order of the header. Raise
     InputError if the delta is malformed, or an old file is shorter than the delta says.

@@ -360,7 +360,7 @@ def enforce_policies(trust: Trust, log: PolicyLog) -> None:
 def unauthorized_policies(
     trust: Trust, registry: str, lines: Sequence[LogLine]
 ) -> Iterator[tuple[frozenset[str], str]]:
-    """Find policies without a signature by a key that the previous policy names. Yield these keys and an error message.
+    """Find policies without a signature by a key that the previous policy names. Yield the named keys and an error.
 
     A signature counts if its key is in the trust file, for any model. IntegrityError if a policy is unreadable.
     """
