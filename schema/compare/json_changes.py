@@ -31,7 +31,7 @@ class NamedList(NamedTuple):
 
 
 Lists = Mapping[str, NamedList | None]
-"""The naming functions of each list, by the list's pattern, such as `artifacts[].files`. None: do not compare items."""
+"""The naming functions of each list, by the list's pattern, such as `artifacts[].files`. None: compare the whole list."""
 
 
 class Spot(NamedTuple):

@@ -56,7 +56,7 @@ class ManifestDiff(Record, frozen=True, kw_only=True):
 
 
 def diff(old: Manifest, new: Manifest) -> ManifestDiff:
-    """Find every difference between two manifests. Equal canonical bytes give no difference (see also `json_changes`)."""
+    """Find every difference between two manifests. Manifests with equal canonical bytes have none."""
     return diff_of(located_changes(old, new))
 
 

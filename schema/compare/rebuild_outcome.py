@@ -1,4 +1,4 @@
-"""The comparison of a version with its rebuild. Measured numbers may differ within a tolerance; all else must be equal.
+"""The comparison of a version with its rebuild. Measured numbers may differ within a tolerance.
 
 No I/O: the caller gives two manifests. A certificate or a golden vector with another digest is compared by its numbers.
 """

@@ -29,7 +29,7 @@ def bill(
     timestamp: str | None = None,
     proofs: Mapping[str, RecordedProof] = {},
 ) -> Json:
-    """Make the bill of materials as a JSON value. `timestamp` is as in RFC 3339; `proofs` are by the artifacts' paths.
+    """Make the bill of materials as a JSON value. `timestamp` is in RFC 3339's form. `proofs` are by artifact path.
 
     `digest` is the digest of the manifest's exact bytes. Without `states` the states in the manifest are used.
     """
