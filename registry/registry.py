@@ -151,7 +151,7 @@ class Registry:
         return Decisions(remote or self.store, self.actor, self.heads.remember, reader)
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
-        """Check that the logs of these models (None: all) continue their known heads. Check signatures in a remote.
+        """Check that the logs of these models (None: all) continue their known heads; for a `remote`, also its signatures.
         Raise IntegrityError or ForkError if a check fails, NotFoundError if there is no registry.
         """
         store = remote or self.store

@@ -34,7 +34,7 @@ class PassContract:
         raise NotImplementedError
 
     def subject(self) -> Any:
-        """Return a small graph (`onnx.ModelProto`) with weights that the pass changes."""
+        """Return a small graph (`onnx.ModelProto`). The pass must change some of its weights."""
         raise NotImplementedError
 
     def test_parameters_are_checked_and_survive_a_document(self) -> None:

@@ -52,7 +52,7 @@ groups as `w8a8-128` does. The second stores them as 8 bits in blocks of 128, wh
 instructions for dot products of int8.
 """
 MAX_GROUPS = 12
-"""The most groups of matrix products that are tried alone, the largest first. The others count as least tolerant."""
+"""At most this number of groups of matrix products are tried alone. Smaller groups are taken as the least tolerant."""
 ALPHA = 0.6
 """The share of the range of activations that smoothing moves into the weights."""
 MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}

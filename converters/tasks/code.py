@@ -54,7 +54,7 @@ class Factory:
 
     @cached_property
     def covered(self) -> dict[Path, str]:
-        """The names of `files` in the digest, by resolved path."""
+        """For each file of `files`, by its resolved path: the name that the digest uses."""
         return {path.resolve(): name for name, path in self.files.items()}
 
     @property

@@ -26,7 +26,7 @@ TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.jso
 MAX_GOLDEN_VALUES = 2_000
 """Graphs with more values in the inputs and outputs of one sample get no golden vectors."""
 SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
-"""The sizes of random samples. One is larger than elsewhere, because outputs of few rows may agree by chance."""
+"""The sizes of random samples. A batch of 4 and a length of 10 are added, because few rows may agree by chance."""
 
 
 class OnnxFileOptions(PassParams, title="Options"):

@@ -3,8 +3,8 @@
 **A push is one commit** with its blobs, the index file and the card. The commit names its parent; the Hub refuses it
 (412) if the parent is no longer the newest commit. In the parent, the push checks that the index file has not changed
 since it was read, that the needed blobs exist, and that no collector condemned them. If another commit comes first, the
-push checks all of this again. A collector condemns keys by a commit too. A later push sees this commit, and the log of
-an earlier push is read by the collector. So pushes need no intents (`docs/format.md`).
+push checks all of this again. A collector condemns keys by a commit too. A later push sees this commit. The collector
+reads the log that an earlier push changed. So pushes need no intents (`docs/format.md`).
 
 **Reads** are from one pinned commit: the newest at the first read. The pin moves to each commit that this object
 writes. It moves to the newest commit after a lost race, and before names, notes or files are listed.

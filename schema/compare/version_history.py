@@ -15,7 +15,7 @@ from onnxreg.schema.manifest.vocabulary import LOSS
 
 
 class HistoryArtifact(ArtifactSide, frozen=True, kw_only=True):
-    """An artifact of a version. `figures` maps the name of a check to its value, for each quality and loss."""
+    """An artifact of a version. `figures` has the values of its measured qualities and losses, by the name of the check."""
 
     figures: dict[str, float]
 

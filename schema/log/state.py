@@ -54,7 +54,7 @@ class Speed(Record, frozen=True):
 
     A class of machine is the widest instruction set, the runtime with its version, and the number of threads. Of several
     inputs, the input with the largest ratio counts. `low` is the low end of the ratio's 95 % interval. `seq` is the number
-    of the log line (0 in the event).
+    of the line in the log; the event itself states 0.
     """
 
     isa: _Word

@@ -47,7 +47,7 @@ from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
-"""The limits of a history: its versions, its links to other figures, and the letters of a figure's name in a URL."""
+"""The most versions and links to figures on the page of a history, and the longest name of a figure in a URL."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
 """The sizes of the chart of a figure's history, in units of its coordinates."""
 IMAGES = "image-classification"
