@@ -31,7 +31,7 @@ from onnxreg.converters.evaluation.metric import (
     combine,
     library,
 )
-from onnxreg.converters.evaluation.predict import Runner, artifact_runner, generator, parent_runner, predict
+from onnxreg.converters.evaluation.predict import Runner, artifact_runner, joined, parent_runner, predict
 from onnxreg.converters.evaluation.suite import Suite, load, relabel
 from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
@@ -53,6 +53,8 @@ DISTANCE_INPUTS = 48
 BASE = "the graph in full precision"
 """The name of a parent that is not an output of the export."""
 CERTIFICATES = "certificates"
+TOGETHER = (*GENERATORS, ("text", "vision"), ("text", "audio"), ("model",))
+"""The members that are run together: to generate a text, or for the vectors of a text and an image or sound."""
 RELATIVE_TOLERANCE = 1e-9
 """Two figures count as equal if they differ by at most this share, since machines may add floats in different orders."""
 
@@ -131,10 +133,7 @@ def plan_evaluation(
     path = directory / request.suite
     if path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
-    evaluator = next((one for one in EVALUATORS if task in one.tasks), None)
-    if evaluator is None:
-        hint = "leave --eval-suite out: the graphs are compared with the model in any case"
-        raise InputError(f"no suite judges the task {task} yet", hint)
+    evaluator = next(one for one in EVALUATORS if task in one.tasks)
     if (request.label_map or request.label_names) and evaluator is not TokenSpans:
         raise InputError(f"a label map is of spans, and the task is {task}", "leave --label-map out")
     paths = list(outputs)
@@ -230,7 +229,7 @@ class SourceEvaluation:
         return parent_runner(part.start, self._trust, part.per_token)
 
     def join(self, draft: Draft) -> None:
-        """Choose, for each graph of an encoder-decoder, the other graphs that generate text with it.
+        """Choose, for each graph of a source with several, the graphs that are run with it; see `TOGETHER`.
 
         It prefers graphs of the same precision and format, then of the same precision, then of full precision. The
         parent consists of graphs in full precision. Raises InputError if the draft has no such set of graphs.
@@ -242,14 +241,14 @@ class SourceEvaluation:
             partners = [one for one in reversed(graphs) if one.precision in (graph.precision, FULL_PRECISION)]
             partners.sort(key=lambda one: (one.precision == graph.precision, one.format == graph.format))
             files = {names[one.path]: draft.root / one.path for one in (*partners, graph)}
-            together = (own for own in GENERATORS if names[graph.path] in own and files.keys() >= {*own})
+            together = (own for own in TOGETHER if names[graph.path] in own and files.keys() >= {*own})
             if own := next(together, None):
                 self._graphs[draft.root / graph.path] = {name: files[name] for name in own}
         full = (draft.root / graph.path for graph in graphs if graph.precision == FULL_PRECISION)
         self._full = next((file for file in full if file in self._graphs), None)
         if graphs and self._full is None:
             message = "the evaluation compares with graphs in full precision, which are not published"
-            raise InputError(message, "add an encoder and its decoders in float32 to the outputs")
+            raise InputError(message, "add the graphs that are run together in float32 to the outputs")
 
     @cached_property
     def _parent(self) -> tuple[list[Any], list[Floats]]:
@@ -355,7 +354,7 @@ class SourceEvaluation:
             if graphs is None:
                 runner = artifact_runner(file, subject.part.per_token, padding or 0)
             else:
-                runner = generator(graphs, subject.directory)
+                runner = joined(graphs, subject.directory)
             self._loaded[is_parent] = file, runner
         return self._loaded[is_parent][1]
 

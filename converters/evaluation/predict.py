@@ -21,7 +21,7 @@ from onnxreg.converters.passes.merge_decoders import PAST
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import CONFIG, GENERATION_CONFIG, read_json
-from onnxreg.converters.tasks.generation import TOKENS, Generator, Rules, generate
+from onnxreg.converters.tasks.generation import ENCODER, TOKENS, Generator, Rules, generate
 from onnxreg.schema.core.errors import ConversionError, RegError, why
 from onnxreg.schema.core.units import count_cores
 
@@ -156,11 +156,19 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
     return Runner(run, 1, gives, bool(past), fixed)
 
 
-def generator(graphs: Mapping[str, Path], directory: Path) -> "Runner":
-    """Return the runner of an encoder-decoder. Its output for a row is the generated tokens, without the prompt.
+def joined(graphs: Mapping[str, Path], directory: Path) -> "Runner":
+    """Return the runner of several graphs, such as `encoder`; `directory` has the config and settings of the checkpoint.
 
-    `graphs` has the file of each member, such as `encoder`; `directory` has the config and settings of the checkpoint.
+    An encoder-decoder gives the generated tokens of a row, without the prompt. Other graphs give all their vectors.
     """
+    if ENCODER not in graphs:
+        runners = [artifact_runner(file) for file in graphs.values()]
+
+        def vectors(feed: Feed) -> Mapping[str, Any]:
+            outputs = [item for one in runners for item in one(feed).items() if "logits" not in item[0]]
+            return {f"{name} {number}": array for number, (name, array) in enumerate(outputs)}
+
+        return Runner(vectors)
     model = Generator(graphs)
     rules = Rules.read(read_json(directory / CONFIG), directory / GENERATION_CONFIG)
 

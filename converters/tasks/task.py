@@ -274,8 +274,8 @@ class ExportSubject:
 
     @property
     def part(self) -> Part:
-        """The only part; if there are several, a part without runs."""
-        return self.parts.get("", Part(None))
+        """The only part; if there are several, the part `model`, or else a part without runs."""
+        return self.parts.get("", self.parts.get("model", Part(None)))
 
 
 class Task(ABC):

@@ -14,6 +14,8 @@ from support.docs.nets import write_llama, write_mlp
 from support.graphs import graph
 from support.sampling import sampled
 from support.tasks.seq2seq import save
+from support.tasks.table import ROWS as ARCHITECTURES
+from support.tasks.table import save as save_row
 
 from onnxreg.converters.engine.cache import StepCache
 from onnxreg.converters.engine.plan import plan_export
@@ -23,7 +25,7 @@ from onnxreg.converters.evaluation.evaluators import EVALUATORS, LabelledRows
 from onnxreg.converters.evaluation.suite import load
 from onnxreg.converters.request import ExportRequest
 from onnxreg.converters.tasks.task import ExportSubject, Part
-from onnxreg.converters.tasks.task_catalog import task_recipe
+from onnxreg.converters.tasks.task_catalog import TASKS, task_recipe
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest, RecipeFile
@@ -38,6 +40,7 @@ INT8 = [
 OUTPUTS = [{"step": "fp32", "path": "model.onnx"}, {"step": "int8", "path": "model_int8.onnx"}]
 
 
+LARGE = [("SigLIP", "vision"), ("CLAP", "audio")]
 Export = Callable[..., Draft]
 
 
@@ -332,6 +335,48 @@ def test_rows_without_labels_are_judged_by_their_cosine(export, tmp_path):
         sides = (session.run(None, {"x": row[None]}) for session in sessions)
         cosines.append(least_cosine(*(dict(zip(names, side, strict=True)) for side in sides)))
     assert figures(draft)["output_cosine"]["value"] == pytest.approx(np.mean(cosines), abs=1e-6)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("CLIP", "vision"), *(pytest.param(*row, marks=pytest.mark.large) for row in LARGE)],
+)
+def test_towers_are_judged_by_both_vectors_of_a_pair(export, tmp_path, name, other):
+    save_row(next(row for rows in ARCHITECTURES.values() for row in rows if row.name == name), tmp_path / "m")
+    recipe = task_recipe(
+        f"zero-shot-{other.replace('vision', 'image')}-classification", quantize=True
+    ).to_json()
+    task = TASKS[recipe["task"]]()
+    first = task.load(task.find(str(tmp_path / "m")), "m", tmp_path).part.feeds[0]
+    rows = {key: np.concatenate([array[:1] * scale for scale in range(1, 9)]) for key, array in first.items()}
+    rows |= {key: rows[key] // rows[key].max(1, keepdims=True) for key in rows if "mask" in key}
+    rows["input_ids"] %= 30
+    np.savez(tmp_path / "pairs.npz", **rows)
+    draft = export(tmp_path / "m", recipe["task"], tmp_path / "pairs.npz", recipe["steps"], recipe["outputs"])
+    towers = ["text_model", f"{other}_model"]
+
+    def vectors(*files: str) -> list[dict[str, Any]]:
+        found = []
+        for session in (exact_session(draft.root / f"{file}.onnx") for file in files):
+            names = [item.name for item in session.get_outputs() if "logits" not in item.name]
+            feeds = [
+                {item.name: rows[item.name][at : at + 1] for item in session.get_inputs()} for at in range(8)
+            ]
+            found += [[session.run([name], feed)[0] for feed in feeds] for name in names]
+        return [dict(enumerate(row)) for row in zip(*found, strict=True)]
+
+    full = vectors(*towers)
+    for file, graphs in {**dict.fromkeys(towers, towers), "model": ["model"]}.items():
+        small = vectors(*(f"{graph}_int8" for graph in graphs))
+        cosines = [least_cosine(*sides) for sides in zip(small, full, strict=True)]
+        record = figures(draft, f"{file}_int8.onnx")["output_cosine"]
+        assert record["value"] == pytest.approx(np.mean(cosines), abs=1e-6) and len(small[0]) == 2
+        assert record["parent"] == pytest.approx(1) and len(record["settings"]["graphs"]) == len(graphs)
+
+
+def test_every_task_has_a_suite():
+    assert {task for one in EVALUATORS for task in one.tasks} >= TASKS.keys()
 
 
 ROWS = np.arange(12, dtype=np.float32).reshape(4, 3)
