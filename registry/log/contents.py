@@ -15,7 +15,7 @@ from msgspec import Struct
 from onnxreg.registry.log.log import LocatedVersion, Log, consult
 from onnxreg.registry.store.protocol import MissingBlobError, RegistryReader, StoredObject
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.errors import IntegrityError, NotFoundError, suggest
+from onnxreg.schema.core.errors import IntegrityError, NotFoundError, listing, suggest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Attest, Event, OptionalEvent, Tag, Yank
 from onnxreg.schema.log.state import EVIDENCE, ArtifactStates, VersionEntry, operator_set
@@ -46,8 +46,8 @@ class Selection(NamedTuple):
         """
         artifacts = {item.path: item for item in manifest.artifacts}
         if missing := set(self.paths) - artifacts.keys():
-            has = _listed(manifest.artifacts)
-            raise NotFoundError(f"{ref} has no artifact {min(missing)}", f"it has {has}")
+            hint = f"its artifacts are {listing([*artifacts], 8, None)}"
+            raise NotFoundError(f"{ref} has no artifact {min(missing)}", hint)
         if self.paths:
             return join(manifest, self.paths)
         owners = {f"{name} of {ref}": _member_artifacts(manifest, ref, name) for name in self.members}
