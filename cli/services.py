@@ -21,8 +21,13 @@ from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import SILENT, Progress, parse_size
 from onnxreg.schema.delta.delta_format import Delta
-from onnxreg.schema.gates.statements import FULL_PRECISION, FaithfulnessReport, full_precision_ancestor
-from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
+from onnxreg.schema.gates.statements import (
+    FULL_PRECISION,
+    FaithfulnessReport,
+    full_precision_ancestor,
+    proof_pairs,
+)
+from onnxreg.schema.manifest.manifest import FileEntry
 
 if TYPE_CHECKING:
     from onnxreg.converters.delta.make import ModelFile
@@ -32,7 +37,6 @@ if TYPE_CHECKING:
     from onnxreg.converters.families.export_family import FamilyPlan
     from onnxreg.registry.registry import Registry
 
-MODEL_SUFFIXES = (".onnx", ".ort")
 MIN_DELTA_BYTES = 64 * 1024
 """The least size in bytes of a file for which a delta is made; smaller files are always fetched whole."""
 
@@ -119,14 +123,15 @@ def prove_version(
 
     If `parent` is given, the artifacts are compared with this file instead of the recorded parent.
 
-    Raise InputError if no artifact has a parent, or if an artifact at `paths` does not exist, has no parent or is not a
-    graph; NotFoundError if the file `parent` does not exist.
+    Raise NotFoundError if the file `parent` or an artifact at `paths` does not exist; InputError as `proof_pairs` does.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
     if parent is not None and not parent.is_file():
         raise NotFoundError(f"there is no file {parent}", "check the path")
-    pairs = _pairs(version.manifest, str(version.ref), paths, parent is not None)
+    manifest, label = version.manifest, str(version.ref)
+    Selection(paths=tuple(paths)).of(manifest, label)
+    pairs = proof_pairs(manifest, label, paths, parent is not None)
     with needs("onnx", "reg prove"):
         from onnxreg.converters.prove.prove import prove
         from onnxreg.converters.source.source_files import digest_file
@@ -177,26 +182,6 @@ def measure_version(
             files = {artifact.path: directory / artifact.path for artifact in artifacts}
             named = [(item.path, parent.path) for item, parent in chosen]
             return compare_files(files, named, manifest.max_sequence_length).document(manifest).encode()
-
-
-def _pairs(
-    manifest: Manifest, ref: str, paths: Collection[str], has_parent: bool
-) -> list[tuple[Artifact, Artifact | None]]:
-    Selection(paths=tuple(paths)).of(manifest, ref)
-    by_path = {artifact.path: artifact for artifact in manifest.artifacts}
-    others = [path for path in paths or by_path if not path.endswith(MODEL_SUFFIXES)]
-    models = [by_path[path] for path in paths or by_path if path.endswith(MODEL_SUFFIXES)]
-    if others and (paths or not models):
-        message = f"{others[0]} of {ref} is not an .onnx or .ort file"
-        raise InputError(message, "only such files can be proven")
-    if has_parent:
-        return [(artifact, None) for artifact in models]
-    pairs = [(artifact, full_precision_ancestor(manifest, artifact)) for artifact in models]
-    orphans = [artifact.path for artifact, parent in pairs if parent is None]
-    if (paths and orphans) or len(orphans) == len(pairs):
-        subject = f"{orphans[0]} of {ref} has no parent" if paths else f"no artifact of {ref} has a parent"
-        raise InputError(f"{subject} in the version", "name a file with --parent")
-    return [(artifact, parent) for artifact, parent in pairs if parent is not None]
 
 
 class DeltaReport(NamedTuple):

@@ -8,6 +8,7 @@ checks of a latency are named `latency of batch 8` or `latency, short (17 tokens
 `ratio` (to the parent's latency).
 """
 
+from collections.abc import Collection
 from itertools import chain, islice
 from typing import Annotated, Literal
 
@@ -23,6 +24,7 @@ from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest
 from onnxreg.schema.manifest.vocabulary import LOSS
 
 EVALUATION = "application/vnd.onnxreg.evaluation.v1+json"
+MODEL_SUFFIXES = (".onnx", ".ort")
 GIVE_A_REPORT = "give a certificate that an export wrote, or the document that docs/gates.md describes"
 State = Literal["certified", "refused", "unknown"]
 
@@ -172,6 +174,35 @@ def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact 
     lineage = manifest.ancestors(artifact)
     exact = (item for item in lineage if item.precision == FULL_PRECISION)
     return next(chain(exact, lineage), None)
+
+
+def proof_pairs(
+    manifest: Manifest, label: str, paths: Collection[str] = (), has_parent: bool = False
+) -> list[tuple[Artifact, Artifact | None]]:
+    """Return the artifacts that can be proven, each with the artifact with which its proof compares it.
+
+    If `paths` names artifacts of the manifest, only these are returned. If the caller has a parent (`has_parent`), the
+    artifacts need none in the manifest, and the second item of each pair is None.
+
+    Raises InputError, about the version `label`, if a named artifact is not a graph or has no parent, or if none has.
+    """
+    artifacts = {artifact.path: artifact for artifact in manifest.artifacts}
+    chosen = [artifacts[path] for path in paths or artifacts]
+    models = [artifact for artifact in chosen if artifact.path.endswith(MODEL_SUFFIXES)]
+    others = [artifact.path for artifact in chosen if artifact not in models]
+    if others and (paths or not models):
+        message = f"{others[0]} of {label} is not an .onnx or .ort file"
+        raise InputError(message, "only such files can be proven")
+    if has_parent:
+        return [(artifact, None) for artifact in models]
+    pairs = [(artifact, full_precision_ancestor(manifest, artifact)) for artifact in models]
+    orphans = [artifact.path for artifact, parent in pairs if parent is None]
+    if (paths and orphans) or len(orphans) == len(pairs):
+        subject = (
+            f"{orphans[0]} of {label} has no parent" if paths else f"no artifact of {label} has a parent"
+        )
+        raise InputError(f"{subject} in the version", "name a file with --parent")
+    return [(artifact, parent) for artifact, parent in pairs if parent is not None]
 
 
 class TimedArtifact(Document):

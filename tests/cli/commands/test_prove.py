@@ -20,9 +20,10 @@ from onnxreg.registry.log.log import Log
 from onnxreg.registry.signing import Keystore
 from onnxreg.registry.trust.signatures import PROOF, attest_proof
 from onnxreg.schema.core.canonical import Digest
+from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.policy import read_policy
-from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount
+from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount, proof_pairs
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 REF, OTHER = "acme/pii:1.0.0", "acme/pii:2.0.0"
@@ -91,6 +92,15 @@ def test_every_artifact_with_a_parent_is_proven_or_refused_with_its_tensor(reg, 
     assert sum(item.count for item in int8.scales) == 8
     refused = reg("prove", OTHER, "--strict")
     assert refused.ended(8, "not-provable", "is another tensor", f"not proven: {INT8}, {FP16}")
+
+
+def test_a_program_chooses_what_can_be_proven(registry):
+    manifest = registry.get(REF).manifest
+    full, *smaller = manifest.artifacts
+    assert proof_pairs(manifest, REF) == [(item, full) for item in smaller]
+    assert proof_pairs(manifest, REF, [full.path, FP16], has_parent=True)[0] == (full, None)
+    with pytest.raises(InputError, match=f"model.onnx of {REF} has no parent"):
+        proof_pairs(manifest, REF, [full.path, FP16])
 
 
 def test_a_parent_may_be_a_file(reg, registry, files, monkeypatch):
