@@ -261,7 +261,9 @@ class HubClient:
             raise StaleParentError from error
         if status == 429:
             raise UnansweredError(error.message, error.hint) from error
-        if isinstance(error, NoRepositoryError) or (0 < status < 500 and status not in PASSING_STATUS):
+        is_refusal = 0 < status < 500 and status not in PASSING_STATUS
+        is_redirect = cause is None or isinstance(cause, httpx2.TooManyRedirects)  # None: `_check_redirect`
+        if is_refusal or is_redirect or isinstance(error, NoRepositoryError):
             return
         if isinstance(cause, ValueError) and "README.md" in str(cause):
             raise RemoteError(

@@ -62,10 +62,7 @@ def folder(tmp_path: Path, evil: str) -> Path:
 
 @dataclass(frozen=True)
 class Attack:
-    """Another recipe than an honest one: `options` of its task, further keys, and what its manifest says of the source.
-
-    `files` replace files of the folder that the version brought along.
-    """
+    """A recipe with other `options` of its task, `files` of its folder, further keys, and another source."""
 
     words: str
     said: str = "--allow-code"

@@ -1,5 +1,4 @@
-"""Every generated cell is in the registry's files, whoever looks; a person's words are shown as theirs; equal registries give
-equal bytes."""
+"""Every generated cell is in the registry's files; a person's words are shown as theirs; equal inputs give equal bytes."""
 
 import json
 import os

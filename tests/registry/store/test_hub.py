@@ -581,7 +581,7 @@ def test_an_answer_that_is_not_the_hub_s(hub, remote, case):
         assert "the answer is not the Hub's" in failing(use)
 
 
-def test_an_unanswered_question_is_no_commit_in_doubt_nor_is_an_upload(hub, remote):
+def test_an_unanswered_question_an_upload_and_a_redirect_are_no_commits_in_doubt(hub, remote):
     doubts = []
 
     def decide(at: CommitSnapshot, is_doubtful: bool) -> None:
@@ -594,6 +594,10 @@ def test_an_unanswered_question_is_no_commit_in_doubt_nor_is_an_upload(hub, remo
     hub.fail("PUT /", 200, 1000, body=b"<html>")
     assert "cannot be reached" in failing(lambda: put(remote, b"blob"))
     assert uploads(hub, b"blob") == 1
+    hub.faults.clear()
+    hub.fail(COMMIT, 307, 1000, headers={"Location": "ftp://h/"})
+    assert "redirects to a ftp: URL" in failing(lambda: put(remote, b"blob"))
+    assert len(calls(hub, COMMIT)) == 2
 
 
 def test_another_registry_under_the_same_name_is_noticed(hub, pushed, other, monkeypatch, tmp_path):
