@@ -214,7 +214,7 @@ class SourceEvaluation:
             except (InputError, NotFoundError) as error:
                 raise InputError(f"{position}: {error.message}", error.hint) from error
         self._feeds = [feed for reading in self._readings for feed in reading.feeds]
-        if self._feeds and not self._evaluator.shares_runs and not subject.is_joint:
+        if self._feeds and not self._evaluator.shares_runs and subject.part.start is not None:
             with self._run_source() as run:
                 try:  # the source ran on its sample, so the suite is at fault
                     run(self._feeds[0])

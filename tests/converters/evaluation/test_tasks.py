@@ -355,6 +355,9 @@ def test_towers_are_judged_by_both_vectors_of_a_pair(export, tmp_path, name, oth
     np.savez(tmp_path / "pairs.npz", **rows)
     draft = export(tmp_path / "m", recipe["task"], tmp_path / "pairs.npz", recipe["steps"], recipe["outputs"])
     towers = ["text_model", f"{other}_model"]
+    np.savez(tmp_path / "wrong.npz", **{**rows, "input_ids": rows["input_ids"][..., None]})
+    with pytest.raises(InputError, match="suite does not fit the model"):
+        export(tmp_path / "m", recipe["task"], tmp_path / "wrong.npz", recipe["steps"], recipe["outputs"])
 
     def vectors(*files: str) -> list[dict[str, Any]]:
         found = []
