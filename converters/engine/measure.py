@@ -47,7 +47,7 @@ class StepResult:
     """The record of a step, and its files in `directory`, the main graph first. A skipped step has no files.
 
     `ancestors` are the results of the earlier steps, the parent first. For a pass that takes two graphs, `second` is the
-    result of the step that made the second graph.
+    result of the step that made the second graph. `distances` are those from the source, if `compare` found them.
     """
 
     node: StepNode
@@ -57,6 +57,7 @@ class StepResult:
     ancestors: "tuple[StepResult, ...]"
     source: Part
     second: "StepResult | None" = None
+    distances: Mapping[str, samples.Distance] | None = None
 
     @property
     def main(self) -> Path:
@@ -140,6 +141,7 @@ class StepResult:
         kind = self.node.kind
         tolerance = kind.tolerance and samples.tolerance_of(kind, load_onnx(self.main))
         outputs = samples.compare(parents, self.runs.outputs, kind.id, tolerance, is_bounded)
+        self.distances = outputs if parent is None and is_bounded else None
         parity = samples.parity(feeds, outputs)
         self.step = Step.from_json({**recorded, "result": {**recorded.get("result", {}), "parity": parity}})
 
@@ -195,7 +197,9 @@ def checks(
     if unmeasured := sorted(limits.keys() - measured):
         message = f"{path}: {unmeasured[0]} is not measured here, so no limit on it can be checked"
         raise InputError(message, f"limits may be on {', '.join(sorted(measured))}")
-    distances = samples.compare(expected, outputs, path, is_bounded=is_bounded(limits)) if feeds else {}
+    distances = result.distances or {}
+    if feeds and result.distances is None:
+        distances = samples.compare(expected, outputs, path, is_bounded=is_bounded(limits))
     entries, dataset = [], str(samples.digest(feeds))
     for name in names:
         distance, scale = distances[name], max(1.0, distances[name].largest)

@@ -4,6 +4,7 @@ Graphs contain no path of this machine. The exporters of transformers are experi
 version, and test_transformers_export.py tests the part of their interface that is used here.
 """
 
+import gc
 import inspect
 import os
 import sys
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any, Literal, Self
+from unittest.mock import patch
 
 from pydantic import Field, model_validator
 
@@ -230,8 +232,6 @@ class OnnxConversion(ModuleExport):
 
     def _export(self, subject: TorchModel, is_dynamo: bool) -> Any:
         """Export with one exporter (see `EXPORTERS`). Raises HostError if dynamo is used without onnxscript."""
-        from unittest.mock import patch
-
         import torch
 
         params = self.params
@@ -339,6 +339,7 @@ class TransformersExport(ModuleExport):
             redirect_stderr(printed),  # `torch.export` prints the whole graph of a model that it refuses
             redirect_stdout(printed),
             traced_builtins(subject.module),
+            patch.object(torch.fx.config, "do_not_emit_stack_traces", True),  # nobody reads the lines of code
             evaluated(subject) as module,
         ):
             examples = {plain: subject.inputs[name] for plain, name in inputs.items()}
@@ -394,11 +395,15 @@ def traced_builtins(module: Any) -> Iterator[None]:
 
     A trace numbers values in the order of calls, and models such as ModernBERT call a part once for each element of
     `set(config.layer_types)`. With Python's `set`, names in the graph would depend on `PYTHONHASHSEED`. RT-DETR takes its
-    batch size from `len(tensor)`, which a trace would make a fixed number.
+    batch size from `len(tensor)`, which a trace would make a fixed number. No garbage is collected, as the many objects of
+    a trace live to its end.
     """
     names = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
     own = {name for name in names if name.partition(".")[0] not in ("builtins", "torch", "onnxreg")}
     with _lock, ExitStack() as undo:
+        if gc.isenabled():
+            undo.callback(gc.enable)
+            gc.disable()
         for source in (sys.modules[name] for name in sorted(own & sys.modules.keys())):
             for name, traced in (("set", SortedSet), ("len", first_size)):
                 if name not in vars(source):

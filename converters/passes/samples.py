@@ -242,17 +242,18 @@ def compare(
         parent, child = np.concatenate([pair.reshape(2, -1) for pair in pairs], axis=1)
         if np.isnan(parent).any():
             raise ConversionError(f"the graph that {label} was given has NaN in its output {name}")
-        finite = np.isfinite(parent)
-        if np.isnan(child).any() or not np.isfinite(child[finite]).all():
+        where: Any = slice(None) if (finite := np.isfinite(parent)).all() else finite
+        if np.isnan(child).any() or not np.isfinite(child[where]).all():
             raise ConversionError(f"{label}: NaN or infinity in the output {name}")
-        parent, child = parent[finite], child[finite]
-        cosine = float(cosines(parent[None], child[None], float(np.array_equal(parent, child)))[0])
+        parent, child = parent[where], child[where]
+        is_same = np.array_equal(parent, child)
+        cosine = 1.0 if is_same else float(cosines(parent[None], child[None], 0.0)[0])
         difference, largest = (float(abs(values).max(initial=0)) for values in (parent - child, parent))
         distances[name] = Distance(difference, largest, cosine, *_by_position(pairs))
         if is_bounded:
             if cosine < MIN_COSINE:
                 raise _unlike(f"{output} is not the parent's: their cosine", cosine, MIN_COSINE)
-            if expected[0][name].dtype.kind == "f":
+            if expected[0][name].dtype.kind == "f" and not is_same:
                 _refuse_chance(pairs, output)
         if tolerance is not None and difference > (most := tolerance * max(1.0, largest)):
             raise ConversionError(f"{output} is {difference:.3g} from the parent's, the most is {most:.3g}")
@@ -321,7 +322,8 @@ def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
     if len(shapes) == 1 and sum(run.shape[1] for run in runs) > 1:
         size = int(np.prod(shapes.pop()))
     values = np.concatenate([run.reshape(2, -1, size) for run in runs], axis=1)
-    parent, child = np.nan_to_num(values, posinf=0, neginf=0)
+    values[~np.isfinite(values)] = 0
+    parent, child = values
     if np.linalg.norm(child - parent) <= ROUNDED * np.linalg.norm(parent):
         return
     mean = parent.mean(axis=0)
@@ -348,7 +350,7 @@ def cosines(left: Any, right: Any, otherwise: float = math.nan) -> Any:
     """Return the cosine of each pair of rows; `otherwise` for a pair with a row of zeros."""
     import numpy as np
 
-    left, right = left.astype(np.float64), right.astype(np.float64)
+    left, right = left.astype(np.float64, copy=False), right.astype(np.float64, copy=False)
     norms = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     return np.divide((left * right).sum(axis=1), norms, out=np.full(len(left), otherwise), where=norms > 0)
 

@@ -124,7 +124,8 @@ def decoder_of(model: Any, encoder: Part) -> Any:
     from transformers import EncoderDecoderCache
 
     with torch.no_grad():
-        outputs = type(model.get_encoder()(**encoder.start.inputs, return_dict=True))
+        row = {name: tensor[:1] for name, tensor in encoder.start.inputs.items()}
+        outputs = type(model.get_encoder()(**row, return_dict=True))
 
     width = encoder.expected[0][STATES].shape[-1]
 
@@ -313,9 +314,11 @@ def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
         version[names.get(artifact.path, DECODER)] = artifact
     checks: dict[str, list[dict[str, Any]]] = {}
     for version in versions.values():
+        states: list[Any] = []  # filled by the first set; both have the same encoder
         for graphs in (graphs for graphs in sets if version.keys() >= {*graphs}):
             is_exact = version[graphs[0]].precision == "float32"
-            share = _share(answers, {name: draft.root / version[name].path for name in graphs}, is_exact)
+            paths = {name: draft.root / version[name].path for name in graphs}
+            share = _share(answers, paths, is_exact, states)
             count = sum(answer.tokens.size for answer in answers)
             check = {"name": "generation", "metric": "token_agreement", "samples": count, "value": share}
             check |= {"limit": 1.0, "verdict": "pass"} if is_exact else {"verdict": "info"}
@@ -328,13 +331,14 @@ def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
     return replace(draft, artifacts=tuple(map(checked, draft.artifacts)))
 
 
-def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool) -> float:
+def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool, states: list[Any]) -> float:
     """Return the share of steps at which graphs give the model's token, if they get the model's earlier tokens."""
     import numpy as np
 
     model, equal = Generator(paths), []
-    for answer in answers:
-        decode, before = model.decoding(answer.feed), answer.prompt
+    states += [model.encode(answer.feed) for answer in answers[len(states) :]]
+    for answer, inputs in zip(answers, states, strict=True):
+        decode, before = model.decoding(inputs), answer.prompt
         for step in range(answer.tokens.shape[1]):
             logits, expected = decode(before), answer.tokens[:, step]
             gap = logits.max(1) - np.take_along_axis(logits, expected[:, None], 1)[:, 0]
@@ -455,12 +459,16 @@ class Generator:
             raise InputError(message, "see docs/howto-speech.md")
         return outputs
 
-    def decoding(self, feed: Feed) -> Callable[[Any], Any]:
-        """Run the encoder, if any. Return a function from the next tokens, `[rows, n]`, to the logits after them."""
-        state, count = dict[str, Any](), 0
-        if ENCODER in self._paths:
-            state[HIDDEN] = self._run(ENCODER, feed, "last_hidden_state")["last_hidden_state"]
-            state |= {MASK: feed["attention_mask"]} if "attention_mask" in feed else {}
+    def encode(self, feed: Feed) -> dict[str, Any]:
+        """Run the encoder, if any. Return the inputs of all steps of the decoder."""
+        if ENCODER not in self._paths:
+            return {}
+        mask = {MASK: feed["attention_mask"]} if "attention_mask" in feed else {}
+        return {HIDDEN: self._run(ENCODER, feed, STATES)[STATES], **mask}
+
+    def decoding(self, states: Feed) -> Callable[[Any], Any]:
+        """Return a function from the next tokens, `[rows, n]`, to the logits after them. See `encode`."""
+        state, count = {**states}, 0
 
         def decode(tokens: Any) -> Any:
             nonlocal count
@@ -488,9 +496,10 @@ def generate(
     """Generate an answer for one row, of at most `max_tokens`. Return its tokens, and True if the model ended it."""
     import numpy as np
 
-    prompt = _prompt(model, feed, rules)
+    states = model.encode(feed)
+    prompt = _prompt(model, states, rules)
     limit, ends = rules.limit(len(prompt), max_tokens), _several(rules.eos_token_id)
-    decode, ids, tokens = model.decoding(feed), list(prompt), prompt
+    decode, ids, tokens = model.decoding(states), list(prompt), prompt
     for count in range(1, limit + 1):
         scores = decode(np.array([tokens]))[0].astype(np.float64)
         rules.follow(scores, ids, len(prompt), count == limit)
@@ -501,7 +510,7 @@ def generate(
     return ids[len(prompt) :], False
 
 
-def _prompt(model: Generator, feed: Feed, rules: Rules) -> list[int]:
+def _prompt(model: Generator, states: Feed, rules: Rules) -> list[int]:
     """Return the tokens before the answer: the start token and, for Whisper, those of the language and the task."""
     import numpy as np
 
@@ -513,7 +522,7 @@ def _prompt(model: Generator, feed: Feed, rules: Rules) -> list[int]:
     if rules.language is not None and languages:
         prompt[1:2] = [languages.get(rules.language, languages.get(f"<|{rules.language}|>"))]
     elif languages and (len(prompt) == 1 or prompt[1] is None):
-        logits = model.decoding(feed)(np.array([[start]]))[0]
+        logits = model.decoding(states)(np.array([[start]]))[0]
         ids = sorted(token for token in languages.values() if 0 <= token < len(logits))
         prompt[1:2] = [ids[int(logits[ids].argmax())] if ids else None]
     if is_stated and not {*prompt} & {*tasks.values()}:

@@ -117,7 +117,7 @@ class Processor:
         axes |= {key: dict(enumerate(at if self.varying else at[:1])) for key, at in outputs.items()}
         try:
             with torch.no_grad():
-                model(**{self.input: torch.from_numpy(batches[-1])})
+                model(**{self.input: torch.from_numpy(batches[-1][:1])})
         except Exception as error:
             sizes = list(batches[-1].shape[1:])
             message = f"the model does not take the {sizes} of its {LOADERS[self.modality][1]}: {why(error)}"

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from pii_encoder import fetch_encoder
 from support.made_once import made_once
+from support.tasks import seq2seq
 
 from benchmarks.measure import Command, Row, Run, pairs, processor, row, rows, run
 from benchmarks.peers import installed
@@ -127,7 +128,27 @@ def encoders(cache: Path, count: int = 3) -> list[Row]:
             found += [*rows(what, peer, measured, "<= 1.1"), processor(what, peer, measured)]
         run(ours, env)
         again = [(run(ours, env), exported) for exported, _ in measured]
-        return [*found, *rows("export of an encoder once more", "reg, the first time", again, "<= 0.02")]
+        found += rows("export of an encoder once more", "reg, the first time", again, "<= 0.02")
+    return [*found, *speech(cache)]
+
+
+def speech(cache: Path) -> list[Row]:
+    """First export of a model with the sizes of whisper-tiny: an encoder, both decoders and the merged decoder, float32.
+
+    One pair: each side takes a minute.
+    """
+    reg, optimum = installed(cache, "reg") / "reg", installed(cache, "optimum") / "optimum-cli"
+    env = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
+        home, output = Path(directory) / "home", Path(directory) / "peer"
+        checkpoint = seq2seq.save("whisper", Path(directory) / "whisper", 4, seq2seq.TINY)
+        ours = run([reg, "--registry", home, "export", checkpoint, "--name", "acme/whisper"], env)
+        task = ["--task", "automatic-speech-recognition-with-past"]
+        theirs = run([optimum, "export", "onnx", "-m", checkpoint, *task, output], env)
+        if not (output / "decoder_model_merged.onnx").exists():
+            raise SystemExit("Optimum wrote no merged decoder")
+    what, measured = "export of a Whisper, fp32", [(ours, theirs)]
+    return [*rows(what, "optimum", measured, "<= 1.3"), processor(what, "optimum", measured)]
 
 
 EIGHT = (

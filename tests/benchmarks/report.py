@@ -46,6 +46,7 @@ HEADLINES = (
     ("android export, peak memory", "openmed", "A file is measured while the next one is made; below 1 without VNNI."),
     ("the same android export once more", "*", ""),
     ("export of an encoder, fp32", "*", ""),
+    ("export of a Whisper, fp32", "*", "torch.export takes as long as the peer; then each graph is compared with the model, and the graphs generate together."),
     ("a search over eight candidates", "*", "It makes and times files, and judges those that are as fast."),
     ("*: the certified file", "*", ""),
     ("*latency*: the certified file, x86_64+*", "*", ""),

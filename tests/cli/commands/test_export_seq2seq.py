@@ -219,7 +219,8 @@ def one_wrong_token_is_found(files: Path) -> None:
     ids, mask = np.array([[9, 8, 7, 6, 11, 12], [5, 9, 10, 0, 0, 0]]), np.array([[1] * 6, [1] * 3 + [0] * 3])
     feed = {"input_ids": ids, "attention_mask": mask}
     paths = {name: files / STAGES[name] for name in (ENCODER, MERGED)}
-    decode, tokens = Generator(paths).decoding(feed), [np.zeros((2, 1), np.int64)]
+    model = Generator(paths)
+    decode, tokens = model.decoding(model.encode(feed)), [np.zeros((2, 1), np.int64)]
     for _ in range(STEPS):
         tokens.append(decode(tokens[-1]).argmax(1)[:, None])
     expected = np.concatenate(tokens[1:], axis=1)

@@ -1,15 +1,28 @@
 """Tiny encoder-decoders of texts and speech as transformers saves them, with weights that generate several tokens."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from support.tasks.architectures import trained_tokenizer
 
 KINDS = ("t5", "bart", "marian", "m2m_100", "mbart")
 SPEECH = ("whisper", "moonshine")
+TINY = {
+    **{f"{side}_attention_heads": 6 for side in ("encoder", "decoder")},
+    **{f"{side}_ffn_dim": 1536 for side in ("encoder", "decoder")},
+    "d_model": 384,
+    "max_source_positions": 1500,
+    "max_target_positions": 448,
+    "vocab_size": 51_865,
+}
+"""The sizes of whisper-tiny, which has four layers."""
 
 
-def save(kind: str, directory: Path, layers: int = 2) -> Path:
-    """Save a model with random weights, a tokenizer, and for speech a feature extractor."""
+def save(kind: str, directory: Path, layers: int = 2, own_sizes: Mapping[str, int] | None = None) -> Path:
+    """Save a model with random weights, a tokenizer, and for speech a feature extractor.
+
+    `own_sizes` replaces values of the config, as `TINY` does.
+    """
     import torch
     import transformers
 
@@ -34,7 +47,7 @@ def save(kind: str, directory: Path, layers: int = 2) -> Path:
         sizes = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in each.items()}
         positions = {"max_source_positions": 100, "max_target_positions": 64, "num_mel_bins": 80}
         sizes |= {"d_model": 32, **(positions if kind == "whisper" else {"max_position_embeddings": 64})}
-    config = transformers.AutoConfig.for_model(kind, **sizes, **special)
+    config = transformers.AutoConfig.for_model(kind, **{**sizes, **special, **(own_sizes or {})})
     auto = transformers.AutoModelForSpeechSeq2Seq if kind in SPEECH else transformers.AutoModelForSeq2SeqLM
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -47,7 +60,9 @@ def save(kind: str, directory: Path, layers: int = 2) -> Path:
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     if kind == "whisper":
-        transformers.WhisperFeatureExtractor(chunk_length=2).save_pretrained(directory)
+        transformers.WhisperFeatureExtractor(chunk_length=config.max_source_positions // 50).save_pretrained(
+            directory
+        )
     if kind == "moonshine":
         transformers.Wav2Vec2FeatureExtractor(do_normalize=False).save_pretrained(directory)
     return directory
