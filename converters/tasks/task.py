@@ -71,6 +71,10 @@ SPANS = TaskHead(
     "question-answering", "ForQuestionAnswering", "a question answerer",
     {"start_logits": PER_TOKEN, "end_logits": PER_TOKEN}, aliases=("qa", "extractive-question-answering"),
 )
+PAGES = TaskHead(
+    "document-question-answering", ("LayoutLMForQuestionAnswering", "LayoutLMv2ForQuestionAnswering", "LayoutLMv3ForQuestionAnswering"),
+    "an answerer of questions about pages", SPANS.outputs, auto="ForDocumentQuestionAnswering",
+)
 TEXTS = TaskHead(
     "text-classification", "ForSequenceClassification", "a text classifier", {"logits": PER_ROW}, labelled=True, aliases=(
         "sequence-classification", "sentiment", "sentiment-analysis", "zero-shot-classification", "text-ranking", "reranking",
@@ -142,7 +146,7 @@ HEADS = (
     _elsewhere("mask-generation", ("SamModel", "Sam2Model"), modality="image"),
     _elsewhere("zero-shot-object-detection", ("OwlViTForObjectDetection", "Owlv2ForObjectDetection"), modality="image"),
     _elsewhere("text-to-audio", ("VitsModel", "ForTextToWaveform", "ForTextToSpectrogram"), aliases=("text-to-speech",)),
-    SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
+    PAGES, SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
     DEPTH, SEGMENTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way="export its encoder: --task feature-extraction"),
     _elsewhere("multiple-choice", "ForMultipleChoice"),
     TaskHead("pooling of model2vec", "StaticModel", way="save it with sentence-transformers: StaticEmbedding.from_model2vec"),
@@ -150,7 +154,6 @@ HEADS = (
     _elsewhere("image-text-to-text", ("ForConditionalGeneration", "EncoderDecoderModel"), modality="image", aliases=(
         "any-to-any", "visual-question-answering", "vqa",
     )),
-    _elsewhere("document-question-answering", "ForDocumentQuestionAnswering", modality="image"),
     _elsewhere("image-segmentation", ("ForUniversalSegmentation", "ForInstanceSegmentation", "ForSegmentation"), modality="image"),
     _elsewhere("image-to-image", ("ForImageSuperResolution", "ForImageToImage"), modality="image"),
     _elsewhere("keypoint-detection", ("ForPoseEstimation", "ForKeypointDetection"), modality="image"),

@@ -32,7 +32,7 @@ CLASSES: Sequence[type[Task]] = (
     text.TextTask.of(kinds.ENCODER, patterns=text.PATTERNS),
     text.StaticPooling.of(kinds.VECTORS),
     text.Pooling.of(kinds.VECTORS),
-    *map(text.TextTask.of, (kinds.SPANS, kinds.TEXTS, kinds.TOKENS, kinds.MASKED)),
+    *map(text.TextTask.of, (kinds.SPANS, kinds.PAGES, kinds.TEXTS, kinds.TOKENS, kinds.MASKED)),
     *map(Processed.of, (kinds.IMAGES, kinds.IMAGE_FEATURES, kinds.DEPTH, kinds.SEGMENTS)),
     ProcessedSeq2Seq.of(kinds.SPEECH),
     *map(Processed.of, (kinds.OBJECTS, kinds.CTC, kinds.SOUNDS, kinds.AUDIO_FEATURES)),

@@ -138,7 +138,7 @@ def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     names = inspect.signature(model.forward).parameters
     pages = [name for name in (BOXES, PIXELS) if BOXES in names and name in names]
-    if PIXELS in pages and task not in (kinds.TOKENS, kinds.TEXTS):
+    if PIXELS in pages and task not in (kinds.PAGES, kinds.TOKENS, kinds.TEXTS):
         pages = []
     if others := [name for name in OTHER_INPUTS if name in names and name not in pages]:
         message = f"{type(model).__name__} reads {', '.join(others)}, and the task gives texts alone"
@@ -211,7 +211,15 @@ class TextTask(Saved):
         return [], sentence_files(directory, all_modules=True) if self.head is kinds.ENCODER else []
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        return self.graph(checkpoint, checkpoint.model, int(self.options.max_seq_length))
+        model = module = checkpoint.model
+        if self.head is kinds.PAGES:  # LayoutLMv3 has scores for the parts of the image too, after the tokens
+
+            def answer(**inputs: Any) -> Any:
+                result, count = model(**inputs, return_dict=True), inputs["input_ids"].shape[1]
+                return {name: result[name][:, :count] for name in self.head.outputs}
+
+            module = module_of(answer, model=model)
+        return self.graph(checkpoint, module, int(self.options.max_seq_length))
 
     def graph(self, checkpoint: LoadedCheckpoint, module: Any, length: int) -> Graphs:
         """Make the part of a module that takes the inputs of the checkpoint's model. Texts have at most `length` tokens."""

@@ -163,10 +163,13 @@ def test_what_does_not_fit_is_refused_and_nothing_is_published(case: str, reg: R
 
 @pytest.mark.large
 @pytest.mark.more
-def test_a_page_is_read_with_its_boxes_and_its_image(reg: Reg, tmp_path: Path) -> None:
-    (graph,) = publish(reg, "LayoutLMv3", tmp_path)["artifacts"]
+@pytest.mark.parametrize("row", ["LayoutLMv3", "LayoutLMv3, answers"])
+def test_a_page_is_read_with_its_boxes_and_its_image(row: str, reg: Reg, tmp_path: Path) -> None:
+    (graph,) = publish(reg, row, tmp_path)["artifacts"]
     names = [item["name"] for item in graph["metadata"]["inputs"]]
     assert names == ["input_ids", "attention_mask", "bbox", "pixel_values"]
+    for output in graph["metadata"]["outputs"]:  # none for parts of the image
+        assert [axis["name"] for axis in output["shape"][:2]] == ["batch", "sequence"]
     assert reg("run", "acme/model", "--text", "word1").ended(2, "--input")
 
 

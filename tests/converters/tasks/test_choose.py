@@ -59,6 +59,8 @@ def adapter(base: str | None) -> dict[str, Any]:
         (named("WhisperForConditionalGeneration") | WORDS, "automatic-speech-recognition", ""),
         (named("HubertModel") | AUDIO, "audio-feature-extraction", ""),
         (named("LayoutLMv3ForTokenClassification") | IMAGE | WORDS, "token-classification", ""),
+        (named("LayoutLMv3ForQuestionAnswering") | IMAGE | WORDS, "document-question-answering", ""),
+        (named("LiltForQuestionAnswering") | WORDS, "question-answering", ""),
         ({"config.json": TIMM}, "image-classification", "says resnet18"),
         ({"config.json": TIMM | {"num_classes": 0}}, "image-feature-extraction", "says resnet18"),
         (named("TimmWrapperForImageClassification", pretrained_cfg={}), "image-classification", ""),

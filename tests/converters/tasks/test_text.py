@@ -68,6 +68,7 @@ TYPED = {
 
 def test_every_task_has_a_row_here_and_names_of_other_libraries_are_aliases():
     tasks = {name for name, task in task_catalog.TASKS.items() if issubclass(task, TextTask)}
+    tasks -= {"document-question-answering"}  # of other checkpoints: see test_architectures.py
     assert tasks <= GIVES.keys() <= tasks | task_catalog.ALIASES.keys()
     for task, names in TYPED.items():
         assert {task_catalog.find(name).id for name in names} == {task}

@@ -170,6 +170,9 @@ ROWS: Mapping[str, Sequence[Row]] = {
         Row("Longformer", "longformer", "ForTokenClassification", {**TEXT, "attention_window": [8, 8], "max_position_embeddings": 66}, "RobertaTokenizer"),
         Row("BigBird", "big_bird", "ForSequenceClassification", {**TEXT, "attention_type": "original_full"}, "BigBirdTokenizer"),
         Row("LayoutLMv3", "layoutlmv3", "ForTokenClassification", {**TEXT, "input_size": SIDE, "patch_size": 8, "coordinate_size": 5, "shape_size": 6}, "RobertaTokenizer", ("LayoutLMv3ImageProcessorPil", {**SQUARE, "apply_ocr": False})),
+        Row("LayoutLMv3, answers", "layoutlmv3", "ForDocumentQuestionAnswering", {**TEXT, "input_size": SIDE, "patch_size": 8, "coordinate_size": 5, "shape_size": 6}, "RobertaTokenizer", ("LayoutLMv3ImageProcessorPil", {**SQUARE, "apply_ocr": False})),
+        Row("LayoutLM", "layoutlm", "ForDocumentQuestionAnswering", TEXT, "BertTokenizer"),
+        Row("LiLT", "lilt", "ForQuestionAnswering", {**ROBERTA, "hidden_size": 48}, "RobertaTokenizer"),
     ),
     "Decoders": (
         Row("GPT-2", "gpt2", "ForCausalLM", {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64}, "GPT2Tokenizer"),
