@@ -1,7 +1,7 @@
-"""JSON and digests: the canonical encoder (RFC 8785), a strict decoder, records, and `Digest`, which names bytes.
+"""Canonical JSON (RFC 8785), the class `Record` of documents, and the class `Digest`.
 
-A record is a JSON document that only this program writes: a frozen msgspec struct, encoded as canonical bytes. Documents
-that people and other programs write are pydantic models (see `document`).
+A record is a JSON document that only onnxreg writes: a frozen msgspec struct. Documents that people and other programs
+write are pydantic models (module `document`). Errors name the document by `label`.
 """
 
 import hashlib
@@ -19,19 +19,18 @@ from onnxreg.schema.core.bounds import BYTES_PER_VALUE, MAX_DEPTH, MAX_PIECES, M
 from onnxreg.schema.core.errors import InputError, value_error
 
 MAX_INTEGER = 2**53 - 1
-Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]
-"""A whole number from 0 to 2**53 - 1."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_INTEGER)]  # from 0 to 2**53 - 1
 T = TypeVar("T")
+# msgspec's types in words
 _TYPES = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false"}
 _TYPES |= {"array": "a list", "object": "keys and values", "null": "null"}
-"""The types of msgspec in words."""
 
+# In UTF-8, characters beyond U+FFFF begin with this byte or a larger one. msgspec sorts them unlike RFC 8785.
 _FIRST_BEYOND_BMP = 0xF0
-"""In UTF-8, characters beyond U+FFFF begin with this byte or a larger one. msgspec does not sort them as RFC 8785 does."""
 
 
 def encode(value: Any, label: str = "document") -> bytes:
-    """Encode a JSON value by RFC 8785. Raise InputError, naming `label`, for a value that `decode` would refuse."""
+    """Encode a value as canonical JSON (RFC 8785). Raise InputError for a value that `decode` refuses."""
     is_plain = _check(value, label)
     try:
         if is_plain:
@@ -46,10 +45,10 @@ def encode(value: Any, label: str = "document") -> bytes:
 
 
 def decode(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> Any:
-    """Parse JSON as RFC 8785 expects it, or raise InputError naming `label`.
+    """Parse JSON. Raise InputError if it is malformed or RFC 8785 does not allow it.
 
-    It refuses malformed text, duplicate keys, NaN and infinities, whole numbers beyond 2**53 - 1, lone surrogates, more than
-    `MAX_DEPTH` levels, more than `max_bytes` bytes, and more than `max_bytes / 16` commas.
+    Refused are duplicate keys, NaN, infinities, whole numbers beyond 2**53 - 1, and lone surrogates. Also refused are
+    more than `MAX_DEPTH` levels, `max_bytes` bytes, or `max_bytes / 16` commas.
     """
     check_size(data, label, max_bytes)
     try:
@@ -67,7 +66,7 @@ def decode(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYT
 
 
 def check_size(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> None:
-    """Raise InputError, naming `label`, if a document is too large for `decode`. Writers call this before they write."""
+    """Raise InputError if a document is too large for `decode`."""
     if len(data) > max_bytes:
         raise InputError(f"{label} is too large: {len(data)} bytes, at most {max_bytes} are read")
     if data.count(b",") > max_bytes // BYTES_PER_VALUE:
@@ -86,10 +85,10 @@ _PARSER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def _check(value: Any, label: str) -> bool:
-    """Check depth and numbers. Return True if msgspec writes the value as RFC 8785 does, apart from the order of keys.
+    """Raise InputError if a value is too deep or has a number out of range. Return True if msgspec can write it.
 
-    Raise InputError for a number out of range. A float from 2**53 to 1e21 is out of range too: ECMA-262 writes it as a
-    whole number, which `decode` refuses.
+    msgspec writes some numbers unlike RFC 8785. The order of keys does not matter here. A float from 2**53 to 1e21 is
+    out of range: RFC 8785 writes it as a whole number, which `decode` refuses.
     """
     is_plain, level = True, [value]
     for _ in range(MAX_DEPTH):
@@ -120,16 +119,17 @@ def _check(value: Any, label: str) -> bool:
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A document or a part of a document. Unknown keys are ignored, or refused by a class with `forbid_unknown_fields`.
+    """A JSON document, or a part of one. Fields with their default values are not written.
 
-    If the class of a field has a method `parse`, as `Digest` has, this method reads the text. Default values are not written.
+    Unknown keys are ignored; a class with `forbid_unknown_fields` refuses them. If the class of a field has a method
+    `parse`, such as `Digest.parse`, this method reads the field.
     """
 
     def to_json(self) -> dict[str, Any]:
         return msgspec.json.decode(msgspec.json.encode(self, enc_hook=text_of), type=dict[str, Any])
 
     def encode(self) -> bytes:
-        """Encode the record as canonical bytes. Raise InputError for a number or a text that JSON does not have."""
+        """Return the canonical bytes. Raise InputError for a number or a text that JSON does not have."""
         return encode(self.to_json(), type(self).__name__)
 
     def replace(self, **changes: Any) -> Self:
@@ -137,7 +137,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def decode(cls, data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> Self:
-        """Read a canonical document. Raise InputError, naming `label` and the field, if the document is malformed."""
+        """Read canonical JSON. Raise InputError, naming the field, if it is malformed or not canonical."""
         check_size(data, label, max_bytes)
         record = decode_json(data, cls, label)
         if encode(decode_json(data, Any, label), label) != data:  # with the keys that the record ignores
@@ -146,12 +146,12 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def read(cls, value: Any) -> Self:
-        """Read a JSON value. Raise InputError, naming the field, if the value is malformed."""
+        """Read a decoded JSON value. Raise InputError, naming the field, if it is malformed."""
         return convert(value, cls, cls.__name__)
 
 
 def decode_json(data: bytes, kind: type[T], label: str) -> T:
-    """Read JSON, canonical or not, as a type. Raise InputError, naming `label` and the field, if the JSON is malformed."""
+    """Read JSON, canonical or not, as type `kind`. Raise InputError, naming the field, if it is malformed."""
     try:
         data.isascii() or data.decode("utf-8")  # msgspec does not check keys that it skips
         value: T = _decoder(kind).decode(data)  # type: ignore[arg-type]  # a type is hashable
@@ -161,7 +161,7 @@ def decode_json(data: bytes, kind: type[T], label: str) -> T:
 
 
 def convert(value: Any, kind: type[T], label: str = "value") -> T:
-    """Read a decoded JSON value as a type. Raise InputError, naming `label` and the field, if the value is malformed."""
+    """Read a decoded JSON value as type `kind`. Raise InputError, naming the field, if it is malformed."""
     try:
         return msgspec.convert(value, kind, dec_hook=_parse, str_keys=True)
     except msgspec.ValidationError as error:
@@ -169,14 +169,13 @@ def convert(value: Any, kind: type[T], label: str = "value") -> T:
 
 
 def text_of(value: Any) -> str:
-    """Return a value of a `str` subclass, such as a digest, as plain text for msgspec. Raise TypeError for another value."""
+    """Return a `Digest` or `Version` as plain text, for msgspec. Raise TypeError for a value that is not text."""
     if isinstance(value, str):
         return str(value)
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 def _malformed(label: str, error: Exception) -> InputError:
-    """Make the error from msgspec's message. It names types in plain words, and the path of the wrong value."""
     problem, _, path = str(error).partition(" - at `$")
     problem = re.sub(r"`(\w+)( \| null)?`", lambda type_: _TYPES.get(type_[1], type_[0]), problem)
     problem = re.sub(r"^Object missing required field (\S+)", r"\1 is missing", problem)
@@ -190,25 +189,20 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _parse(kind: Any, value: Any) -> Any:
-    """Parse a value with the `parse` of its class, unless it was parsed before."""
     return value if isinstance(value, kind) else value_error(kind.parse)(value)
 
 
-PIECE_BYTES = 8 * 2**20
-"""The size in bytes above which a file also has digests of its pieces."""
+PIECE_BYTES = 8 * 2**20  # larger files also have digests of their pieces
 PATTERN = "^sha256:[0-9a-f]{64}$"
-"""The pattern of a digest in JSON Schema."""
 is_digest = re.compile(PATTERN[1:-1]).fullmatch
-"""Match a text if it is a digest."""
 
 
 class Digest(str):
-    """A SHA-256 digest of some bytes: the text `sha256:<64 lower-case hex digits>`."""
+    """The SHA-256 of some bytes: the text `sha256:<64 lower-case hex digits>`."""
 
     __slots__ = ()
 
     def __new__(cls, hex: str) -> Self:
-        """Make a digest of 64 lower-case hex digits. Raise InputError for other text."""
         return cls.parse(f"sha256:{hex}")
 
     def __getnewargs__(self) -> tuple[str]:
@@ -225,7 +219,7 @@ class Digest(str):
 
     @classmethod
     def parse(cls, text: object) -> Self:
-        """Read `sha256:<hex>`. Raise InputError for another algorithm or spelling."""
+        """Read `sha256:<hex>`. Raise InputError for other text."""
         if isinstance(text, str) and is_digest(text):
             return str.__new__(cls, text)
         value = repr(text[:80]) if isinstance(text, str) else f"a value of type {type(text).__name__}"
@@ -247,19 +241,19 @@ class Digest(str):
 
 
 def directory_digest(files: Mapping[str, Digest]) -> Digest:
-    """Return the SHA-256 of a directory's listing by `sha256sum`: lines `<hex digest>  <path>`, sorted by POSIX path."""
+    """Return the SHA-256 of the lines that `sha256sum` prints for these files, `<hex digest> <path>`, sorted by path."""
     return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())
 
 
 class Pieces(Record, frozen=True, forbid_unknown_fields=True):
-    """The digests of a file's consecutive parts of `size` bytes. With these, a damaged download is repaired part by part."""
+    """The digests of a file's consecutive pieces of `size` bytes. A damaged download is repaired piece by piece."""
 
     size: Count
     digests: tuple[Digest, ...]
 
 
 def piece_size(total: int) -> int:
-    """Return the size in bytes of a file's pieces: `PIECE_BYTES`, doubled until the file has at most `MAX_PIECES` pieces."""
+    """Return the size of a file's pieces: `PIECE_BYTES`, doubled until the file has at most `MAX_PIECES` pieces."""
     size = PIECE_BYTES
     while size * MAX_PIECES < total:
         size *= 2
@@ -267,7 +261,7 @@ def piece_size(total: int) -> int:
 
 
 class Descriptor(Record, frozen=True, forbid_unknown_fields=True):
-    """The digest and size in bytes of a file, and for a large file the digests of its pieces."""
+    """The digest and size in bytes of a file. `pieces` is set for a large file."""
 
     digest: Digest
     size: Count

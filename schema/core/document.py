@@ -1,4 +1,4 @@
-"""The base of every pydantic document. It is frozen and strict, and keeps the keys that this build does not know."""
+"""The base classes of pydantic documents, and types of their fields."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -20,49 +20,46 @@ from onnxreg.schema.core.ref import PATTERN, check_name, check_path
 
 T = TypeVar("T")
 
-Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]
-"""A whole number from 0 to 2**53 - 1."""
+Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]  # from 0 to 2**53 - 1
+# The format version 1. `true` equals 1 in Python, and is refused.
 First = Annotated[Literal[1], BeforeValidator(value_error(lambda value: convert(value, int, "a version")))]
-"""The format version 1; `true`, which equals 1 in Python, is refused."""
 Text = Annotated[str, Field(max_length=4096)]
 ModelName = Annotated[str, AfterValidator(value_error(check_name))]
+# A path inside a manifest, which `check_path` accepts.
 RelPath = Annotated[
     str,
     AfterValidator(value_error(check_path)),
     WithJsonSchema({"type": "string", "maxLength": 1024, "pattern": PATTERN}),
 ]
-"""A path inside a manifest; see `ref.check_path`."""
+# A JSON array. Only the first wrong element is reported: a hostile array cannot cause a million messages.
 Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
-"""A JSON array. Only its first wrong element is reported, so that a hostile array cannot cause a million messages."""
-Table = Mapping[str, T]
-"""A JSON object whose keys are data, such as names."""
+Table = Mapping[str, T]  # keys are data, such as names
 JsonObject = Mapping[str, Any]
-"""Any JSON object."""
 
 
 class Document(BaseModel):
-    """A JSON object. A document that is read and written keeps its unknown keys, and gets no default values."""
+    """A JSON object, validated strictly. Reading and writing it keeps unknown keys, and adds no default values."""
 
     model_config = ConfigDict(
         frozen=True, extra="allow", strict=True, allow_inf_nan=False, validate_by_name=True, defer_build=True
     )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document as a JSON value: only the fields that were set, under the names of the format."""
+        """Return the document as a JSON value, with only the fields that were set."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     def encode(self) -> bytes:
-        """Encode the document as canonical bytes (RFC 8785)."""
+        """Return the canonical bytes (RFC 8785)."""
         return canonical.encode(self.to_json(), type(self).__name__)
 
     @classmethod
     def from_json(cls, value: Any, label: str = "document") -> Self:
-        """Validate a JSON value; see `decode`."""
+        """Read a decoded JSON value. Raise InputError, naming the path of the first wrong field."""
         return cls.decode(canonical.encode(value, label), label)
 
     @classmethod
     def decode(cls, data: bytes, label: str = "document") -> Self:
-        """Validate JSON bytes. Raise InputError, naming the path of the first wrong field."""
+        """Read JSON. Raise InputError, naming the path of the first wrong field."""
         canonical.decode(data, label)
         try:
             return cls.model_validate_json(data, by_alias=True, by_name=False)
@@ -70,22 +67,25 @@ class Document(BaseModel):
             own = [field.alias or name for name, field in cls.model_fields.items()]
             raise invalid(error, label, _keys(cls), f"its keys are {', '.join(own)}") from error
 
+    # The schema takes 20 ms, so it is made only if a key is needed.
+
 
 def _keys(model: type[Document]) -> Iterator[str]:
-    """Yield the keys of a document and of the objects in it. The schema, which takes 20 ms, is made only if a key is needed."""
     schema = model.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
         yield from part.get("properties", ())
 
 
 class WrittenDocument(Document):
-    """A document that people write. An unknown key is refused, because it may be a misspelling."""
+    """A document that people write. Unknown keys are refused, because they may be misspellings."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 def invalid(error: ValidationError, label: str, keys: Iterable[str] = (), listing: str = "") -> InputError:
-    """Make the error for one fault, if possible an unknown key. The hint names similar `keys`, or else is `listing`."""
+    """Make the error for an unknown key or, without one, for the first fault. The hint names similar `keys` or is
+    `listing`.
+    """
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()
     words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")

@@ -1,4 +1,4 @@
-"""Exceptions in families. A family says what kind of step the user must take next, and has its own exit status."""
+"""The exceptions of onnxreg, in families. Each family has an exit status of its own."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,10 +8,10 @@ T = TypeVar("T")
 
 
 class RegError(Exception):
-    """A failure that the user can act on. The message says what happened and to which file or name.
+    """A failure that the user can act on. The message says what happened, and to which file or name.
 
-    `family` gives the exit status. `hint` is a sentence about what to do next, for users of Python and of the shell alike.
-    `drawing` has lines that show the position of the mistake in the input.
+    `hint` is a sentence about what to do next. `drawing` has lines that show the position of a mistake in the input.
+    `family` gives the exit status.
     """
 
     family = "internal"
@@ -31,7 +31,7 @@ class InputError(RegError, family="input"):
 
 
 class NotFoundError(RegError, family="not-found"):
-    """A model, version, artifact, remote or file that the request names does not exist."""
+    """The request names a model, version, artifact, remote or file that does not exist."""
 
 
 class IntegrityError(RegError, family="integrity"):
@@ -51,7 +51,7 @@ class ConversionError(RegError, family="conversion"):
 
 
 class GateError(RegError, family="gate"):
-    """A limit or rule that a person stated, such as a channel's policy, is not met."""
+    """A limit or rule that people set, such as a channel's policy, is not met."""
 
 
 class HostError(RegError, family="environment"):
@@ -59,7 +59,7 @@ class HostError(RegError, family="environment"):
 
 
 class LostRaceError(ConflictError):
-    """An index file changed between reading and replacing it: read it again and recompute."""
+    """An index file changed between reading and replacing it. The caller reads it again and recomputes."""
 
 
 class ForkError(IntegrityError):
@@ -67,15 +67,15 @@ class ForkError(IntegrityError):
 
 
 FAMILIES = {kind.family: kind for kind in RegError.__subclasses__()}  # only the classes above
-VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE, to see the extent"
-"""The hint for damage in a registry."""
+VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE, to see the extent"  # the hint for damage
 
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Turn an InputError or a ConflictError of the block into an error of class `kind`, with a prefix and a hint.
+    """Raise an InputError or ConflictError of the block again as an error of class `kind`, with `prefix` before its
+    message.
 
-    With the prefix "", all errors stay unchanged. If `kind` is InputError, a ConflictError stays unchanged.
+    With the prefix "", nothing changes. A ConflictError does not change if `kind` is InputError.
     """
     try:
         yield
@@ -86,7 +86,7 @@ def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Ite
 
 
 def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
-    """Wrap a check so that it raises ValueError, not InputError: pydantic and msgspec add the position to a ValueError."""
+    """Wrap a check so that it raises ValueError instead of InputError. pydantic and msgspec expect a ValueError."""
 
     def checked(value: Any) -> T:
         try:
@@ -98,25 +98,25 @@ def value_error(check: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def why(error: object, limit: int = 200) -> str:
-    """Return the first line of an error's message, without error numbers; for an empty message, the name of the class."""
+    """Return the first line of an error's message or, if it is empty, the name of the error's class."""
     lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
     return lines[0][:limit] if lines else type(error).__name__
 
 
 def unreadable(name: str, error: OSError) -> RegError:
-    """Return the error for a file that cannot be read: InputError if it is missing or a directory, else HostError."""
+    """Return the error for a file that cannot be read: InputError for a missing file or a directory, else HostError."""
     message = f"{name} cannot be read: {why(error)}"
     is_request = isinstance(error, FileNotFoundError | IsADirectoryError)
     return InputError(message) if is_request else HostError(message, "check the file and its permissions")
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """Return a fault's kind and its detail. The kind is `unreadable` if reading failed, because the bytes may be sound."""
+    """Return the kind and the detail of a fault. If only reading failed, the kind is `unreadable` instead of `kind`."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
-    """Make the error for a missing library. It does not suggest PyPI, where somebody else may own the name `onnxreg`."""
+    """Return the error for a missing library. The hint omits PyPI, where others may own the name `onnxreg`."""
     where = f"install onnxreg from where it came with its extra {extra}"
     hint = f"{where}, in a checkout: pip install '.[{extra}]'"
     return HostError(f"{purpose} needs {module}, which is not installed", hint)
@@ -124,7 +124,7 @@ def missing_extra(module: str, extra: str, purpose: str) -> HostError:
 
 @contextmanager
 def hub_library(purpose: str) -> Iterator[None]:
-    """A context in which to import huggingface_hub: a missing library or a malformed HF_ENDPOINT becomes a RegError."""
+    """Turn the errors of importing huggingface_hub into RegErrors: it is not installed, or HF_ENDPOINT is malformed."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -135,7 +135,7 @@ def hub_library(purpose: str) -> Iterator[None]:
 
 
 def nearest(name: str, names: Iterable[str], least: float = 0.7, most: int = 3) -> list[str]:
-    """Return at most `most` names similar to `name`, ignoring case, best first; `least` is the least similarity (0 to 1)."""
+    """Return at most `most` names similar to `name`, best first. `least` is the least similarity, from 0 to 1."""
     from difflib import get_close_matches
 
     folded = {candidate.lower(): candidate for candidate in names}
@@ -143,7 +143,7 @@ def nearest(name: str, names: Iterable[str], least: float = 0.7, most: int = 3) 
 
 
 def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: float = 0.7) -> str:
-    """Return a hint with the candidates similar to `name`, or else `otherwise` (default: the list of all candidates)."""
+    """Return a hint that names similar candidates. If there are none, return `otherwise` or list all candidates."""
     names = list(candidates)
     if alike := nearest(name, names, least):
         return f"did you mean {' or '.join(alike)}?"
@@ -151,6 +151,6 @@ def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: fl
 
 
 def listing(names: Sequence[str], most: int = 20, length: int | None = 80) -> str:
-    """Join the first `most` names, each cut to `length` characters, and add the number of further names."""
+    """Join the first `most` names, each cut to `length` characters, and count the others: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(name[:length] for name in names[:most]) + more

@@ -1,7 +1,7 @@
-"""Files that are named by users or in their documents: bounded reading, file states, and strict TOML and YAML.
+"""Read files that users name, with a limit on size. Read TOML and YAML strictly.
 
-Reading a file never runs code. A file that would cost a parser minutes, gigabytes or the whole stack (by long keys, deep
-nesting or aliases) is refused. Repeated keys are errors.
+Files that would cost a parser minutes, gigabytes or the whole stack are refused. Repeated keys are errors. No code is
+run.
 """
 
 import os
@@ -13,23 +13,22 @@ from typing import Any, NamedTuple
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES, MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, missing_extra, why
 
-HEAD_BYTES = 64
-"""The number of bytes at the start of a file that `check_content` needs."""
+HEAD_BYTES = 64  # the bytes at the start of a file that `check_content` needs
+# If a file's last change is older than this, every file system gives the next change another time.
 SETTLED_NANOSECONDS = 2 * 10**9
-"""If a file's last change is older than this, every file system gives the next change a different time."""
+# Numbers such as 1e-4 are numbers in JSON and YAML 1.2, but texts for PyYAML.
 FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")
-"""The pattern of numbers such as 1e-4, which are numbers in JSON and YAML 1.2 but texts for PyYAML."""
+# PyYAML raises these for values such as a 13th month or `!!bool x`.
 VALUE_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""Python's errors that PyYAML raises for a value that does not fit its type, such as a 13th month or `!!bool x`."""
 
 _POINTER = re.compile(rb"version https://git-lfs\.github\.com/|/annex/objects/")
 _PAGE = re.compile(rb"(\xef\xbb\xbf)?\s*<(!doctype html|html)\b", re.IGNORECASE)
+# Dotted keys in TOML with over 32 parts. The time to parse a key grows with the square of its parts.
 _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""")
-"""A dotted key or table name in TOML with over 32 parts: the time to parse it grows with the square of their number."""
 
 
 def check_given(path: Path, label: str = "file", hint: str = "check the path") -> None:
-    """Check a file that the user named. Raise NotFoundError if it does not exist, InputError if it is not regular."""
+    """Raise NotFoundError if a file does not exist, InputError if it is not a regular file."""
     if not path.exists():
         raise NotFoundError(f"there is no {label} {path}", hint)
     if not path.is_file():
@@ -40,9 +39,10 @@ def check_given(path: Path, label: str = "file", hint: str = "check the path") -
 def read_given(
     path: Path, label: str = "file", hint: str = "check the path", limit: int = MAX_DOCUMENT_BYTES
 ) -> bytes:
-    """Read a regular file (not a FIFO or device, which may have no end) of at most `limit` bytes; see `check_given`.
+    """Read a regular file of at most `limit` bytes. `label` says what it is, such as `policy`.
 
-    Raise InputError if the file is too large, HostError if it cannot be read. `label` names the kind of file.
+    Raise NotFoundError if it does not exist; InputError if it is too large, not a regular file, or not the file itself
+    but a Git LFS pointer; HostError if it cannot be read.
     """
     check_given(path, label, hint)
     try:
@@ -57,7 +57,7 @@ def read_given(
 
 
 def check_content(head: bytes, name: str) -> None:
-    """Raise InputError if a file begins like a pointer of Git LFS or git-annex, or like a web page."""
+    """Raise InputError if a file, which begins with `head`, is a pointer of Git LFS or git-annex, or a web page."""
     if _POINTER.match(head):
         hint = "fetch the file: git lfs pull, or git annex get"
         raise InputError(f"{name} is a Git LFS pointer, not the file itself", hint)
@@ -67,9 +67,11 @@ def check_content(head: bytes, name: str) -> None:
 
 
 class FileState(NamedTuple):
-    """A file's device, inode, size in bytes, and two times (ns): the last changes of its bytes and of its inode.
+    """The state of a file. If a file changes, its state changes.
 
-    Every change gives another state, because no program can set the inode's time. Some file systems lack it: see `token`.
+    `size` is in bytes. `modified` and `changed` are the times (ns) of the last changes of the file's bytes and of its
+    inode. Programs can set the first time, but not the second. Some file systems lack the second; then `token` returns
+    "".
     """
 
     device: int
@@ -86,17 +88,14 @@ class FileState(NamedTuple):
         return f"{self.device} {self.inode} {self.size} {self.modified} {self.changed}"
 
     def token(self, now: int) -> str:
-        """Return the state as text, or "" if a later change might not alter the state, which was read at `now` (ns).
-
-        Times in whole seconds give "", because file systems with such times (FAT, sshfs) do not have the inode's time.
-        """
+        """Return the state, read at the time `now` (ns), as text; "" if a later change might not alter it."""
         has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
         is_old = now - max(self.modified, self.changed) > SETTLED_NANOSECONDS
         return str(self) if has_fine_times and is_old else ""
 
 
 def read_toml(data: bytes, label: str) -> dict[str, Any]:
-    """Parse a TOML file. Raise InputError, naming `label`, if it is malformed, too large or deep, or has too long a key."""
+    """Parse TOML. Raise InputError if it is malformed, too large, too deep, or has a key of over 32 parts."""
     import tomllib
 
     try:
@@ -111,7 +110,7 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
 
 
 def read_yaml(data: bytes, label: str, extra: str) -> Any:
-    """Parse a YAML or JSON file. Raise InputError if it is neither, HostError if PyYAML is missing; `extra` installs it."""
+    """Parse YAML or JSON. Raise InputError if it is malformed; HostError, naming `extra`, if PyYAML is missing."""
     try:
         import yaml
     except ImportError as error:

@@ -1,11 +1,10 @@
-"""JSON pointers (RFC 6901), patterns of pointers, and paths relative to a pointer. All are plain texts."""
+"""JSON pointers (RFC 6901), such as `/artifacts/0/path`, and patterns of pointers, such as `/artifacts/*/path`."""
 
 from typing import Any
 
 from onnxreg.schema.core.errors import InputError
 
-ABSENT: Any = object()
-"""The result of `find` if the document has no value at the pointer."""
+ABSENT: Any = object()  # the result of `find` if there is no value
 
 
 def child(pointer: str, token: str | int) -> str:
@@ -13,14 +12,14 @@ def child(pointer: str, token: str | int) -> str:
 
 
 def tokens(pointer: str) -> list[str]:
-    """Return the keys and indexes in a pointer. Raise InputError if the pointer is malformed."""
+    """Split a pointer into keys and indexes. Raise InputError if it is malformed."""
     if pointer and not pointer.startswith("/"):
         raise InputError(f"not a JSON pointer: {pointer[:80]!r}", "it is empty or begins with a slash")
     return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
 
 
 def _children(value: Any) -> dict[str, Any]:
-    """Return the values of an object by key, in ascending order, or of a list by index; empty for another value."""
+    """Return an object's values by key, sorted, or a list's items by index. Other values have no children."""
     if isinstance(value, dict):
         return dict(sorted(value.items()))
     return {str(index): item for index, item in enumerate(value)} if isinstance(value, list) else {}
@@ -34,7 +33,7 @@ def find(value: Any, pointer: str) -> Any:
 
 
 def expand(value: Any, pattern: str) -> list[str]:
-    """Return the pointers in a document that match a pattern. `*` matches every index, or every key in ascending order."""
+    """Return the pointers that match a pattern, in order. `*` matches every index of a list and every key of an object."""
     places = {"": value}
     for token in tokens(pattern):
         places = {
@@ -47,7 +46,7 @@ def expand(value: Any, pattern: str) -> list[str]:
 
 
 def relative(pointer: str, path: str) -> str:
-    """Return the pointer to which a path leads: from `/a/0`, the path `../1/b` leads to `/a/1/b`."""
+    """Follow a path from a pointer: `../1/b` leads from `/a/0` to `/a/1/b`."""
     for step in path.split("/") if path else ():
         pointer = pointer.rpartition("/")[0] if step == ".." else f"{pointer}/{step}"
     return pointer

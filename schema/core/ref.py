@@ -1,4 +1,4 @@
-"""Names of versions (SemVer 2.0, https://semver.org/spec/v2.0.0.html), refs (`name[:tag][@sha256:...]`), and file paths."""
+"""Versions (SemVer 2.0, https://semver.org/spec/v2.0.0.html), refs (`acme/model:1.2.0`), and checks of file paths."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -13,8 +13,7 @@ from onnxreg.schema.core.bounds import MAX_PATH_CHARS, MAX_PATH_PARTS
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
 
-POLICY_LOG = ".policy"
-"""The name of the registry's log of policies, used like a model's name. No model can have this name."""
+POLICY_LOG = ".policy"  # the name of the log of policies; no model can have it
 REGISTRY_ID = re.compile(r"[0-9a-f]{32}")
 
 _NUMBER = r"(0|[1-9][0-9]*)"
@@ -31,8 +30,6 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,127}")
 
 
 def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[str, str], bool]:
-    """Make a method that compares versions by precedence, then by build metadata. It raises TypeError for other text."""
-
     def method(self: str, other: str) -> bool:
         if not (isinstance(self, Version) and isinstance(other, Version)):
             raise TypeError(f"a version is compared with a version, not with {other!r}")
@@ -42,7 +39,7 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[str, str], bool]:
 
 
 class Version(str):
-    """A SemVer 2.0 version, as its text. Build metadata is part of the name, but does not count for precedence."""
+    """A SemVer 2.0 version, as its text. `<` compares by precedence, and then by build metadata."""
 
     __slots__ = ("build", "major", "minor", "patch", "pre", "precedence")
     major: int
@@ -50,8 +47,7 @@ class Version(str):
     patch: int
     pre: tuple[str, ...]
     build: str
-    precedence: tuple[object, ...]
-    """The sort key of SemVer, section 11, without build metadata. If two keys are equal, `<` compares the metadata."""
+    precedence: tuple[object, ...]  # the sort key (SemVer, section 11)
 
     def __new__(cls, major: int, minor: int, patch: int, pre: tuple[str, ...] = (), build: str = "") -> Self:
         more = ("-" + ".".join(pre) if pre else "") + (f"+{build}" if build else "")
@@ -72,12 +68,12 @@ class Version(str):
         return bool(self.pre)
 
     def next_patch(self) -> "Version":
-        """Return the version to propose next: `1.0.0` after the pre-release `1.0.0-rc.1`, `1.0.1` after `1.0.0`."""
+        """Return the version to propose next: `1.0.1` after `1.0.0`, but `1.0.0` after the pre-release `1.0.0-rc.1`."""
         return Version(self.major, self.minor, self.patch + (0 if self.pre else 1))
 
     @classmethod
     def is_version(cls, text: str) -> bool:
-        """True if a tag is a version such as `1.4.0`, not a channel such as `stable`."""
+        """True for a version such as `1.4.0`, False for a channel such as `stable`."""
         return len(text) <= 128 and _SEMVER.fullmatch(text) is not None
 
     @classmethod
@@ -92,9 +88,9 @@ class Version(str):
 
 
 def check_name(text: str) -> str:
-    """Return a model name unchanged; raise InputError unless the text is `name` or `org/name` in lower case.
+    """Return a model's name unchanged. Raise InputError unless it is `name` or `org/name` in lower case.
 
-    No part of a name may end in `.jsonl`, as index files do, or be a device name of Windows.
+    A part of a name may neither end in `.jsonl`, as index files do, nor be a device name of Windows, such as `con`.
     """
     if not is_name(text):
         hint = "a name is NAME or ORG/NAME in lower case, such as acme/pii-small, without a version"
@@ -109,14 +105,14 @@ def is_name(text: str) -> bool:
 
 
 def check_registry_id(text: str, hint: str = "") -> str:
-    """Return a registry's id unchanged, or raise InputError."""
+    """Return a registry's id unchanged. Raise InputError if it is malformed."""
     if not REGISTRY_ID.fullmatch(text):
         raise InputError(f"not a registry id: {text[:40]!r}", hint)
     return text
 
 
 def check_tag(text: str) -> str:
-    """Return a tag unchanged, or raise InputError."""
+    """Return a tag, such as `1.4.0` or `stable`, unchanged. Raise InputError if it is malformed."""
     if not _TAG.fullmatch(text):
         hint = "a tag is a version such as 1.4.0 or a channel such as stable"
         raise InputError(f"not a tag: {text[:80]!r}", hint)
@@ -124,7 +120,7 @@ def check_tag(text: str) -> str:
 
 
 class Ref(Struct, frozen=True):
-    """A reference to one version of a model: by tag, by digest, by both (which must agree), or to the newest version."""
+    """A reference to one version of a model, by tag, digest or both. Without them, it means the newest version."""
 
     name: str
     tag: str | None = None
@@ -140,12 +136,12 @@ class Ref(Struct, frozen=True):
 
     @property
     def is_bare(self) -> bool:
-        """True if the ref has neither tag nor digest, and so means the newest version."""
+        """True if the ref means the newest version."""
         return self.tag is None and self.digest is None
 
     @classmethod
     def parse(cls, text: str) -> "Ref":
-        """Parse a ref, name [":" tag] ["@" digest]. Raise InputError for any other text."""
+        """Read `name[:tag][@sha256:...]`. Raise InputError for other text."""
         tagged, at, digest = text.partition("@")
         name, colon, tag = tagged.partition(":")
         return cls(name, tag if colon else None, Digest.parse(digest) if at else None)
@@ -159,15 +155,16 @@ _REFUSALS = {
     r"(?i)(^|/)(con|prn|aux|nul|con(in|out)\$|(com|lpt)[0-9¹²³])\s*(\.|/|\Z)": "has a device name as a part",
     r"(^|/)[^./]{1,6}~[0-9]+(\.[^./]{0,3})?(/|\Z)": "has a part that may be another file's short name",
 }
+# The part of `check_path` that JSON Schema can express.
 PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
-"""The rules of `check_path` that a regular expression of JSON Schema can express."""
 
 
 @lru_cache(1024)
 def check_path(path: str) -> str:
-    """Return a path unchanged, or raise InputError with the reason why a manifest must not have this path.
+    """Return a path unchanged. Raise InputError, with the reason, if a manifest must not have it.
 
-    A path must be relative and mean the same file on POSIX, Windows and object stores: no short name such as `OPENME~1.JSO`.
+    A path is relative, and means the same file on POSIX, Windows and object stores. So short names of Windows, such as
+    `OPENME~1.JSO`, are refused.
     """
     data = path[: MAX_PATH_CHARS + 1].encode("utf-8", "surrogatepass")
     parts = data.split(b"/")
@@ -183,7 +180,7 @@ def check_path(path: str) -> str:
 
 
 class DistinctPaths:
-    """Paths that do not collide on a file system that ignores case or normalizes Unicode (Unicode 16, definition D145)."""
+    """A set of paths that stay different on file systems that ignore case or normalize Unicode."""
 
     def __init__(self, paths: Iterable[str] = ()) -> None:
         self._files, self._directories = dict[str, str](), set[str]()
@@ -191,7 +188,7 @@ class DistinctPaths:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """Add a path. Raise InputError if it collides with an earlier path, or if one contains the other as a directory."""
+        """Add a path. Raise InputError if it collides with an earlier path, or one is a directory of the other."""
         key = path.casefold() if path.isascii() else normalize("NFD", normalize("NFD", path).casefold())
         if (existing := self._files.get(key)) is not None:
             collision = f"paths collide: {existing[:80]!r} and {path[:80]!r}"
@@ -205,5 +202,5 @@ class DistinctPaths:
 
 
 def check_distinct(paths: Iterable[str]) -> None:
-    """Raise InputError if two of the paths collide; see `DistinctPaths`."""
+    """Raise InputError if two of the paths collide, as in `DistinctPaths.add`."""
     DistinctPaths(paths)

@@ -1,8 +1,6 @@
-"""The immutable document of one model version: `openmed-onnx.json`.
+"""The document of one version: `openmed-onnx.json`. It never changes.
 
-A `Manifest` has `Artifact`s (one runnable export each), companion files, the `Recipe` that made them, and evidence. A
-`Draft` has the same facts before the files have digests; `Registry.add` turns a draft into a manifest.
+A `Manifest` has artifacts, companion files, and the recipe that made them. A `Draft` is a manifest without digests.
 
-Start with `manifest.py`.
-Must not import: `log`, `query` or anything above them.
+Start with `manifest.py`. Must not import: `log`, `query` or anything above them.
 """

@@ -1,4 +1,4 @@
-"""Drafts: files in a workspace, and facts about them. A converter makes a draft, and a registry adds it as a version."""
+"""A `Draft`: the files that a converter made, with facts about them. `Registry.add` makes a version of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT, UNJUDGED
 
 @dataclass(frozen=True)
 class DraftFile:
-    """A file of the workspace. `path` is relative to the workspace's root."""
+    """A file of a draft. `path` is relative to the draft's `root`."""
 
     role: str
     path: str
@@ -22,14 +22,14 @@ class DraftFile:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The certification of an artifact that has no digest yet. `report` is a path; for `synthetic` see `manifest.Evidence`."""
+    """The verdict on an artifact that has no digest yet."""
 
     state: str
     rule: str | None = None
     reasons: tuple[str, ...] = ()
     suite: Digest | None = None
-    report: str | None = None
-    synthetic: bool | None = None
+    report: str | None = None  # the path of the report
+    synthetic: bool | None = None  # as in `manifest.Evidence`
 
 
 NOT_EVALUATED = Verdict("unknown", reasons=UNJUDGED)
@@ -37,49 +37,45 @@ NOT_EVALUATED = Verdict("unknown", reasons=UNJUDGED)
 
 @dataclass(frozen=True)
 class DraftArtifact:
-    """One runnable export in the workspace.
-
-    `parent` is the path of the artifact from which this artifact was made. `fields` has further keys of
-    `manifest.Artifact` as JSON: metadata, opset_imports, ir_version, operators, quantization, checks, reproducible, ...
-    """
+    """An artifact of a draft. `fields` has further keys of `manifest.Artifact` as JSON, such as `metadata`."""
 
     format: str
     precision: str
     path: str
     sidecars: tuple[DraftFile, ...] = ()
-    parent: str | None = None
+    parent: str | None = None  # the path of the artifact from which this one was made
     verdict: Verdict = NOT_EVALUATED
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A version that has no digests yet.
+    """A version whose files have no digests yet.
 
-    `root` is the workspace directory with all files. `fields` has keys of the manifest as JSON (task, source, ...). If
-    files of the workspace are links, `file_states` has the targets' states before the files were read. `document`, if
-    given, is an existing manifest of these files; it is used unchanged. `warnings` are for the user.
+    `fields` has further keys of the manifest, such as `task` and `source`, as JSON. If files under `root` are links,
+    `file_states` has the states of their targets before they were read. `document`, if given, is an existing manifest
+    of these files, which is used unchanged.
     """
 
     name: str
-    root: Path
+    root: Path  # the directory of all files
     artifacts: tuple[DraftArtifact, ...]
     companions: tuple[DraftFile, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
     file_states: Mapping[str, FileState] = field(default_factory=dict)
     document: bytes | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # for the user
 
     def paths(self) -> list[str]:
-        """Return the paths of all files of the version, without duplicates."""
+        """Return the paths of all files, each once."""
         paths = (path for a in self.artifacts for path in (a.path, *(item.path for item in a.sidecars)))
         return list(dict.fromkeys([*paths, *(item.path for item in self.companions)]))
 
     def manifest(self, measured: Mapping[str, Descriptor]) -> doc.Manifest:
-        """Make the manifest of this draft. `measured` has the digest and size of the file at each path.
+        """Make the manifest. `measured` has the digest and size of the file at each path.
 
-        Raise InputError, naming the field or the path, if the draft's facts do not make a valid manifest or `measured`
-        lacks a file. Raise IntegrityError if a file does not have the digest that `document` states.
+        Raise InputError if a file is missing in `measured` or the manifest is not valid. Raise IntegrityError if a file
+        does not have the digest in `document`.
         """
 
         def descriptor(path: str) -> Descriptor:

@@ -1,6 +1,6 @@
-"""A model family: several graphs released in one manifest, and the head that an app runs for each class.
+"""A model family: a manifest with several graphs. An app runs the backbone, then the head for the class that it found.
 
-A pipeline of named graphs, such as a detector and a recognizer, is a family whose members are stages; see `pipeline_of`.
+A pipeline, such as a detector and a recognizer, is a family whose members are stages.
 """
 
 import re
@@ -24,14 +24,13 @@ MemberName = Annotated[str, Field(pattern=MEMBER_NAME)]
 ClassId = Annotated[str, Field(min_length=1, max_length=200)]
 MEMBERS_ADVICE = "files of one model are alternatives; name graphs that work together: --member NAME=FILE"
 
-Graph = tuple[Mapping[str, Tensor], Mapping[str, Tensor]]
-"""The inputs and the outputs of a graph, each by name."""
+Graph = tuple[Mapping[str, Tensor], Mapping[str, Tensor]]  # inputs and outputs, each by name
 
 
 class Classes(Document):
-    """The class ids, in the order of the last axis of the output named `output`.
+    """The class ids of a classifier, in the order of the last axis of its output `output`.
 
-    `digest` is the `classes_digest` that the checkpoint recorded at training, so `ids` must have the order of training.
+    `digest` was recorded at training. It equals `classes_digest(ids)`, so the order of `ids` is right.
     """
 
     output: Text
@@ -48,12 +47,12 @@ class Classes(Document):
 
 
 def classes_digest(ids: Sequence[str]) -> Digest:
-    """Return the SHA-256 of the canonical JSON array of class ids, in order."""
+    """Return the SHA-256 of class ids, in order, as a canonical JSON array."""
     return Digest.of(canonical.encode(list(ids)))
 
 
 class Member(Document):
-    """One graph of a family: `artifacts` are the paths of its variants. With the role `metadata` it has only `files`."""
+    """One graph of a family, as artifacts in several precisions. A member of role `metadata` has `files` instead."""
 
     name: MemberName
     role: Role
@@ -73,7 +72,7 @@ class Member(Document):
 
 
 class Edge(Document):
-    """A connection: `output` of the member `source` is the `input` of every member with the role `target`."""
+    """The output `output` of the member `source` is the input `input` of each member of role `target`."""
 
     source: MemberName
     output: Text
@@ -82,10 +81,10 @@ class Edge(Document):
 
 
 class ModelFamily(Document):
-    """The members of a family, the connections between them, and the head for each class of the backbone.
+    """The members of a family, and the edges between their graphs.
 
-    `routing` maps every class id of the backbone to the name of its head, or to null. A pipeline is a family of stages,
-    without backbone, edges and routing.
+    `routing` maps each class id of the backbone to the name of its head, or to null. A pipeline has stages, and neither
+    a backbone nor edges nor routing.
     """
 
     members: Annotated[Items[Member], Field(min_length=1, max_length=MAX_MEMBERS)]
@@ -94,7 +93,7 @@ class ModelFamily(Document):
 
     @property
     def stages(self) -> list[Member]:
-        """The members with the role `stage`; empty for a family that is not a pipeline."""
+        """The stages of a pipeline; empty for another family."""
         return self.of_role("stage")
 
     def of_role(self, role: Role) -> list[Member]:
@@ -148,7 +147,7 @@ def _repeated(names: Iterable[str]) -> str | None:
 
 
 def pipeline_of(members: Mapping[str, str]) -> dict[str, Any]:
-    """Make the `model_family` of a pipeline. `members` maps an artifact's path to the name of its stage."""
+    """Make the `model_family` of a pipeline, as JSON. `members` maps an artifact's path to the name of its stage."""
     paths: dict[str, list[str]] = {}
     for path, name in members.items():
         paths.setdefault(name, []).append(path)
@@ -164,9 +163,9 @@ def check_member(name: str) -> str:
 
 
 def check_alternatives(graphs: Mapping[str, Graph], hint: str = MEMBERS_ADVICE) -> None:
-    """Raise InputError, naming two files, if two of the graphs (by path) cannot replace each other.
+    """Raise InputError, naming two files, if two of the graphs cannot replace each other. `graphs` are by path.
 
-    Alternatives have inputs and outputs of the same names, ranks and kinds of numbers; sizes and float types may differ.
+    Inputs and outputs must have equal names, ranks and kinds of numbers. Sizes and float types may differ.
     """
     for (path, graph), (other_path, other_graph) in combinations(graphs.items(), 2):
         for side, tensors, other_tensors in zip(("input", "output"), graph, other_graph, strict=True):

@@ -1,7 +1,6 @@
-"""`openmed-onnx.json`, format version 2: the immutable document of one model version.
+"""`openmed-onnx.json`, format version 2: the document of one version.
 
-Keys of OpenMed's format version 1 keep their names, places and meanings. A manifest has no facts about the machine or the
-time of the conversion, and does not have the version number under which it is published.
+It states neither the machine and the time of the conversion, nor the number of the version.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,11 +39,10 @@ Pixels = Annotated[Count, Field(gt=0)]
 class Preprocessing(Document):
     """The conversion of an image to a tensor.
 
-    The image is scaled to `size` (height, width) in pixels. If `resize` is set, the shorter edge is scaled to that many
-    pixels instead, and a rectangle of `size` is cropped from the centre. Pixel values are scaled to the range 0 to 1. Then
-    `mean` is subtracted, and the result is divided by `std`: one number for each channel, in the order of `color`. `layout`
-    is the order of the axes, `resample` Pillow's name of the filter. `sample` is the result for a drawn image, to test other
-    programs.
+    The image is scaled to `size` (height, width), in pixels. If `resize` is set, its shorter edge is scaled to that
+    many pixels, and then a centre rectangle of `size` is cropped. Values are scaled to 0 to 1. `mean` is subtracted,
+    and the result is divided by `std`, per channel in the order of `color`. `layout` is the order of the axes.
+    `resample` is the filter's name in Pillow. `sample` is the result for a drawn image, as a test for other programs.
     """
 
     size: tuple[Pixels, Pixels]
@@ -67,7 +65,7 @@ class Preprocessing(Document):
 
     @classmethod
     def of_input(cls, value: Mapping[str, Any], shape: tuple[int, int, int]) -> Self:
-        """Read preprocessing as people write it. Raise InputError unless it fits an input of `shape` (channels first)."""
+        """Read preprocessing as people write it. Raise InputError unless it fits `shape` (channels, height, width)."""
         channels, *size = shape
         image = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
         if image.layout != "NCHW" or CHANNELS[image.color] != channels:
@@ -76,10 +74,11 @@ class Preprocessing(Document):
 
 
 class AudioPreprocessing(Document):
-    """The conversion of a sound to a tensor. The sound is float32 samples between -1 and 1 of one channel.
+    """The conversion of a sound (float32, one channel, -1 to 1, at `sampling_rate` Hz) to a tensor.
 
-    With `samples`, it is padded with zeros, or cut, to that number of samples. With `normalize`, its mean becomes 0 and its
-    variance 1. With `mels`, `window` and `hop`, it becomes Whisper's logarithmic mel spectrogram, `[mels, samples / hop]`.
+    With `samples`, the sound is cut or padded with zeros to this length. With `normalize`, its mean becomes 0 and its
+    variance 1. With `mels`, `window` and `hop`, it becomes Whisper's log-mel spectrogram, shape `[mels, samples /
+    hop]`.
     """
 
     sampling_rate: Pixels
@@ -98,13 +97,10 @@ class AudioPreprocessing(Document):
 
 
 class Dim(Document):
-    """One axis of a tensor: `{"kind": "dynamic", "name": "batch"}` or `{"kind": "static", "value": 17}`.
-
-    A dynamic axis that the graph does not name has the name "".
-    """
+    """One axis of a tensor: `{"kind": "dynamic", "name": "batch"}` or `{"kind": "static", "value": 17}`."""
 
     kind: Literal["dynamic", "static"]
-    name: Text | None = None
+    name: Text | None = None  # "" for an axis that the graph does not name
     value: Count | None = None
 
     @model_validator(mode="after")
@@ -115,7 +111,7 @@ class Dim(Document):
 
 
 class TensorSpec(Document):
-    """One input or output of a graph. `dtype` is numpy's name (`int64`, `float32`), `axes` has one label for each axis."""
+    """One input or output of a graph. `dtype` is numpy's name, such as `float32`; `axes` has a label for each axis."""
 
     name: Text
     dtype: Text
@@ -134,16 +130,16 @@ class TensorSpec(Document):
 
     @property
     def shape_text(self) -> str:
-        """The shape as text, such as `[batch, 384]`; a dynamic axis without a name is `?`."""
+        """The shape as text, such as `[batch, 384]`. A dynamic axis without a name is `?`."""
         axes = (str(dim.value) if dim.kind == "static" else dim.name or "?" for dim in self.shape)
         return f"[{', '.join(axes)}]"
 
 
 class Operator(Document):
-    """One operator that an artifact needs, also in subgraphs and functions.
+    """One operator that an artifact needs, in its graph, a subgraph or a function.
 
-    `domain` is `ai.onnx` for the default domain; `opset` is the version that introduced the operator's definition; `inputs`
-    and `outputs` map a position to the element types in the graph, as ONNX Runtime spells them (`float`, `int64_t`, ...).
+    The default domain is `ai.onnx`. `opset` is the version that introduced the operator's definition. `inputs` and
+    `outputs` map a position to element types in the spelling of ONNX Runtime, such as `int64_t`.
     """
 
     domain: Text
@@ -154,7 +150,7 @@ class Operator(Document):
 
 
 class WeightCount(Document):
-    """The weights of a graph, as numbers and as bytes in the file: the quantized weights, and all weights."""
+    """The number of quantized weights and of all weights of a graph, and their bytes in the file."""
 
     weights_quantized: Count
     weights_total: Count
@@ -169,17 +165,17 @@ class WeightCount(Document):
 
 
 class Quantization(Document):
-    """The quantization that the recipe requested, and the quantized weights that the file has."""
+    """The quantization that the recipe requested, and the quantized weights in the file."""
 
     requested: JsonObject
     measured: WeightCount
 
 
 class SemanticDigest(Document):
-    """Digests of the computation of a model, independent of how its file is written (docs/format.md).
+    """Digests of a graph's computation. They do not depend on how the file is written (docs/format.md).
 
-    `graph` covers operators, attributes and the flow of values. `weights` covers names, types, shapes and bytes of the stored
-    tensors. Equal digests mean the same computation; different digests do not prove a difference.
+    `graph` covers operators, attributes and the flow of values. `weights` covers the stored tensors. Equal digests mean
+    the same computation; different digests prove nothing.
     """
 
     graph: Digest
@@ -187,17 +183,17 @@ class SemanticDigest(Document):
 
 
 class KvCache(Document):
-    """The size of a decoder's cache of keys and values: the bytes for each token of context, and the most tokens."""
+    """The cache of keys and values of a decoder: its bytes for each token, and the most tokens."""
 
     bytes_per_token: Annotated[Count, Field(gt=0)]
     max_tokens: Annotated[Count, Field(gt=0)]
 
 
 class Step(Document):
-    """One pass that was applied, with its parameters and its result.
+    """A pass that was applied, with its parameters and its result.
 
-    `input` names the earlier step whose result this step read (absent: the source). `skipped` is the reason why an optional
-    pass did not run: a missing dependency.
+    `input` is the step whose result was read; without `input`, it was the source. `skipped` says which missing
+    dependency kept an optional pass from running.
     """
 
     name: Text
@@ -210,10 +206,10 @@ class Step(Document):
 
 
 class Code(Document):
-    """The function that made the model, `module:function`, which the user allowed by `--allow-code`.
+    """The Python function that made the model, as `module:function`. The user allowed it by `--allow-code`.
 
-    `digest` covers the function's Python file, or all files of its package. An installed package has `distribution` and
-    `version` instead; the distribution `python` is Python itself.
+    `digest` covers the function's file, or all files of its package. For an installed package, `distribution` and
+    `version` name it instead. The distribution `python` is Python itself.
     """
 
     name: Text
@@ -225,9 +221,8 @@ class Code(Document):
 class Recipe(Document):
     """The recipe that was run, with all its parameters.
 
-    `tools` has the versions of the tools that affect the bytes; `tools.isa` is the machine's class of instruction set. With
-    equal tools, a rebuild gives the same bytes. `trust_remote_code` is True if code of a transformers checkpoint was run.
-    `code` is the function that made the module.
+    `tools` has the versions of the tools that affect the bytes, and as `isa` the machine's instruction set. With equal
+    tools, a rebuild gives the same bytes. `trust_remote_code` is true if code of a transformers checkpoint was run.
     """
 
     profile: Text
@@ -242,8 +237,8 @@ class Recipe(Document):
 class Check(Document):
     """A measured value of an artifact, and the verdict on it.
 
-    `value` is None if it could not be measured. `interval` is its 95 % interval, `dataset` the digest of the test data.
-    `direction` says if higher or lower values are better.
+    `value` is null if it could not be measured. `interval` is its 95 % interval. `dataset` is the digest of the test
+    data. `direction` says if higher or lower values are better.
     """
 
     name: Text
@@ -268,26 +263,23 @@ class Check(Document):
 
     @property
     def label(self) -> str:
-        """The text `<name>/<metric>`, or only the check's name if the name already includes the metric."""
+        """The text `<name>/<metric>`; `<name>` alone if it already includes the metric."""
         is_named = self.direction is not None or self.name.startswith(self.metric)
         return self.name if is_named else f"{self.name}/{self.metric}"
 
 
 class Evidence(Document):
-    """The digests behind a verdict: artifact, full-precision parent, evaluation suite and report.
-
-    `synthetic` is True if the suite states that its texts are synthetic, None if the suite states nothing.
-    """
+    """The digests behind a verdict: the artifact, its parent in full precision, the suite and the report."""
 
     artifact: Digest
     parent: Digest | None = None
     suite: Digest | None = None
     report: Digest | None = None
-    synthetic: bool | None = None
+    synthetic: bool | None = None  # what the suite states about its texts
 
 
 class ArtifactCertification(Document):
-    """The state of an artifact, the rule that decided, and the reasons."""
+    """The verdict on an artifact, the rule that decided, and the reasons."""
 
     state: Literal["certified", "refused", "unknown"]
     rule: Text | None = None
@@ -303,29 +295,27 @@ class ArtifactCertification(Document):
 
 
 MEDIA_TYPE = "application/vnd.onnxreg.manifest.v2+json"
+# onnxreg makes `onnx`, `onnx-int8`, `onnx-int4`, `ort`, `onnx-android` (opset 18, fixed inputs and outputs),
+# `ort-android` (made from `onnx-android`, with an operator config), `webgpu` (fp16), `transformersjs` (a
+# directory as Transformers.js loads it) and `openvino-ir`. Other names are allowed.
 FormatName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
-"""The name of an artifact format. onnxreg makes `onnx`, `onnx-int8`, `onnx-int4`, `ort`, `onnx-android` (opset 18, fixed
-inputs and outputs), `ort-android` (made from `onnx-android`, with an operator config), `webgpu` (fp16), `transformersjs`
-(a directory as Transformers.js loads it) and `openvino-ir`. Other names are allowed.
-"""
 PrecisionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")]
 Description = Annotated[
     str,
     AfterValidator(value_error(check_description)),
     WithJsonSchema({"type": "string", "maxLength": MAX_DESCRIPTION_CHARS, "pattern": DESCRIPTION}),
 ]
-"""One line of plain text; see `vocabulary.check_description`."""
 
 
 class PieceDigests(Document):
-    """The SHA-256 digests of a large file's parts, to repair a download. A part has `size` bytes, the last one fewer."""
+    """The digests of a file's consecutive pieces of `size` bytes. A damaged download is repaired piece by piece."""
 
     size: Annotated[Count, Field(gt=0)]
     digests: Annotated[Items[Digest], Field(min_length=1, max_length=65_536)]
 
 
 class StoredFile(Document):
-    """The path of a file in its version, with the digests and the size by which the file is fetched and checked."""
+    """A file: its path in the version, its digest, and its size in bytes."""
 
     path: RelPath
     digest: Digest
@@ -340,13 +330,13 @@ class StoredFile(Document):
 
 
 class FileEntry(StoredFile):
-    """A file of a version. Roles: config, labels, tokenizer, report, external-data, operator-config, golden, ..."""
+    """A file beside an artifact, or a companion file. Roles are `config`, `labels`, `tokenizer`, `golden`, ..."""
 
     role: Text
 
 
 class ArtifactMetadata(Document):
-    """The key `artifacts[].metadata` of version 1. `operators` are names in order of first use (`domain:Op` outside ai.onnx)."""
+    """The key `artifacts[].metadata` of version 1. `operators` are names; outside of ai.onnx, they are `domain:Op`."""
 
     profile: Text | None = None
     opset: Count | None = None
@@ -359,12 +349,12 @@ class ArtifactMetadata(Document):
 
 
 class Artifact(StoredFile):
-    """One runnable export: its main file, the `files` beside it, and their properties.
+    """A file that a runtime loads, the `files` beside it, and its properties.
 
-    `parent` is the digest of the artifact from which this artifact was made; `reproducible` is False if the bytes are known
-    to differ between conversions; `ort_format` is the version number in an ORT-format file; `semantic` is absent if the
-    file's graph cannot be read. `contrib` lists the contrib operators of ONNX Runtime that the graph needs, and features that
-    came later than their operator. `kv_cache` is set for a decoder whose graph has past keys and values as inputs.
+    `parent` is the digest of the artifact from which it was made. `ort_format` is the version of a file in ORT format.
+    `semantic` is absent if the graph cannot be read. `contrib` lists the needed operators of ONNX Runtime's own domain,
+    and needed features that came later than their operator. `kv_cache` is set for a decoder with a cache.
+    `reproducible` is false if conversions are known to give different bytes.
     """
 
     format: FormatName
@@ -404,7 +394,7 @@ class Artifact(StoredFile):
 
     @property
     def reaches_limit(self) -> bool:
-        """True if the artifact is certified although the upper end of a check's interval reaches the check's limit."""
+        """True if the artifact is certified although the upper end of a check's interval reaches the limit."""
         return self.certification.state == "certified" and any(
             check.interval is not None and check.limit is not None and check.interval[1] >= check.limit
             for check in self.checks
@@ -412,7 +402,7 @@ class Artifact(StoredFile):
 
     @property
     def own_size(self) -> int:
-        """The number of bytes that a runtime loads: all files but those with a role in `ASIDE`; at most `MAX_INTEGER`."""
+        """The bytes that a runtime loads, at most `MAX_INTEGER`. Golden vectors and operator configs do not count."""
         size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
         return min(size, canonical.MAX_INTEGER)
 
@@ -422,17 +412,14 @@ class Artifact(StoredFile):
 
 
 class Source(Document):
-    """The source of a version: its public id, its revision, and the `directory_digest` of the files that were used.
+    """The source of a version. `digest` is the `directory_digest` of the files that were used."""
 
-    If the source is local, the id is the model's own name, and the revision is absent; see `public_id`.
-    """
-
-    id: Text
+    id: Text  # for local files, the model's own name
     revision: Text | None = None
     digest: Digest | None = None
 
     def public_id(self, model: str) -> str | None:
-        """Return the id by which others can find the source of a model; None for local files."""
+        """Return the id, such as a Hub id, by which others can find the source; None for local files."""
         return None if self.id == model and self.revision is None else self.id
 
 
@@ -442,9 +429,7 @@ class TokenizerFiles(Document):
 
 
 class Manifest(Document):
-    """One version of a model. `family` is the model type in the checkpoint's config (`bert`, `swin`). `model_family`
-    describes a family or pipeline of several graphs.
-    """
+    """One version of a model. `family` is the model type in the checkpoint's config, such as `bert`."""
 
     format: Literal["openmed-onnx"]
     format_version: Literal[2]
@@ -549,13 +534,13 @@ class Manifest(Document):
                         yield f"member {member.name}: {edge.input} of {path} is {ends}"
 
     def all_files(self) -> Iterator[FileEntry]:
-        """Yield every file of the version except the manifest itself; the companion files come last."""
+        """Yield every file of the version except the manifest itself. Companion files come last."""
         for artifact in self.artifacts:
             yield from artifact.all_files()
         yield from self.files
 
     def ancestors(self, artifact: Artifact) -> list[Artifact]:
-        """Return the artifacts of this version from which an artifact was made, the nearest first."""
+        """Return the artifact's parent, its parent's parent, and so on."""
         by_digest = {item.digest: item for item in self.artifacts}
         lineage: list[Artifact] = []
         while artifact.parent is not None:
@@ -565,7 +550,7 @@ class Manifest(Document):
 
     @property
     def entry_artifacts(self) -> tuple[Artifact, ...]:
-        """The artifacts that an app loads first: all artifacts or, in a family, those of the backbone or of the stages."""
+        """The artifacts that an app loads first. In a family, these belong to the backbone or to the stages."""
         if (family := self.model_family) is None:
             return self.artifacts
         first = {path for member in family.stages or family.of_role("backbone") for path in member.artifacts}
@@ -573,13 +558,13 @@ class Manifest(Document):
 
     @property
     def members(self) -> dict[str, str]:
-        """The member of each artifact, by the artifact's path; empty without a family or pipeline."""
+        """The name of the member of each artifact, by the artifact's path; empty unless this is a family."""
         members = self.model_family.members if self.model_family else ()
         return {path: member.name for member in members for path in member.artifacts}
 
     @property
     def stages(self) -> dict[str, str]:
-        """The stage of each artifact, by the artifact's path; empty without a pipeline."""
+        """The name of the stage of each artifact, by the artifact's path; empty unless this is a pipeline."""
         return self.members if self.model_family and self.model_family.stages else {}
 
     @property
@@ -589,7 +574,7 @@ class Manifest(Document):
 
 
 def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1":
-    """Read a manifest of format version 1 or 2. Raise InputError for another version or document."""
+    """Read a manifest of format version 1 or 2. Raise InputError for another document."""
     value = canonical.decode(data, label)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise InputError(f"{label} is not a manifest: its format is not {FORMAT!r}", f"expected {FILENAME}")
@@ -605,10 +590,10 @@ def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1"
 
 
 def contract_of(manifest: Manifest, artifact: Artifact) -> Digest | None:
-    """Return the digest of all that an app's code relies on (docs/resolve.md); None if inputs or outputs are not recorded.
+    """Return the digest of what an app's code relies on, the *contract*; None if inputs or outputs are not recorded.
 
-    The digest covers neither keys without a value nor the names of dynamic axes. If the manifest does not list the labels,
-    the digest covers the label files instead.
+    It covers inputs and outputs, labels, tokenizer and preprocessing (docs/resolve.md), but not the names of dynamic
+    axes.
     """
     sides = {"inputs": artifact.metadata.inputs, "outputs": artifact.metadata.outputs}
     if not all(sides.values()):

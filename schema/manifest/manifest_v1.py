@@ -1,8 +1,7 @@
 """`openmed-onnx.json`, format version 1: the manifest that OpenMed's converter writes.
 
-Reading is lenient: every key may be absent or null, an artifact's path may be a directory, and all keys are kept. Only the
-keys that decide how a directory is read are declared. Version 1 has digests only of a segmenter's files, so
-`converters.importers.openmed` reads all files to make version 2.
+Reading is lenient: every key may be absent or null, and only those that decide how a directory is read are declared.
+`converters.importers.openmed` makes version 2 of it.
 """
 
 from typing import Annotated, Literal
@@ -13,8 +12,6 @@ from onnxreg.schema.core.document import Document, Items, JsonObject, Text
 
 
 class _Claims(Document):
-    """Claims of the manifest's writer about the certification of one artifact, or of all artifacts."""
-
     certified: bool | None = None
     quant_recall_delta: int | float | None = None
     quantization: JsonObject | None = None
@@ -29,7 +26,7 @@ class ArtifactMetadataV1(_Claims):
 
 
 class ArtifactV1(Document):
-    """One artifact: a file, or a directory (`transformersjs`)."""
+    """One artifact, which is a file or a directory (`transformersjs`)."""
 
     format: Text
     path: Text
@@ -38,25 +35,25 @@ class ArtifactV1(Document):
 
 
 class TokenizerV1(Document):
-    """The files of the tokenizer."""
+    """The files of a tokenizer."""
 
     files: Items[Text] | None = None
 
 
 class SegmenterFileV1(Document):
-    """One file of a segmenter. Keys that are not declared here state its size and SHA-256."""
+    """A file of a segmenter. Further keys state its size and SHA-256."""
 
     path: Text
 
 
 class SegmenterV1(Document):
-    """A sentence segmenter shipped beside the model."""
+    """A sentence segmenter beside the model."""
 
     resource_files: Items[SegmenterFileV1] = ()
 
 
 class ManifestV1(_Claims):
-    """An exported directory, as its writer described it. Paths are relative to the directory, and are not checked here."""
+    """An exported directory, as its writer described it. Paths are relative to the directory, and not checked here."""
 
     format: Literal["openmed-onnx"]
     format_version: Literal[1]

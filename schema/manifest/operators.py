@@ -1,9 +1,9 @@
 """The operators that an artifact needs, and the operators that a reduced build of ONNX Runtime has.
 
-A reduced build is described by its operator config (`required_operators_and_types.config`), which has the lines
+A reduced build is made from an operator config (docs/resolve.md). Its lines are
 `domain;opset[,opset];Op[{types}],Op...`, `!globally_allowed_types;T,T...` and
-`!no_ops_specified_means_all_ops_are_required`; `#` begins a comment. An opset is the version that introduced the operator's
-definition. The types of an operator apply to all its opsets, and replace its types in earlier lines (docs/resolve.md).
+`!no_ops_specified_means_all_ops_are_required`. An opset is the version that introduced an operator's definition. Types
+of an operator replace its types in earlier lines, for all its opsets.
 """
 
 import json
@@ -19,13 +19,13 @@ from onnxreg.schema.core.errors import InputError, about, listing
 
 GLOBAL = "!globally_allowed_types;"
 ALL = "!no_ops_specified_means_all_ops_are_required"
+# A config lists the types of OneHot as triples. Types in another form allow nothing.
 ONE_HOT = ("ai.onnx", "OneHot")
-"""The operator whose allowed types a config lists as triples (see `Restriction`). Types in another form allow nothing."""
 MAX_LISTED_NAMES = 3
 
 
 class Need(msgspec.Struct, frozen=True):
-    """One operator that an artifact needs. `inputs` and `outputs` have element types by position; empty if not recorded."""
+    """An operator that an artifact needs. `inputs` and `outputs` have the element types by position, if recorded."""
 
     domain: str
     name: str
@@ -38,36 +38,27 @@ class Need(msgspec.Struct, frozen=True):
 
 
 def read_operator_set(data: bytes) -> tuple[Need, ...]:
-    """Read an operator-set blob. Raise InputError if the blob is malformed."""
+    """Read the blob of an artifact's operators. Raise InputError if it is malformed."""
     return convert(canonical.decode(data, "operator set"), tuple[Need, ...], "operator set")
 
 
 class Restriction(msgspec.Struct, frozen=True):
-    """The element types that a config allows for one operator, at each position of its inputs and outputs.
-
-    `custom` has the allowed combinations for OneHot (indices, values, depth).
-    """
+    """The element types that a config allows for one operator, by position of its inputs and outputs."""
 
     inputs: dict[str, frozenset[str]] = {}
     outputs: dict[str, frozenset[str]] = {}
-    custom: frozenset[tuple[str, ...]] | None = None
+    custom: frozenset[tuple[str, ...]] | None = None  # OneHot's types of (indices, values, depth)
 
 
 class Build(msgspec.Struct, frozen=True):
-    """A reduced build of ONNX Runtime. `operators` are (domain, opset, name); None means every operator.
+    """A reduced build of ONNX Runtime."""
 
-    `types` restricts an operator (domain, name). `everywhere` has the types that all operators may use.
-    """
-
-    operators: frozenset[tuple[str, int, str]] | None = frozenset()
-    types: Mapping[tuple[str, str], Restriction] = {}
-    everywhere: frozenset[str] | None = None
+    operators: frozenset[tuple[str, int, str]] | None = frozenset()  # (domain, opset, name); None: all
+    types: Mapping[tuple[str, str], Restriction] = {}  # by (domain, name)
+    everywhere: frozenset[str] | None = None  # the types that all operators may use
 
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
-        """Return the reason why the build cannot run these operators, or None if it can.
-
-        The reason has two parts: a code (`operators` or `types`; see `query.resolve.Miss`), and a detail for people.
-        """
+        """Return a code (`operators` or `types`) and a detail if the build cannot run these operators, else None."""
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]
         if missing:
@@ -76,7 +67,6 @@ class Build(msgspec.Struct, frozen=True):
         return ("types", f"needs {listing(unfit, MAX_LISTED_NAMES, None)}") if unfit else None
 
     def _wrong_types(self, need: Need) -> str:
-        """Return the needed types that the build lacks for an operator, as text; "" if the build has all."""
         unrecorded = "types that are not recorded"
         if self.everywhere is not None:
             kinds = frozenset[str]().union(*need.inputs.values(), *need.outputs.values())
@@ -95,10 +85,7 @@ class Build(msgspec.Struct, frozen=True):
 
 
 def read_build(config: str) -> Build:
-    """Read an operator config. Raise InputError, naming the line, if ONNX Runtime's build script would refuse it.
-
-    line = "#" COMMENT | GLOBAL type *("," type) | ALL | domain ";" opset *("," opset) ";" entries
-    """
+    """Read an operator config. Raise InputError, naming the line, if ONNX Runtime's build script would refuse it."""
     operators: set[tuple[str, int, str]] = set()
     types: dict[tuple[str, str], Restriction] = {}
     everywhere: frozenset[str] | None = None
@@ -136,7 +123,7 @@ _NAME_END = re.compile("[{,]")
 
 
 def _entries(text: str) -> Iterator[tuple[str, Restriction | None]]:
-    """Yield each operator's name and types, by the rule: entries = name [json] *("," name [json])"""
+    """Split `Op{types},Op` into the names of operators and their types."""
     decoder = json.JSONDecoder()
     position = 0
     while position < len(text):

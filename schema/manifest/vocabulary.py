@@ -1,6 +1,6 @@
-"""Words and limits of manifests, without pydantic: file names, roles and checks, licences and descriptions.
+"""Words and limits of manifests: file names, roles, licences, descriptions. This module does not import pydantic.
 
-A licence is an SPDX expression (the SPDX specification, annex D), or an identifier that the Hub allows in a model card.
+A licence is an SPDX expression (SPDX specification, annex D) or a licence name of the Hugging Face Hub.
 """
 
 import re
@@ -9,21 +9,17 @@ from onnxreg.schema.core.errors import InputError, nearest
 
 FILENAME = "openmed-onnx.json"
 FORMAT = "openmed-onnx"
-ASIDE = ("golden", "operator-config")
-"""The roles of an artifact's files that no runtime loads: `golden` tests a runtime, `operator-config` is for building one."""
-UNJUDGED = ("not evaluated",)
-"""The `reasons` in the certification of an artifact that was not evaluated."""
-CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}
-"""The number of channels of each colour order; `L` is luminance alone."""
+ASIDE = ("golden", "operator-config")  # roles of files that no runtime loads
+UNJUDGED = ("not evaluated",)  # `reasons` of an artifact that was not evaluated
+CHANNELS = {"RGB": 3, "BGR": 3, "L": 1}  # `L` is luminance alone
+# The name of a check: the largest loss of recall of any label, compared with the full-precision parent.
 LOSS = "quant_recall_delta"
-"""The name of a check: the largest loss of recall of any label, compared with the full-precision parent."""
 
-Tensor = tuple[str, tuple[int | None, ...]]
-"""The element type of an input or output, and the size of each axis; None for a dynamic axis."""
+Tensor = tuple[str, tuple[int | None, ...]]  # element type and sizes; None for a dynamic axis
 
 MAX_DESCRIPTION_CHARS = 500
+# No control characters, no line separators, no characters that change the writing direction.
 DESCRIPTION = r"^[^\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]{1,500}$"
-"""The pattern of a description: no control characters, line separators, or characters that change the writing direction."""
 _HUB_NAMES = (
     "afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0 "
     "bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5 "
@@ -34,13 +30,12 @@ _HUB_NAMES = (
     "llama3.1 llama3.2 llama3.3 llama4 lppl-1.3c mit mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openrail openrail++ "
     "osl-3.0 other pddl postgresql unknown unlicense wtfpl zlib"
 )
-HUB_NAMES = frozenset(_HUB_NAMES.split())
-"""The names that a model card on the Hub may have as `license`; some are not SPDX identifiers."""
+HUB_NAMES = frozenset(_HUB_NAMES.split())  # the values of `license` in a model card
 LICENSE_HINT = "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef-NAME for your own, or other"
 
 
 def spdx_expression(text: str) -> str | None:
-    """Return an SPDX expression in its canonical spelling, such as `Apache-2.0` for `apache-2.0`; None for other text."""
+    """Return an SPDX expression in its canonical spelling, `Apache-2.0` for `apache-2.0`; None for other text."""
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:
@@ -50,12 +45,12 @@ def spdx_expression(text: str) -> str | None:
 
 
 def comparable_license(text: str) -> str:
-    """Return a licence in a form that can be compared: the canonical SPDX expression, or other text in lower case."""
+    """Return a licence in a form for comparison: its canonical SPDX spelling, or its text in lower case."""
     return spdx_expression(text) or text.lower()
 
 
 def check_license(text: str) -> str:
-    """Return a licence in its canonical spelling. Raise InputError for an unknown licence; the hint has the nearest names."""
+    """Return a licence in its canonical spelling. Raise InputError, naming similar licences, if it is unknown."""
     if (expression := spdx_expression(text)) is not None:
         return expression
     if text.lower() in HUB_NAMES:
@@ -68,13 +63,13 @@ def check_license(text: str) -> str:
 
 
 def hub_license(text: str) -> dict[str, str]:
-    """Return a model card's licence keys: `license`, and also `license_name` if the Hub has no name for the licence."""
+    """Return a model card's keys of a licence: `license`, and `license_name` if the Hub has no name for it."""
     name = re.sub(r"-(only|or-later)$", "", text.lower())
     return {"license": name} if name in HUB_NAMES else {"license": "other", "license_name": text.lower()}
 
 
 def check_description(text: str) -> str:
-    """Return the text unchanged. Raise InputError if it is empty, too long, or not one line of plain text."""
+    """Return a description unchanged. Raise InputError unless it is one line of plain text of the allowed length."""
     if re.fullmatch(DESCRIPTION[1:-1], text) is None:
         rule = f"one line of 1 to {MAX_DESCRIPTION_CHARS} characters, none of them a control character"
         raise InputError(f"a description is {rule}", "say what the model does, in a sentence or two")

@@ -1,11 +1,7 @@
-"""A device: the ONNX Runtime of an app, and the phone on which the app runs.
+"""A device: the ONNX Runtime of an app, and the phone on which the app runs. docs/resolve.md is the specification.
 
-`Device.requirements` makes the tests that an artifact must pass. A test of the opset, the ORT format or the operators fails
-if the artifact does not record them. Specification: `docs/resolve.md`; test vectors: `tests/vectors/resolve`.
-
-Each device decides for itself if it takes part in a rollout, and reports nothing. If the share grows, devices join and no
-device leaves, because the rollout keeps its random salt. Each rollout has a new salt, and so begins with other devices.
-Specification: `docs/rollouts.md`; test vectors: `tests/vectors/rollout.json`.
+Rollouts: each device computes from its own random seed if it takes part, and reports nothing. docs/rollouts.md is the
+specification.
 """
 
 import hashlib
@@ -29,31 +25,27 @@ from onnxreg.schema.query.runtimes import DOMAIN, OLDEST_FORMAT, RELEASES, Runti
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.operators import Build, Need
 
+# Reads an operator set by digest. It is called only for artifacts that meet all other requirements.
 OperatorSets = Callable[[Digest], "tuple[Need, ...]"]
-"""A function that reads an operator set by digest. It is called only for artifacts that meet all other requirements."""
 
 BUILDS = ("full", "minimal")
-BUILT_IN = frozenset({"ai.onnx", "ai.onnx.ml", DOMAIN})
-"""The operator domains that every full build has."""
-FOREIGN = frozenset({"openvino-ir"})
-"""The formats that ONNX Runtime does not load."""
+BUILT_IN = frozenset({"ai.onnx", "ai.onnx.ml", DOMAIN})  # the operator domains of every full build
+FOREIGN = frozenset({"openvino-ir"})  # ONNX Runtime does not load these
 ORT_FORMATS = frozenset({"ort", "ort-android"})
+# ABI -> processor family, with which the `isa` of a speed begins
 FAMILIES = {
     **dict.fromkeys(("arm64-v8a", "aarch64", "arm64e"), "arm64"),
     **dict.fromkeys(("amd64", "x86-64", "x64"), "x86_64"),
     **dict.fromkeys(("armeabi-v7a", "armv7l"), "arm"),
     "wasm32": "wasm",
 }
-"""ABI -> processor family, if their names differ (`aarch64` -> `arm64`). The `isa` of a speed begins with the family."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """A device document. Sizes are in bytes; None means unlimited or unknown.
+    """A device document. None means unlimited or unknown.
 
-    `operators` is the text of the operator config from which a minimal build was made; `domains` are the domains of
-    operator libraries that the app registers. `max_latency_ratio` limits an artifact's latency, as a multiple of the
-    latency at full precision. `platform`, `abi`, `locale` and `app_version` are for rollouts and for people; `abi` also
-    selects the measured speeds that apply to the device.
+    `operators` is the text of the operator config of a minimal build. `domains` are the domains of operator libraries
+    that the app registers. `abi`, such as `arm64-v8a`, also selects the measured latencies that apply.
     """
 
     ort: str
@@ -64,11 +56,11 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
     domains: tuple[str, ...] = ()
     platform: str | None = None
     abi: str | None = None
-    ram: int | None = None
-    free_space: int | None = None
+    ram: int | None = None  # in bytes
+    free_space: int | None = None  # in bytes
     locale: str | None = None
     app_version: str | None = None
-    max_latency_ratio: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    max_latency_ratio: Annotated[float, msgspec.Meta(gt=0)] | None = None  # x full precision
 
     @classmethod
     def read(cls, value: Any) -> "Device":
@@ -105,7 +97,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return read_build(self.operators)
 
     def speeds(self, artifact: ArtifactSummary) -> list[Speed]:
-        """Return an artifact's speeds, measured with ONNX Runtime on the processor family of `abi` (None: on any family)."""
+        """Return the latencies of an artifact that were measured with ONNX Runtime on the processor family of `abi`."""
         family = None if self.abi is None else FAMILIES.get(self.abi.lower(), self.abi.lower())
         return [
             speed
@@ -114,14 +106,13 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         ]
 
     def is_slow(self, artifact: ArtifactSummary) -> bool:
-        """True if a measured speed for this kind of device shows that the artifact is slower than full precision."""
+        """True if an artifact was measured to be slower than full precision on this kind of device."""
         return any(speed.low > 1 for speed in self.speeds(artifact))
 
     def requirements(self, operator_sets: OperatorSets, context: int | None = None) -> Requirements:
-        """Make the requirements for an artifact to load and fit on the device.
+        """Return the tests that an artifact must pass to load and fit on the device.
 
-        The operators of a reduced build are tested last, so that few operator sets are read, each once. `context` is the
-        number of tokens that a decoder must keep (None: its longest context).
+        `context` is the number of tokens that a decoder must keep; None means its longest context.
         """
         shortfall = cache(
             lambda digest: None if self.built is None else self.built.shortfall(operator_sets(digest))
@@ -181,7 +172,6 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return misses
 
     def _memory_problem(self, artifact: ArtifactSummary, context: int | None) -> str:
-        """Return "" if the memory can hold the weights and a cache of `context` tokens (None: the most), else a reason."""
         parts = (file.size for file in artifact.files if file.role == "external-data")
         size, more, kv_cache = artifact.size + sum(parts), "", artifact.kv_cache
         if kv_cache is not None:
@@ -193,23 +183,23 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
 
 def provider(name: str) -> str:
-    """Normalize an execution provider's name: `NnapiExecutionProvider` and `NNAPI` give `nnapi`, `WASM` gives `cpu`."""
+    """Normalize the name of an execution provider: `NnapiExecutionProvider` and `NNAPI` give `nnapi`."""
     short = name.lower().removesuffix("executionprovider")
     return "cpu" if short == "wasm" else short
 
 
+# Older packages for phones were minimal builds, which cannot load today's ORT format.
 OLDEST = (1, 16)
-"""The oldest release with presets. Older packages for phones were minimal builds, which cannot load today's ORT format."""
 
 
 class RuntimePackage(msgspec.Struct, frozen=True):
-    """A published package of ONNX Runtime for one platform; `absent` has the minor releases that it skipped."""
+    """A published package of ONNX Runtime for one platform."""
 
     name: str
     platform: str
     providers: tuple[str, ...]
     source: str
-    absent: tuple[int, ...] = ()
+    absent: tuple[int, ...] = ()  # minor releases that it skipped
 
 
 PACKAGES = msgspec.json.decode(
@@ -218,7 +208,7 @@ PACKAGES = msgspec.json.decode(
 
 
 def presets() -> dict[str, tuple[Device, str]]:
-    """Return the device and the source of each preset, by name. The order is by package, then by release, oldest first."""
+    """Return the device and the source of each preset, by name, in order of package and release."""
     presets_by_name = {}
     for package in PACKAGES:
         for major, minor in sorted(RELEASES):
@@ -231,7 +221,7 @@ def presets() -> dict[str, tuple[Device, str]]:
 
 
 def preset(name: str) -> Device:
-    """Return the device of the preset `name`. Raise InputError, with the nearest names, if no such preset exists."""
+    """Return the device of the preset `name`. Raise InputError, with similar names, if there is no such preset."""
     presets_by_name = presets()
     if name in presets_by_name:
         return presets_by_name[name][0]
@@ -241,11 +231,10 @@ def preset(name: str) -> Device:
 
 
 class ResolveRequest(NamedTuple):
-    """A question: a model or version, the conditions on an artifact, and the device.
+    """A request to resolve: the model or version, the app's conditions, and its device.
 
-    The document is `{"ref", "device"?, ...}`. The further keys are the keys of a query (`Query.read`) and the options of
-    `reg resolve`. The device is the name of a preset or a device document. An unknown key is refused, because an answer that
-    ignored a condition would be wrong.
+    As JSON it is `{"ref": ..., "device": ...}` with the keys of a query. `device` is a device document or the name of a
+    preset. Unknown keys are refused, because an answer that ignored a condition would be wrong.
     """
 
     ref: Ref
@@ -262,29 +251,28 @@ class ResolveRequest(NamedTuple):
         return cls(ref, Query.read(conditions), None if device is None else Device.read(device))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the request as a document. It has the device itself, because a preset's name may mean another device later."""
+        """Return the request as JSON, with the whole device instead of the name of a preset, which may change."""
         device = {} if self.device is None else {"device": self.device.to_json()}
         return {"ref": str(self.ref), **self.query.to_json(), **device}
 
 
-PARTS = 10_000
-"""The number of parts in 100 %: a percentage with two decimals is a whole number of parts."""
+PARTS = 10_000  # in 100 %: a percentage with two decimals is a whole number of parts
 
+# that an expression may test
 DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
     **dict.fromkeys(("name", "build", "platform", "abi", "locale"), FieldKind.TEXT),
     **dict.fromkeys(("ort", "app_version"), FieldKind.VERSION),
     **dict.fromkeys(("ram", "free_space"), FieldKind.SIZE),
     "providers": FieldKind.LIST,
 }
-"""The keys of a device document that an expression may test."""
 
 
 def rolled_out_to(
     state: State, tag: str | None, device: Device | None, seed: str, digest: Digest | None = None
 ) -> list[Version]:
-    """Return, as a list, the version that a rollout gives to the device. It is tried before the channel's version.
+    """Return the version that a rollout of the channel `tag` gives to a device, as a list; else an empty list.
 
-    The list is empty if the device does not take part, or if the rollout's manifest is not `digest`.
+    The list is empty if the device does not take part, or if `digest` is given and is not the rollout's manifest.
     """
     rollout = state.rollouts.get(tag or "")
     if rollout is None or digest not in (None, rollout.manifest):
@@ -312,7 +300,7 @@ def position(salt: str, seed: str) -> int:
 
 
 def of_device(device: Device) -> dict[str, Any]:
-    """Return the fields of a device that an expression may test. An `ort` without a patch number gets `.0`."""
+    """Return the fields of a device that expressions test. `ort` gets a patch number: `1.23` becomes `1.23.0`."""
     values = {key: getattr(device, key) for key in DEVICE_FIELDS}
     padding = ".0" if device.ort.count(".") == 1 else ""
     return values | {"ort": device.ort + padding, "providers": list(device.providers)}

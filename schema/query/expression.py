@@ -1,9 +1,8 @@
-"""A small, safe language for questions about candidates: `format = onnx-int8 and size <= 30MB and recall.PHONE >= 0.95`.
+"""The language of conditions on artifacts, such as `format = onnx-int8 and size <= 30MB and recall.PHONE >= 0.95`.
 
-A candidate is one artifact of one version of one model; `fields` lists its fields. The parser splits the text into tokens
-and joins tests by the binding power of `and` and `or` (Pratt, "Top down operator precedence", 1973). A method's docstring
-has the grammar rule that it parses. The parser checks the types of all values, so that evaluation cannot fail on them. A
-`Budget` limits the steps of a question; a step is one test of one value. `docs/query.md` is the specification.
+docs/query.md is the specification and has the grammar. The parser joins tests by the binding power of `and` and `or`
+(Pratt, "Top down operator precedence", 1973), and checks the types of all values, so that evaluation cannot fail. A
+`Budget` limits the steps of an evaluation: a test of a value is one step.
 """
 
 import operator
@@ -22,14 +21,10 @@ from onnxreg.schema.core.units import parse_size
 from onnxreg.schema.log.state import RECALL
 from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, FieldValues
 
-MAX_COLUMNS = 76
-"""The most characters of an expression that an error draws."""
-MAX_SHOWN_CHARACTERS = 40
-"""The most characters of a word that a message repeats."""
-CHARACTERS_PER_STEP = 8
-"""One step of the budget pays for matching this many characters of a text against a pattern."""
-POWERS = {"or": 1, "and": 2, "not": 3}
-"""The binding power of each word: a larger number binds closer."""
+MAX_COLUMNS = 76  # of an expression in an error
+MAX_SHOWN_CHARACTERS = 40  # of a word in a message
+CHARACTERS_PER_STEP = 8  # that one step of a budget matches against a pattern
+POWERS = {"or": 1, "and": 2, "not": 3}  # a larger number binds closer
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "!=": operator.ne,
@@ -50,16 +45,16 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# for operators of other languages
 _HINTS = {
     "*": "put a pattern in quotes: name ~ 'acme/*'",
     "!": "write not, or !=",
     **dict.fromkeys("&|", "write and, or"),
 }
-"""The hints for operators that other languages use."""
 
 
 class ExpressionError(InputError):
-    """The error for an expression that cannot be read. `span` is the position of the mistake in `text`; `drawing` shows it."""
+    """An expression cannot be read. `span` has the positions of the mistake in `text`, which `drawing` shows."""
 
     def __init__(self, text: str, span: tuple[int, int], problem: str, hint: str = "") -> None:
         message = f"the expression cannot be read: {problem}"
@@ -68,11 +63,10 @@ class ExpressionError(InputError):
 
 
 class Expression:
-    """A parsed condition on candidates. `str` gives its canonical text, which can be parsed into an equal expression.
+    """A parsed condition. `str` gives its canonical text; `matches` tests the field values of an artifact.
 
-    `matches` tests a candidate. `fields` has the names of the tested fields: `recall` for any label, `metric` for any
-    metric. `word` is the word that joins the parts of the condition. If the value of a field is not known, each test of the
-    field is false, even with `!=` and `not in`; so `not` before such a test gives true.
+    `fields` has the names of the tested fields, such as `recall`. If the value of a field is unknown, each test of the
+    field is false, even with `!=` and `not in`.
     """
 
     def __init__(
@@ -91,20 +85,20 @@ class Expression:
 
 
 class Literal(NamedTuple):
-    """A value in an expression; `text` is its spelling. The value of a version is its `precedence`."""
+    """A value in an expression, and its spelling. The value of a version is its `precedence`."""
 
     value: str | int | float | tuple[object, ...]
     text: str
 
     @classmethod
     def of_text(cls, value: str) -> "Literal":
-        """Make a literal of a text, in quotes. The text itself must contain at most one kind of quotes."""
+        """Quote a text, which may contain one kind of quotes."""
         quote = '"' if "'" in value else "'"
         return cls(value, f"{quote}{value}{quote}")
 
 
 class Field(NamedTuple):
-    """A field of a candidate. `label` selects a number in a field that maps labels to numbers."""
+    """A field, such as `size`, or a label of a field, such as `recall.PHONE`."""
 
     name: str
     label: str | None = None
@@ -114,7 +108,7 @@ class Field(NamedTuple):
 
 
 def field_test(field: Field, text: str, accepts: Callable[[Any], bool]) -> Expression:
-    """Make a condition on one field. `text` is its canonical text, `accepts` tests the value. Each use costs one step."""
+    """Make a condition that is true if `accepts` is true for the field's value. `text` is its canonical text."""
 
     def matches(candidate: FieldValues) -> bool:
         spend(1)
@@ -142,10 +136,7 @@ def junction(word: str, operands: Sequence[Expression]) -> Expression:
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """Compile a pattern of `*` (any characters) and `?` (one character) to a test of a whole text; case matters.
-
-    The regular expression of `fnmatch` never backtracks to an earlier `*`, so that no pattern takes exponential time.
-    """
+    """Compile a pattern of `*` (any characters) and `?` (one character) to a test of a whole text; case matters."""
     match = re.compile(translate(pattern.replace("[", "[[]"))).match
 
     def fits(text: str) -> bool:
@@ -156,7 +147,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 class Budget:
-    """The number of steps that a question may take, and the number that is left."""
+    """The steps that evaluations may take, and the steps that are left."""
 
     def __init__(self, steps: int) -> None:
         self.steps = self.left = steps
@@ -167,7 +158,7 @@ _budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 @contextmanager
 def limited(steps: int) -> Iterator[Budget]:
-    """Limit the steps that all questions in this context may take together."""
+    """Limit the steps of all evaluations in this context together."""
     budget = Budget(steps)
     token = _budget.set(budget)
     try:
@@ -187,9 +178,9 @@ def spend(steps: int) -> None:
 
 
 class Token(NamedTuple):
-    """A token. `kind` is a group of `_TOKEN` or `end`; `start` and `end` are positions in the expression."""
+    """A token of an expression, from `start` to `end`."""
 
-    kind: str
+    kind: str  # a group of `_TOKEN`, or "end"
     text: str
     start: int
     end: int
@@ -200,7 +191,7 @@ class Token(NamedTuple):
 
 
 def parse(text: str, fields: Mapping[str, FieldKind] = FIELDS) -> Expression:
-    """Read an expression over these fields. Raise ExpressionError (an InputError), which shows the position of the fault."""
+    """Read an expression over these fields. Raise ExpressionError, which shows the position of the fault."""
     return _Parser(text, fields).whole()
 
 
@@ -216,7 +207,6 @@ class _Parser:
         return self._tokens[self._index]
 
     def whole(self) -> Expression:
-        """Parse by the rule: whole = conditions END"""
         node = self._conditions()
         if self._next.kind != "end":
             hint = "write it in lower case" if self._next.text.lower() in POWERS else ""
@@ -224,7 +214,7 @@ class _Parser:
         return node
 
     def _conditions(self, power: int = 0) -> Expression:
-        """Parse by the rule: conditions = condition {("and" | "or") condition}. Stop at a word of power `power` or less."""
+        """Parse tests that are joined by words of a binding power above `power`."""
         node = self._condition()
         while (word := self._next.text) in ("and", "or") and POWERS[word] > power:
             operands = [node]
@@ -234,7 +224,6 @@ class _Parser:
         return node
 
     def _condition(self) -> Expression:
-        """Parse by the rule: condition = "not" condition | "(" conditions ")" | test"""
         opening = self._next
         if opening.text not in ("not", "("):
             return self._test()
@@ -250,9 +239,7 @@ class _Parser:
         return node
 
     def _test(self) -> Expression:
-        """Parse by the rule: test = value ["not"] "in" LIST-FIELD | FLAG
-        | field (("=" | "==" | "!=" | "<" | "<=" | ">" | ">=") value | "~" TEXT | ["not"] "in" "(" value {"," value} ")")
-        """
+        """Parse a test, such as `newest`, `size <= 30MB`, `format in (onnx, ort)` or `stable in channels`."""
         if self._is_membership():
             return self._membership()
         start = self._next
@@ -295,14 +282,13 @@ class _Parser:
         return field_test(subject, text, lambda value: compare(key_of(value), literal.value))
 
     def _is_membership(self) -> bool:
-        """True if the next tokens are a value and `in` before the name of a list, as in `stable in channels`."""
+        """True if a test such as `stable in channels` comes next."""
         after = [token.text for token in self._tokens[self._index + 1 : self._index + 4]]
         following = after[1:] if after[:1] == ["not"] else after
         is_literal = self._next.kind in ("word", "string", "number")
         return is_literal and following[:1] == ["in"] and following[1:2] != ["("]
 
     def _membership(self) -> Expression:
-        """Parse by the rule: membership = TEXT ["not"] "in" LIST-FIELD"""
         value = self._literal(FieldKind.TEXT, "the text that the list may have")
         negated = self._accept("not")
         self._require("in")
@@ -315,10 +301,7 @@ class _Parser:
         return field_test(subject, text, lambda items: (value.value in items) is not negated)
 
     def _field(self) -> Field:
-        """Parse by the rule: field = NAME | ("recall" | "metric") ("." LABEL | "[" TEXT "]")
-
-        `metric['character_recall/PHONE']` means the same as `recall.PHONE`.
-        """
+        """Parse a field. `metric['character_recall/PHONE']` means `recall.PHONE`."""
         token = self._next
         if token.kind != "word":
             raise self._expected("a field, such as size, on the left")
@@ -342,7 +325,6 @@ class _Parser:
         return Field(name, label)
 
     def _literal(self, kind: FieldKind, expected: str = "") -> Literal:
-        """Parse by the rule: value = TEXT | VERSION | SIZE | NUMBER. The kind of the field decides which."""
         token, expected = self._next, expected or kind.value
         token_kinds, read = _LITERALS[kind]
         if token.kind not in token_kinds:
@@ -406,7 +388,7 @@ def short(text: str) -> str:
 
 
 def _nearest(name: str, fields: Iterable[str]) -> str:
-    """Return a hint with the nearest fields, or else with all fields. A text with `/` is taken for a model's name."""
+    """Return a hint with similar fields or, without one, all fields. A word with `/` is taken for a model's name."""
     if "/" in name:
         return f"write name = {name}"
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}
@@ -418,13 +400,11 @@ def _nearest(name: str, fields: Iterable[str]) -> str:
 
 
 def _version(text: str) -> Literal:
-    """Read VERSION = a version of SemVer 2.0. In the canonical text of an expression it has quotes."""
     version = Version.parse(text)
     return Literal(version.precedence, f"'{version}'")
 
 
 def _number(text: str) -> Literal:
-    """Read NUMBER = DIGITS ["." DIGITS]"""
     match = re.fullmatch(r"([0-9]+)(?:\.([0-9]+))?", text)
     if match is None:
         raise InputError(f"not a number: {short(text)}")
@@ -434,7 +414,6 @@ def _number(text: str) -> Literal:
 
 
 def _share(text: str) -> Literal:
-    """Read SHARE = NUMBER, at most 1."""
     share = _number(text)
     if float(text) > 1:
         raise InputError(f"{short(text)} is more than 1")
@@ -442,11 +421,11 @@ def _share(text: str) -> Literal:
 
 
 def _size(text: str) -> Literal:
-    """Read SIZE = NUMBER ["B" | "kB" | "MB" | "GB" | "TB" | "KiB" | "MiB" | "GiB" | "TiB"], a whole number of bytes."""
     _number(text.rstrip(ascii_letters))
     return Literal(parse_size(text), text)
 
 
+# the kinds of tokens, and the function that reads one
 _LITERALS: dict[FieldKind, tuple[tuple[str, ...], Callable[[str], Literal]]] = {
     FieldKind.TEXT: (("word", "string"), Literal.of_text),
     FieldKind.VERSION: (("number", "string"), _version),
@@ -455,4 +434,3 @@ _LITERALS: dict[FieldKind, tuple[tuple[str, ...], Callable[[str], Literal]]] = {
     FieldKind.NUMBER: (("number",), _number),
     FieldKind.SHARE: (("number",), _share),
 }
-"""For each kind of field, the kinds of tokens that can be its value, and the function that reads such a token."""

@@ -1,7 +1,7 @@
-"""The fields of an expression: the kind of each field, and its value for a candidate.
+"""The fields that expressions test: the kind of each, and its value for an artifact. docs/query.md is the
+specification.
 
-A candidate is one artifact of one version of one model, as a mapping from field to value. An unknown value (an opset that
-was not recorded, a metric that was not measured) is None or absent. `docs/query.md` is the specification.
+An unknown value, such as a metric that was not measured, is None or absent.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ FieldValues = Mapping[str, Any]
 
 
 class FieldKind(Enum):
-    """The kind of a field's value. The text of each kind is for messages: it says how to write such a value."""
+    """The kind of a field. Messages use the text: it says how to write a value."""
 
     TEXT = "a text, such as onnx-int8 or 'two words'"
     VERSION = "a version, such as 1.4.0"
@@ -45,9 +45,9 @@ FIELDS: Final[dict[str, FieldKind]] = {
     **dict.fromkeys(("recall", "min_recall"), FieldKind.SHARE),
     "metric": FieldKind.NUMBER,
 }
-"""The fields that an expression may test, each with the kind of its value."""
+# These follow from the manifest and never change. The others follow from the log.
 ARTIFACT_FIELDS: Final = tuple(FIELDS)[tuple(FIELDS).index("task") :]
-"""The fields that follow from the manifest, and so never change. The other fields follow from the log."""
+# The fields with labels, as in `recall.PHONE`. The texts are for messages: what a label is, and a hint.
 LABELLED: Final = {
     "recall": (
         "the label whose recall is meant",
@@ -58,11 +58,10 @@ LABELLED: Final = {
         "write metric['sts/spearman'], with the name of a check of the version",
     ),
 }
-"""The fields that map labels to numbers, as in `recall.PHONE`. Each has two texts for messages: what a label is, and a hint."""
 
 
 def of_version(state: "State", version: "Version", entry: "VersionEntry") -> dict[str, Any]:
-    """Return the fields of a version that follow from the log: the version's current status."""
+    """Return the fields of a version that follow from the log."""
     return {
         "name": state.name,
         "version": str(version),
@@ -76,7 +75,7 @@ def of_version(state: "State", version: "Version", entry: "VersionEntry") -> dic
 
 
 def of_artifact(summary: "VersionSummary", artifact: "ArtifactSummary", download_size: int) -> dict[str, Any]:
-    """Return the fields of an artifact. They follow from the manifest; later log lines may change state and latency."""
+    """Return the fields of an artifact that follow from its summary."""
     return {
         "task": summary.task,
         "family": summary.family,

@@ -1,9 +1,7 @@
-"""Resolve: choose one artifact of a model, given the model's state.
+"""Choose one artifact of a model. docs/resolve.md is the specification.
 
-A query is a list of requirements, tested in order; a device adds requirements (`device.py`). The reason for rejecting an
-artifact is the first requirement that it does not meet. No I/O: callers pass in data that the state line lacks, such as
-summaries of older versions and operator sets. `docs/resolve.md` is the specification. Clients in other languages also run
-the test vectors in `tests/vectors/resolve`.
+A query is a list of requirements, and a device adds more. An artifact is rejected for the first requirement that it
+does not meet. No I/O: the caller passes data that the state line lacks, such as summaries of old versions.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,35 +19,32 @@ from onnxreg.schema.log.state import STATES, ArtifactSummary, State, VersionEntr
 from onnxreg.schema.query.expression import Expression, parse
 from onnxreg.schema.query.fields import FieldValues, of_artifact, of_version
 
-FLOATS = ("float32", "float16", "bfloat16")
-"""The precisions that need no proof, because they are not quantized."""
+FLOATS = ("float32", "float16", "bfloat16")  # need no proof: they are not quantized
+# The order if the query names no format. Other formats come last, by name.
 FORMAT_PREFERENCE = ("onnx-int8", "ort-android", "onnx-android", "ort", "onnx")
-"""The order of formats if the query names no format. Other formats come last, sorted by name."""
 
-MAX_NEAREST = 3
-"""The most rejected artifacts that an error names."""
+MAX_NEAREST = 3  # rejections that an error names
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 _Few = msgspec.Meta(max_length=MAX_CONDITIONS)
 _CODES = (
     "member contract format precision not-certified too-large recall context where not-held runtime ort-format opset "
     "ir-version domain provider ram space latency contrib operators types ranked-lower"
 )
-CODES = tuple(_CODES.split())
-"""The codes of a `Miss`, in the order in which requirements are tested."""
+CODES = tuple(_CODES.split())  # in the order of the tests
 Document = TypeVar("Document", bound=msgspec.Struct)
 
 
+# key -> a function that converts its JSON value, such as `30MB` to bytes
 _READERS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("max_size", "ram", "free_space"), size),
     "app_version": lambda value: str(Version.parse(str(value))),
     "contract": lambda value: tuple(map(Digest.parse, value if isinstance(value, list) else [value])),
     "where": lambda value: parse(str(value)),
 }
-"""The functions that convert JSON values to other types, such as `30MB` to a number of bytes, by the key of the value."""
 
 
 def read_document(value: Any, kind: type[Document], label: str) -> Document:
-    """Read a JSON object as a struct; null counts as absent. Raise InputError, naming the key, if the object is malformed."""
+    """Read a JSON object as type `kind`; null means absent. Raise InputError, naming the key, if it is malformed."""
     if not isinstance(value, dict):
         raise InputError(f"{label} is not an object: {str(value)[:40]!r}")
     keys = [field.encode_name for field in msgspec.structs.fields(kind)]
@@ -65,48 +60,43 @@ def read_document(value: Any, kind: type[Document], label: str) -> Document:
 
 
 class Miss(NamedTuple):
-    """The reason why an artifact is not the best artifact of its version: a code for machines, a detail for people."""
+    """The reason why an artifact was not chosen: a code for machines, a detail for people."""
 
     code: str
     detail: str
 
 
+# Tests an artifact, given its download size in bytes, and yields the unmet requirements.
 Requirements = Callable[[ArtifactSummary, int], Iterable[Miss]]
-"""A function that tests an artifact, given its download size in bytes, and yields a `Miss` for each unmet requirement."""
 
 
 class Query(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The conditions on an artifact. `formats` has the preferred format first; if it is empty, any format is accepted.
+    """The conditions of an app on an artifact. It was written for one of `contracts`, if any are given."""
 
-    `max_size` limits the download in bytes; `min_recall` maps a label to the least measured recall that is accepted.
-    `member` is a stage of a pipeline or a member of a family. `contracts` are the contracts that the app was written for;
-    empty means any. `context` is the number of tokens that a decoder must be able to keep.
-    """
-
-    formats: Annotated[tuple[str, ...], _Few] = ()
+    formats: Annotated[tuple[str, ...], _Few] = ()  # the preferred one first; empty: any format
     precision: str | None = None
     certified: bool = False
-    max_size: int | None = None
-    min_recall: Annotated[Mapping[str, Share], _Few] = {}
+    max_size: int | None = None  # of the download, in bytes
+    min_recall: Annotated[Mapping[str, Share], _Few] = {}  # by label
     where: Expression | None = None
-    member: str | None = None
+    member: str | None = None  # of a family, or a stage of a pipeline
     contracts: Annotated[tuple[Digest, ...], _Few] = msgspec.field(default=(), name="contract")
-    context: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None = None
+    context: Annotated[int, msgspec.Meta(ge=0, lt=2**53)] | None = None  # tokens to keep
 
     @classmethod
     def read(cls, value: Any) -> "Query":
-        """Read a query document, whose keys are all optional. Raise InputError, naming the key, if it is malformed."""
+        """Read a query document. All keys are optional. Raise InputError, naming the key, if it is malformed."""
         return read_document(value, cls, "a query")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the query as a JSON document, without absent conditions."""
+        """Return the query as JSON, without absent conditions."""
         value: dict[str, Any] = msgspec.to_builtins(self, enc_hook=str)
         return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
     def misses(
         self, summary: VersionSummary, status: FieldValues, artifact: ArtifactSummary, download: int
     ) -> Iterator[Miss]:
-        """Test an artifact of a version; see `Requirements`. `status` has the fields of the version, for `where`."""
+        """Yield the conditions that an artifact does not meet. `status` has the version's fields, for `where`."""
         if self.member is not None:
             yield from of_member(self.member, artifact, download)
         elif artifact.member:  # one stage alone is not the model
@@ -150,15 +140,15 @@ def of_member(name: str, artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
 
 
 def presence(paths: Collection[str] | None, artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
-    """Test that the registry has the artifact: its path is in `paths` (None: the registry has all)."""
+    """Test that the registry has the artifact: its path is in `paths`, or `paths` is None."""
     if paths is not None and artifact.path not in paths:
         yield Miss("not-held", "is not held here")
 
 
 class Ranking(NamedTuple):
-    """The index of the best artifact (None: no artifact meets all requirements), and a `Miss` for each other artifact."""
+    """The index of the best artifact, and a `Miss` for each other artifact."""
 
-    best: int | None
+    best: int | None  # None: no artifact meets all requirements
     misses: tuple[Miss | None, ...]
 
 
@@ -169,11 +159,11 @@ def judge(
     precision: str | None = None,
     is_slow: Callable[[ArtifactSummary], bool] | None = None,
 ) -> Ranking:
-    """Test the artifacts of a version, and rank those that meet all requirements.
+    """Test the artifacts of a version, and rank those that meet all requirements (docs/resolve.md).
 
-    The order is by state, proof, latency, search and format (docs/resolve.md). `formats` has the preferred format first;
-    without `formats`, a search's winner comes first, then `FORMAT_PREFERENCE` decides. Without `formats` and `precision`, a
-    quantized artifact that is not certified comes after the others. `is_slow` finds artifacts slower than full precision.
+    The order is by state, proof, latency, search and format. `formats` has the preferred format first. Without it, the
+    winner of a search comes first, and then `FORMAT_PREFERENCE` decides. Without `formats` and `precision`, quantized
+    artifacts that are not certified come last. `is_slow` is true for an artifact that is slower than full precision.
     """
     artifacts, sizes = summary.artifacts, summary.download_sizes
     misses = [
@@ -211,7 +201,7 @@ def judge(
 
 
 class VersionCandidate(NamedTuple):
-    """A version whose artifacts are candidates."""
+    """A version from which an artifact may be chosen."""
 
     version: Version
     entry: VersionEntry
@@ -219,13 +209,10 @@ class VersionCandidate(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """The reason why an artifact is not the answer: a code for machines, a detail for people.
-
-    `artifact` is the artifact's path; None if the whole version is not a candidate.
-    """
+    """The reason why an artifact was not chosen: a code for machines, a detail for people."""
 
     version: Version
-    artifact: str | None
+    artifact: str | None  # the path; None: the whole version
     code: str
     detail: str
 
@@ -237,33 +224,32 @@ class Rejection(NamedTuple):
 
 
 class ResolveOutcome(NamedTuple):
-    """The best artifact (None: no artifact meets the conditions), and the versions that were considered.
+    """The chosen artifact, and the versions from which it was chosen.
 
-    `candidate` is the version of the best artifact; it is the last in `looked_at`. `size` is the download in bytes.
-    `passed_over` has the versions that may be chosen only if the ref names them.
+    `candidate` is the artifact's version, the last in `looked_at`. `passed_over` has versions that only a ref with
+    their version number can choose.
     """
 
     candidate: VersionCandidate | None
-    artifact: ArtifactSummary | None
-    size: int
+    artifact: ArtifactSummary | None  # None: no artifact meets the conditions
+    size: int  # of the download, in bytes
     looked_at: tuple[tuple[VersionCandidate, Ranking], ...] = ()
     passed_over: tuple[Rejection, ...] = ()
 
     @property
     def rejected(self) -> tuple[Rejection, ...]:
-        """A rejection for each candidate that was not chosen: newest version first, then in the manifest's order."""
+        """The artifacts and versions that were not chosen, with reasons, newest version first."""
         rejections = [*self._misses(), *self.passed_over]
         return tuple(sorted(rejections, key=lambda rejection: rejection.version.precedence, reverse=True))
 
     def _misses(self) -> Iterator[Rejection]:
-        """Yield a rejection for each artifact in `looked_at` that was not chosen."""
         for candidate, ranking in self.looked_at:
             for artifact, miss in zip(candidate.summary.artifacts, ranking.misses, strict=True):
                 if miss is not None:
                     yield Rejection(candidate.version, artifact.path, *miss)
 
     def nearest(self) -> str:
-        """Return, in words, the rejections of the artifacts that met the most requirements."""
+        """Describe the rejected artifacts that met the most requirements."""
         misses = sorted(self._misses(), key=lambda rejection: -CODES.index(rejection.code))
         return "; ".join(map(str, misses[:MAX_NEAREST]))
 
@@ -276,10 +262,10 @@ def resolve_among(
     is_slow: Callable[[ArtifactSummary], bool] | None = None,
     any_version: bool = False,
 ) -> ResolveOutcome:
-    """Find the best artifact of the first version that has a matching artifact.
+    """Find the best artifact of the first version that has a matching one. Later candidates are not read.
 
-    Candidates are read only up to that version. `of_device` has a device's requirements; `is_slow` is true for an artifact
-    that is slower than full precision on the device. `any_version` is true if the ref had no tag.
+    `of_device` has a device's requirements. `is_slow` is true for an artifact that is slower than full precision on the
+    device. `any_version` is true if the ref has no tag.
     """
     looked_at = []
     answer: tuple[VersionCandidate | None, ArtifactSummary | None, int] = None, None, 0
@@ -301,17 +287,17 @@ def resolve_among(
     return ResolveOutcome(*answer, tuple(looked_at), tuple(passed_over))
 
 
+# code -> why only a ref that names the version can choose it
 WITHHELD = {
     "yanked": "is yanked",
     "prerelease": "is a pre-release, which only its own tag or a channel means",
     "expired": "has expired: its files are no longer here",
     "purged": "was taken down",
 }
-"""Code -> the reason why a version may be chosen only if the ref names it."""
 
 
 def withheld(version: Version, entry: VersionEntry) -> str:
-    """Return the key of `WITHHELD` if a version may be chosen only if the ref names it; else ""."""
+    """Return a key of `WITHHELD` if only a ref that names the version can choose it; else ""."""
     if entry.gone is not None:
         return entry.gone.how
     if entry.yanked:
