@@ -1,4 +1,1 @@
-"""Make deltas (docs/delta.md): read two files of a model, and write a delta file, tensor by tensor.
-
-The format is in `onnxreg.schema.delta`; `registry/transfer` applies deltas. Must not import: `engine`, `passes`, `evaluation`.
-"""
+"""Make deltas between files of two versions. docs/delta.md has the format, `onnxreg.schema.delta` its structures."""

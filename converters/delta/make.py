@@ -1,4 +1,4 @@
-"""Make a delta: find and pair the tensors of two files, cut the new file into spans, and encode the spans in blocks."""
+"""Make a delta: pair the tensors of two files, cut the new file into spans, and encode each span."""
 
 import hashlib
 import json
@@ -35,27 +35,25 @@ from onnxreg.schema.delta.delta_format import (
 from onnxreg.schema.delta.difference import encode, planes
 
 MIN_TENSOR_BYTES, MAX_AXES = 256, 64  # multiplying the sizes of a hostile file's axes could take hours
-"""Tensors with fewer bytes or more axes are not matched; they are treated like the bytes between tensors."""
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
-"""The numbers of fields in onnx.proto: `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data`."""
+"""The numbers of `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data` in onnx.proto."""
 SAFETENSORS_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 LEVEL, DIFFERENCES = 5, zlib.Z_RLE
-"""The zlib level (6 saves only 0.6 % more, in 1.7 times the time), and the zlib strategy for differences (runs only)."""
+"""The zlib level (6 saves 0.6 % more in 1.7 times the time), and the zlib strategy for differences."""
 NOISE_BITS = 7.9
-"""The entropy, in bits per byte, above which a part of the data is stored uncompressed."""
+"""Data with more entropy than this, in bits per byte, is stored uncompressed."""
 MAX_COPY_BYTES = 2**31
 SAMPLES = 4
 SAMPLE_BYTES = 32 * 1024
-"""The bytes of a slice. `SAMPLES` slices of a tensor decide how its difference is encoded (`_choose_mode`)."""
+"""The bytes of a slice. `SAMPLES` slices of a tensor decide how it is encoded."""
 MAX_CANDIDATES = 32
-"""A new tensor without a match by name or bytes is compared with at most this many old tensors of its type and shape."""
+"""The most old tensors with which a new tensor is compared, if none has its name or its bytes."""
 MIN_COPY_BYTES = 48
-"""The fewest bytes that are copied. A shorter copy is not worth a span."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorExtent:
-    """A tensor at bytes `start` to `start + length` of a file, with the type `dtype` (numpy's name) and the shape `dims`."""
+    """A tensor at bytes `start` to `start + length` of a file. `dtype` is numpy's name, such as `"float32"`."""
 
     name: str
     dtype: str
@@ -65,19 +63,19 @@ class TensorExtent:
 
     @property
     def width(self) -> int:
-        """The number of bytes of an element; 1 if elements share bytes."""
+        """The bytes of an element; 1 if elements share a byte."""
         width, excess = divmod(self.length, prod(self.dims) or 1)
         return width if width in WIDTHS and not excess else 1
 
     @property
     def kind(self) -> tuple[str, tuple[int, ...], int]:
-        """The type, the shape and the length in bytes. Only tensors of an equal kind are compared."""
+        """The type, the shape and the length. Only tensors of the same kind are compared."""
         return (self.dtype, self.dims, self.length)
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A file on disk, its digest and size, and the tensors in it in the order of their offsets (see `read_extents`)."""
+    """A file on disk, with the tensors in it in the order of their offsets."""
 
     path: Path
     descriptor: Descriptor
@@ -92,18 +90,14 @@ class ModelFile:
         return np.frombuffer(self._data, f"<u{width}", length // width, start)
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Return start and end of the gaps: the bytes before, between and after the tensors."""
+        """Return (start, end) of the bytes before, between and after the tensors."""
         starts = [0, *(tensor.start + tensor.length for tensor in self.tensors)]
         ends = [*(tensor.start for tensor in self.tensors), len(self._data)]
         return list(zip(starts, ends, strict=True))
 
 
 def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
-    """Write the delta from one file to another; return its size in bytes, or None if it is too large (`MAX_SHARE`).
-
-    If it returns None, `sink` has a part of a delta. The same files and the same build of zlib give the same bytes. Only a
-    few blocks are in memory at a time.
-    """
+    """Write the delta from one file to another. Return its bytes; None if they exceed `MAX_SHARE` of the file."""
     limit = new.descriptor.size * MAX_SHARE
     size = sink.write(DeltaHeader.of(new.descriptor, old.descriptor).to_bytes())
     for span in _merge(_encode_all(old, new)):
@@ -114,7 +108,6 @@ def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
 
 
 def _encode_all(old: ModelFile, new: ModelFile) -> Iterator[Span]:
-    """Yield the spans of the new file. Threads encode the blocks, because zlib and numpy release the interpreter lock."""
     workers, blocks = count_cores(), _blocks(plan_spans(old, new))
     with ThreadPoolExecutor(workers) as pool:
         while batch := list(islice(blocks, 4 * workers)):
@@ -122,7 +115,7 @@ def _encode_all(old: ModelFile, new: ModelFile) -> Iterator[Span]:
 
 
 def _blocks(spans: Iterable[Span]) -> Iterator[tuple[int, Span]]:
-    """Cut spans into spans of at most `BLOCK_BYTES` bytes; yield where each begins in the new file, and the span."""
+    """Cut spans into blocks of at most `BLOCK_BYTES` bytes. Yield each with its offset in the new file."""
     start = 0
     for span in spans:
         for at in range(0, span.length, BLOCK_BYTES):
@@ -133,7 +126,7 @@ def _blocks(spans: Iterable[Span]) -> Iterator[tuple[int, Span]]:
 
 
 def _encode(old: ModelFile, new: ModelFile, start: int, span: Span) -> Span:
-    """Add the payload to a span that begins at `start`. A difference between equal bytes becomes a copy."""
+    """Compress the data of a block. A difference between equal bytes becomes a copy."""
     if span.op == COPY:
         return span
     if span.op == LITERAL:
@@ -146,7 +139,7 @@ def _encode(old: ModelFile, new: ModelFile, start: int, span: Span) -> Span:
 
 
 def _deflate(parts: Sequence[Any], strategy: int = zlib.Z_DEFAULT_STRATEGY) -> bytes:
-    """Compress parts to raw deflate data (RFC 1951). Noise is stored uncompressed, since compressing it takes long."""
+    """Compress parts to raw deflate data (RFC 1951). Parts that look like noise are stored uncompressed."""
     out = []
     for index, part in enumerate(parts):
         level = 0 if _entropy(part)[0] > NOISE_BITS else LEVEL
@@ -157,7 +150,6 @@ def _deflate(parts: Sequence[Any], strategy: int = zlib.Z_DEFAULT_STRATEGY) -> b
 
 
 def _merge(spans: Iterable[Span]) -> Iterator[Span]:
-    """Join adjacent copies to one span."""
     last = Span(LITERAL, 0)
     for span in spans:
         is_next = last.op == span.op == COPY and last.offset + last.length == span.offset
@@ -172,7 +164,6 @@ def _merge(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def plan_spans(old: ModelFile, new: ModelFile) -> Iterator[Span]:
-    """Yield the spans that make the new file, without payloads. Each tensor has one span, each gap has up to three."""
     partners = match_tensors(old, new)
     old_gaps = dict(zip(["", *(tensor.name for tensor in old.tensors)], old.gaps(), strict=True))
     last = ""
@@ -185,7 +176,7 @@ def plan_spans(old: ModelFile, new: ModelFile) -> Iterator[Span]:
 
 
 def match_tensors(old: ModelFile, new: ModelFile) -> dict[int, TensorExtent]:
-    """Match new tensors to old ones by name, else by equal bytes, else by likeness. Keys are the offsets of new tensors."""
+    """Match new tensors to old ones by name, then by equal bytes, then by likeness. Keys are offsets of new tensors."""
 
     def content(view: ModelFile, tensor: TensorExtent) -> tuple[int, bytes]:
         return tensor.length, hashlib.sha256(view.array(tensor.start, tensor.length)).digest()
@@ -211,7 +202,7 @@ def match_tensors(old: ModelFile, new: ModelFile) -> dict[int, TensorExtent]:
 
 
 def _tensor(old: ModelFile, new: ModelFile, tensor: TensorExtent, partner: TensorExtent | None) -> Span:
-    """Make the span of a tensor: the difference to the old tensor `partner`, or the new bytes if they are smaller."""
+    """Make the span of a tensor: the difference to `partner`, or the new bytes if they need fewer bits."""
     if partner is not None:
         bits, mode = _choose_mode(old, new, tensor, partner)
         if bits < sum(_bits(new.array(tensor.start + at, size)) for at, size in _slices(tensor)):
@@ -222,7 +213,7 @@ def _tensor(old: ModelFile, new: ModelFile, tensor: TensorExtent, partner: Tenso
 def _choose_mode(
     old: ModelFile, new: ModelFile, tensor: TensorExtent, partner: TensorExtent
 ) -> tuple[int, int]:
-    """Return the fewest bits that a mode needs for a sample of the difference, estimated by `_bits`, and this mode."""
+    """Return (bits, mode): the mode that encodes samples of the difference in the fewest bits."""
     width, costs = tensor.width, dict.fromkeys((0, SPARSE), 0)
     if tensor.dtype in FLOATS and width > 1:
         costs |= dict.fromkeys((FLOAT, FLOAT | SPARSE), 0)
@@ -234,7 +225,6 @@ def _choose_mode(
 
 
 def _slices(tensor: TensorExtent) -> list[tuple[int, int]]:
-    """Return the offset and the size of each slice in a tensor's sample. The slices are evenly spread."""
     if tensor.length <= SAMPLES * SAMPLE_BYTES:
         return [(0, tensor.length)]
     step = (tensor.length - SAMPLE_BYTES) // (SAMPLES - 1) // 8 * 8
@@ -242,7 +232,7 @@ def _slices(tensor: TensorExtent) -> list[tuple[int, int]]:
 
 
 def _bits(data: Any) -> int:
-    """Estimate how many bits data takes after compression. The estimate does not depend on the build of zlib."""
+    """Estimate the bits of data after compression. The estimate does not depend on the build of zlib."""
     bits, most = _entropy(data) if data.size else (0.0, 0.0)
     return int(
         data.size * (bits * 1.25 if most > 0.5 else bits)
@@ -250,7 +240,6 @@ def _bits(data: Any) -> int:
 
 
 def _entropy(data: Any) -> tuple[float, float]:
-    """Return the entropy (of order 0) in bits per byte, and the share of the commonest byte."""
     counts = np.bincount(data, minlength=256)
     shares = counts[counts > 0] / data.size
     return float(-(shares * np.log2(shares)).sum()), float(shares.max())
@@ -259,7 +248,7 @@ def _entropy(data: Any) -> tuple[float, float]:
 def _gap(
     old: ModelFile, new: ModelFile, start: int, end: int, old_gap: tuple[int, int] | None
 ) -> Iterator[Span]:
-    """Yield the spans of a gap between two tensors. A beginning or end that equals the old gap's is copied."""
+    """Yield the spans of a gap between tensors. Equal bytes at the beginning and end of the old gap are copied."""
     first, stop = old_gap or (0, 0)
     before, after = old.array(first, stop - first), new.array(start, end - start)
     head = _common(before, after)
@@ -274,14 +263,12 @@ def _gap(
 
 
 def _common(left: Any, right: Any) -> int:
-    """Return the number of equal bytes at the beginning of two arrays."""
     size = min(left.size, right.size)
     different = np.flatnonzero(left[:size] != right[:size])
     return int(different[0]) if different.size else size
 
 
 def map_file(path: Path) -> memoryview:
-    """Map a file into memory. The mapping ends when nothing refers to it."""
     if not path.stat().st_size:
         return memoryview(b"")  # an empty file cannot be mapped
     with path.open("rb") as file:
@@ -289,11 +276,10 @@ def map_file(path: Path) -> memoryview:
 
 
 def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
-    """Find the tensors in files of one version; return them by the file's path, in the order of their offsets.
+    """Return the tensors in files of one version, by path, in the order of their offsets.
 
-    `files` maps paths in the version to files on disk. A file of an unknown kind, or one that cannot be read, gets no
-    tensors: its delta then has copies and literals only. A tensor is left out if it is small, has very many axes,
-    overlaps an earlier tensor, or ends after the file.
+    `files` maps paths in the version to files on disk. A file that cannot be read has no tensors. Small tensors, and
+    tensors that overlap, are left out.
     """
     readers = {".onnx": _onnx, ".ort": _ort, ".safetensors": _safetensors}
     extents_of: dict[str, list[TensorExtent]] = {path: [] for path in files}
@@ -315,14 +301,10 @@ def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
 
 
 def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """Yield (path of the file that has the bytes, tensor) for each initializer of the main graph.
-
-    The package onnx gives no offsets, and keeps all that it parses in memory. So this function walks the fields of the
-    file, and onnx parses each tensor without its bytes.
-    """
+    """Yield the initializers of the main graph, each with the path of the file that has its bytes."""
     import onnx
 
-    data = map_file(file)
+    data = map_file(file)  # onnx gives no offsets
     graphs = [extent[1:] for extent in _fields(data, 0, len(data), GRAPH)]
     for _, start, stop in (extent for graph in graphs for extent in _fields(data, *graph, INITIALIZER)):
         key, first, last = next(_fields(data, start, stop, RAW_DATA), (stop, stop, stop))
@@ -339,9 +321,9 @@ def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
 
 
 def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the fields of a protobuf message that have this `number`, each as (its offset, start and end of its value).
+    """Yield the fields with this `number` of a protobuf message: (offset, start of the value, end of the value).
 
-    Raises ValueError for a field that ends after the message, KeyError for a wire type that onnx does not use.
+    Raises ValueError or KeyError for an invalid message.
     """
 
     def varint(at: int) -> tuple[int, int]:
@@ -365,7 +347,6 @@ def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, in
 
 
 def _ort(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """Yield the tensors of an ORT-format file. The file is mapped, so the address of an array gives the tensor's offset."""
     from onnxreg.converters.onnx.facts import stored_tensors
     from onnxreg.converters.onnx.ort_file import read_ort
 
@@ -380,7 +361,6 @@ def _ort(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
 
 
 def _safetensors(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
-    """Yield the tensors of a safetensors file, which has 8 bytes with the header's length, a JSON header, and the data."""
     data = map_file(file)
     size = int.from_bytes(data[:8], "little")
     header = json.loads(bytes(data[8 : 8 + size]))

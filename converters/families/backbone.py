@@ -1,7 +1,4 @@
-"""The backbone of a model family: an image classifier as one graph that returns the logits and an embedding.
-
-The classifier is a checkpoint of transformers, or a torch module made by a factory, with weights from a file.
-"""
+"""The backbone: an image classifier of transformers, or a torch module that a user's function (the factory) makes."""
 
 import re
 from collections.abc import Sequence
@@ -24,10 +21,10 @@ CLASS_ID = re.compile(r"[^\W_][\w. ,'()&+-]{0,63}")
 
 @dataclass(frozen=True)
 class LoadedBackbone:
-    """A trained classifier. `subject` takes `input` and returns the logits and the embedding.
+    """A trained classifier. `subject` takes `input`, and returns the logits and the embedding.
 
-    `classes` are in the order of the logits. `shape` is channels, height and width. `width` is the embedding's size.
-    `model_type` is the name of the architecture in transformers; None if a factory made the module.
+    `classes` are in the order of the logits. `shape` is (channels, height, width). `width` is the size of the
+    embedding. `model_type` is the architecture in transformers, such as `"vit"`; None for a factory's module.
     """
 
     subject: conversion.TorchModel
@@ -42,8 +39,8 @@ def load_backbone(
 ) -> LoadedBackbone:
     """Load the backbone of a family. Paths are relative to `directory`.
 
-    Raises InputError if the consent does not name the factory, if a trained weight is missing or not finite, or if the
-    model and the document have different classes. Raises ConversionError if the module does not take the input.
+    Raises InputError if the user did not consent to the factory, or if a weight or the classes are wrong;
+    ConversionError if the module does not accept the input.
     """
     import torch
 
@@ -81,7 +78,6 @@ def load_backbone(
 
 
 def _check_classes(trained: Sequence[Any], stated: Sequence[str] | None) -> None:
-    """Raise InputError if a class id cannot be a file name or repeats, or if the ids differ from the `stated` ids."""
     for class_id in trained:
         if not isinstance(class_id, str) or not CLASS_ID.fullmatch(class_id):
             raise InputError(
@@ -97,7 +93,7 @@ def _check_classes(trained: Sequence[Any], stated: Sequence[str] | None) -> None
 
 
 def _with_embedding(model: Any, names: tuple[str, str]) -> Any:
-    """Wrap a classifier so that it also returns the embedding: the input of its last layer."""
+    """Wrap a classifier so that it also returns the input of its last layer, the embedding."""
     import torch
 
     classifier: Any = getattr(model, "classifier", None)

@@ -1,10 +1,8 @@
-"""A detector of inputs unlike the training data. It compares the Mahalanobis distance of an embedding to a threshold.
+"""A detector of inputs unlike the training data: the Mahalanobis distance of an embedding must be below a threshold.
 
-With the Cholesky factor L of the covariance, the distance is |L^-1 (x - mean)|. The graph multiplies by L^-T, which in
-float32 is more exact than the inverse covariance. The threshold is a percentile of the distances of held-out rows.
-
-The covariance is shrunk towards a multiple of the identity, by the amount of Ledoit and Wolf (J. Multivar. Anal. 88,
-2004) or by a stated amount. A shrunk covariance is always invertible, so the rank is checked before shrinking.
+The distance is `|L^-1 (x - mean)|` with the Cholesky factor `L` of the covariance. The covariance is shrunk towards a
+multiple of the identity (Ledoit and Wolf, J. Multivar. Anal. 88, 2004). The threshold is a percentile of the distances
+of held-out rows.
 """
 
 from collections.abc import Sequence
@@ -26,17 +24,17 @@ from onnxreg.schema.core.errors import InputError
 
 DISTANCE, VERDICT = "distance", "in_distribution"
 MAX_DEPENDENT_SHARE = 0.01
-"""With shrinkage, this share of the dimensions, but at least one dimension, may depend linearly on others."""
+"""The share of the dimensions that may depend linearly on others if the covariance is shrunk; always at least one."""
 ROUNDING_UNITS = 4
-"""Values that differ by at most this number of units in the last place count as equal."""
+"""Differences of at most this number of units in the last place count as rounding."""
 BATCH_ROWS = 64
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a file as embeddings: float32 `[n, width]`. `dataset` is the digest of the file's arrays.
+    """The embeddings of a file's rows: float32 `[n, width]`. `dataset` is the digest of the file's arrays.
 
-    `keys` are hashes of the file's rows. `stored` is True if the file has embeddings, False if they were computed.
+    `keys` are hashes of the rows. `stored` is False if the backbone computed the embeddings.
     """
 
     name: str
@@ -46,7 +44,7 @@ class Rows:
     stored: bool = False
 
     def check_apart(self, used: "Rows") -> None:
-        """Raise InputError if the two files share a row. A detector must not be tested on its own rows."""
+        """Raise InputError if the two files share a row: a detector must not be tested on its own rows."""
         embedded = keys_of(self.embeddings) & keys_of(used.embeddings)
         if count := max(len(self.keys & used.keys), len(embedded)):
             message = f"ood: {self.name} shares {count} of its rows with {used.name}, which made the detector"
@@ -55,16 +53,15 @@ class Rows:
 
 
 def keys_of(rows: Any) -> frozenset[bytes]:
-    """Return the SHA-256 of each row."""
     return frozenset(sha256(row.tobytes()).digest() for row in rows)
 
 
 def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Rows:
-    """Return an embedding for each row of a file: either read from the file, or computed by the backbone.
+    """Return the embeddings of a file's rows.
 
-    Embeddings are read from the file's array `embedding`, if it exists and `images` is False. Otherwise the backbone
-    (`session`) computes them from the array `input`; `embedding` names its output. Raises NotFoundError for a missing
-    file, InputError if the array is missing, or has NaN, infinity or a shape that the backbone does not have.
+    They are the file's array `embedding`. If it is absent, or with `images`, the backbone (`session`) computes them
+    from the array `input`. Raises NotFoundError if the file is missing, InputError if its array is missing or does not
+    fit the backbone.
     """
     import numpy as np
 
@@ -83,7 +80,7 @@ def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Row
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
-    """Convert finite floats `[n, *shape]`, n > 0, to float32. Raise InputError about `label` for any other array."""
+    """Convert `n > 0` rows of finite floats to float32. Raise InputError for other arrays."""
     import numpy as np
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):
@@ -98,10 +95,10 @@ def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
 
 @dataclass(frozen=True)
 class Covariance:
-    """The covariance of rows `[n, d]`. The Mahalanobis distance of a row `x` is `|(x - mean) whitening|`.
+    """The mean and shrunk covariance of rows. The distance of a row `x` is `|(x - mean) @ whitening|`.
 
-    `mean` (`[d]`) and `whitening` (`[d, d]`) are float64. `rank` is the rank before shrinking. `shrinkage`, 0 to 1, is
-    the weight of the identity. `condition` is the condition number after shrinking, with dimensions of variance 1.
+    `mean` (`[d]`) and `whitening` (`[d, d]`) are float64. `rank` is the rank before shrinking. `shrinkage`, from 0 to
+    1, is the weight of the identity. `condition` is the condition number after shrinking and scaling to variance 1.
     """
 
     mean: Any
@@ -111,17 +108,15 @@ class Covariance:
     condition: float
 
     def distances(self, rows: Any) -> Any:
-        """Compute the distance of each row: float64 `[n]` for rows `[n, d]`."""
         import numpy as np
 
         return np.linalg.norm((rows.astype(np.float64) - self.mean) @ self.whitening, axis=1)
 
 
 def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance:
-    """Compute the covariance of finite rows `[n, d]` and shrink it. `shrinkage` None is the amount of Ledoit and Wolf.
+    """Estimate the covariance of finite rows `[n, d]`. If `shrinkage` is None, use the amount of Ledoit and Wolf.
 
-    Raises InputError if a dimension is constant, if more dimensions depend on others than `MAX_DEPENDENT_SHARE` allows
-    (with `shrinkage` 0, none may), or if the shrunk covariance is singular in float64.
+    Raises InputError if a dimension is constant, or if too many dimensions depend linearly on others.
     """
     import numpy as np
 
@@ -169,9 +164,9 @@ def estimate_covariance(rows: Any, shrinkage: float | None = None) -> Covariance
 
 @dataclass(frozen=True)
 class Detector:
-    """A fitted detector in float64: a row is in distribution if its distance is at most `threshold`.
+    """A fitted detector: a row is in distribution if its distance is at most `threshold`.
 
-    `covariance` was fitted on `rows`. The threshold is the `percentile` (50 to 100) of the distances of `held_out`.
+    `threshold` is the `percentile` of the distances of `held_out`. `covariance` is from `rows`.
     """
 
     covariance: Covariance
@@ -181,7 +176,7 @@ class Detector:
     held_out: Rows
 
     def record(self, rejected: int) -> dict[str, Any]:
-        """Return what the manifest says of the fit, as JSON. `rejected` is the number of rejected held-out rows."""
+        """Return the figures of the fit for the manifest. `rejected` is the number of rejected held-out rows."""
         count = len(self.held_out.embeddings)
         return {
             "rows": len(self.rows.embeddings),
@@ -201,11 +196,10 @@ class Detector:
 
 
 def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None = None) -> Detector:
-    """Fit a detector on embeddings `[n, d]`. Its threshold is the `percentile` of the distances of the `held_out` rows.
+    """Fit a detector on embeddings `[n, d]`. `percentile` is above 50 and below 100.
 
-    `percentile` is above 50 and below 100. `shrinkage` is from 0 to 1; None is the amount of Ledoit and Wolf.
-    Raises InputError if one of the files has too few distinct rows, NaN or infinity, or if the files share a row.
-    Raises the errors of `estimate_covariance` too.
+    Raises InputError if there are too few distinct rows, if the two files share a row, and as `estimate_covariance`
+    does.
     """
     import numpy as np
 
@@ -230,7 +224,7 @@ def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None =
 
 
 def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
-    """Make the graph that takes embeddings, and returns `distance` and `in_distribution` for each of them."""
+    """Make the graph that takes embeddings, and returns `distance` and `in_distribution` for each."""
     import numpy as np
     from onnx import TensorProto
     from onnx.helper import make_node, make_tensor_value_info
@@ -259,7 +253,7 @@ def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
 
 
 def rejection(session: Any, rows: Rows, name: str, metric: str, least: float | None = None) -> dict[str, Any]:
-    """Measure the share of rows that a detector's graph rejects. Return a check of it, with the lower limit `least`."""
+    """Measure the share of rows that a detector rejects. The check passes if it is at least `least`."""
     takes, count = session.get_inputs()[0].name, len(rows.embeddings)
     hits = int((~samples.outputs(session, {takes: rows.embeddings}, "the detector")[VERDICT]).sum())
     interval = [float(f"{end:.6g}") for end in wilson(hits / count, count)]

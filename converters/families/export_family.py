@@ -1,8 +1,4 @@
-"""The export of a family, from the document to the draft of a version.
-
-All files are located and hashed before a model runs. Then the members (backbone, heads, detector) are made. Each graph
-is compared with the trained module or weights, and must meet the limits in the document.
-"""
+"""Export a model family: from its document to the draft of a version."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -69,7 +65,6 @@ from onnxreg.schema.manifest.family import ModelFamily, Role, classes_digest
 from onnxreg.schema.manifest.manifest import Preprocessing, Recipe, Source, Step
 
 DOCUMENT = "family"
-"""The key of the family document in a recipe's parameters."""
 TASK = "image-classification"
 
 
@@ -78,8 +73,8 @@ class FamilyPlan:
     """A checked family. Paths in the document are relative to `directory`.
 
     `consent` names the code that may run. `factory` makes the backbone; None if transformers loads it. `recorded` is
-    the document with all defaults, and with digests in place of paths. `source` is the digest of all checkpoints.
-    `certificates` maps the name of each member that is judged on a suite to its evaluation plan.
+    the document with defaults, and with digests in place of paths. `source` is the digest of all checkpoints.
+    `certificates` has an evaluation plan for each member with a suite.
     """
 
     document: FamilyFile
@@ -98,7 +93,6 @@ class FamilyPlan:
         return [f"{member}: {text}" for member, plan in self.certificates.items() for text in plan.warnings()]
 
     def check_unchanged(self) -> None:
-        """Raise InputError if a checkpoint or a file of rows has changed since planning."""
         now = plan_family(self.document, self.directory, self.consent)
         if (now.recorded, now.source) != (self.recorded, self.source):
             hint = "export again once nothing writes to them"
@@ -106,7 +100,7 @@ class FamilyPlan:
 
 
 def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile:
-    """Read the family in a document. `name` replaces the document's name. Raises InputError for an invalid family."""
+    """Read the family in a document. `name` replaces its name. Raises InputError if it is invalid."""
     value = document.value if name is None else {**document.value, "name": name}
     return FamilyFile.from_json(value, document.path.name)
 
@@ -114,8 +108,8 @@ def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile
 def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CONSENT) -> FamilyPlan:
     """Find and hash a family's checkpoints and files of rows. No model runs.
 
-    Raises NotFoundError or InputError for files that cannot be read. Raises InputError if a factory's arguments, which
-    are published, contain a path of this machine.
+    Raises NotFoundError or InputError if a file cannot be read, or if a factory's arguments contain a path of this
+    machine.
     """
     require("torch", "transformers", "safetensors", "onnxruntime")
     spec, function = document.backbone, None
@@ -163,18 +157,16 @@ DETECTOR: Literal["ood"] = "ood"
 PLAIN = "float32"
 SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
 COMPARED_IMAGES, COMPARED_EMBEDDINGS = 32, 64
-"""The most rows on which a graph is compared: images for the backbone, embeddings for a head or the detector."""
+"""The most rows on which a graph is compared: images for the backbone, embeddings for other members."""
 MAX_NAMED_LIMITS = 5
-"""The most failed limits that one error lists."""
 BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
 
 
 @dataclass(frozen=True)
 class MemberFile:
-    """The graph of a member in one precision, at `path` in the workspace.
+    """The graph of a member in one precision, at `path` in the workspace. `checks` are in the manifest's JSON form.
 
-    `checks` are in the manifest's JSON form. `parent` is the path of the float32 graph from which this graph was made;
-    None if this is the float32 graph. `step` is the record of the pass that made the graph.
+    `parent` is the path of the float32 graph from which this graph was made. `step` is the record of the pass.
     """
 
     member: str
@@ -191,7 +183,7 @@ def export_family(
 ) -> tuple[Draft, list[LatencyTable]]:
     """Make a family, measure its latency and check its limits. Return the draft and the tables of latencies.
 
-    Raises GateError if a limit is not met, and the errors of `make_family`. After an error the workspace is not valid.
+    Raises GateError if a limit is not met, and the errors of `make_family`.
     """
     import numpy as np
 
@@ -214,7 +206,6 @@ def export_family(
 
 
 def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: LatencyTable) -> None:
-    """Raise GateError, with the members' names, if a limit is not met."""
     failed = [
         f"{file.member} ({file.precision}): {check['name']}: {check['metric']} is {check['value']:g}, "
         f"the limit {check['limit']:g}"
@@ -238,10 +229,10 @@ def check_limits(document: FamilyFile, files: Sequence[MemberFile], latency: Lat
 def make_family(
     plan: FamilyPlan, workspace: Path, progress: Progress = SILENT
 ) -> tuple[Draft, list[MemberFile], list[SourceEvaluation]]:
-    """Make all members of a family in `workspace`, and judge members on their suites. Limits are not checked.
+    """Make and judge all members of a family in `workspace`. Return the draft, the files and the evaluations.
 
-    Raises InputError or NotFoundError for a checkpoint or rows that cannot be used, ConversionError if a graph differs
-    from its checkpoint. Each message names the member.
+    Raises InputError or NotFoundError for an unusable file, ConversionError if a graph differs from its checkpoint.
+    Each message names the member.
     """
     import numpy as np
 
@@ -332,7 +323,7 @@ def _images(plan: FamilyPlan, backbone: LoadedBackbone) -> Any:
 
 
 def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tuple[str, str]]]:
-    """Return pairs of precision and path for each member, float32 first. InputError if two paths collide."""
+    """Return (precision, path) for each file of each member. Raise InputError if two paths collide."""
     stems: dict[str, tuple[str, Sequence[str]]] = {
         BACKBONE: (document.backbone.file, document.variants.backbone)
     }
@@ -355,7 +346,7 @@ def _paths(document: FamilyFile, heads: Mapping[str, Head]) -> dict[str, list[tu
 
 @contextmanager
 def _named(member: str) -> Iterator[None]:
-    """A context that puts the member's name before an error's message, unless the message begins with it."""
+    """A context that puts the member's name before an error's message."""
     try:
         yield
     except RegError as error:
@@ -375,9 +366,9 @@ def _write(
     origin: Outputs,
     step: Step | None = None,
 ) -> Iterator[MemberFile]:
-    """Write a member in float32 and compare it with `origin`; then write it in other precisions and compare them.
+    """Write a member in float32 and in other precisions. Compare float32 with `origin`, and the others with float32.
 
-    Raises ConversionError, naming the member, if a pass fails, or a graph does not load, gives NaN or differs too much.
+    Raises ConversionError if a pass fails, or if a graph does not run or differs too much.
     """
     limits, parent, expected, dataset = document.limits, None, origin, str(samples.digest(feeds))
     with _named(member):
@@ -422,7 +413,6 @@ def _draft(
     preprocessing: Preprocessing | None,
     workspace: Path,
 ) -> Draft:
-    """Make the draft of a family's files, with the facts that are read from the graphs."""
     document = plan.document
     artifacts = []
     for file in files:
@@ -493,10 +483,9 @@ def _draft(
 def _evaluation(
     document: FamilyFile, member: str, plan: EvaluationPlan, files: Sequence[MemberFile], workspace: Path
 ) -> SourceEvaluation:
-    """Plan the evaluation of a member's reduced precisions on a suite of images. A head's suite may have embeddings.
+    """Plan to evaluate a member's reduced precisions on a suite. Raises InputError if it has float32 only.
 
-    For a head, the float32 backbone turns the images into embeddings, so that the verdict is about the head alone.
-    Raises InputError if the member has float32 only, ConversionError if the backbone does not run.
+    A head is evaluated on the embeddings that the float32 backbone gives.
     """
     variants = [file for file in files if file.member == member]
     paths = tuple(file.path for file in variants if file.precision != PLAIN)

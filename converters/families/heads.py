@@ -1,4 +1,4 @@
-"""Heads: linear layers over the backbone's embedding. They are read from safetensors and written as graphs."""
+"""Heads: linear layers that classify the backbone's embedding. They are read from safetensors and written as graphs."""
 
 import json
 import re
@@ -15,16 +15,16 @@ from onnxreg.schema.inputs.family_file import HeadsSpec
 
 SUFFIX = ".safetensors"
 MAX_NAME = 64
-"""The most characters of a class id in the name of a member. A longer id is replaced by a digest."""
 FORMAT_HINT = "save the head as safetensors, with its classes as a JSON list in the metadata"
 BATCH = "batch"
 
 
 @dataclass(frozen=True)
 class Head:
-    """Linear layers `y = x W^T + b` with an activation between layers, and the classes of the last layer.
+    """The linear layers of a head, with an activation between them. Each layer is `x @ weight.T + bias`.
 
-    `layers` are pairs of `weight`, float32 `[out, in]`, and `bias`, float32 `[out]`.
+    `layers` are pairs of `weight` (float32 `[out, in]`) and `bias` (float32 `[out]`). `classes` are in the order of the
+    logits.
     """
 
     name: str
@@ -33,11 +33,10 @@ class Head:
 
     @property
     def width(self) -> int:
-        """The size of the embedding that the head takes."""
         return int(self.layers[0][0].shape[1])
 
     def logits(self, rows: Any, activation: str) -> Any:
-        """Compute the logits of embeddings `[n, width]` in float64. The head's graphs are compared with them."""
+        """Compute the logits of embeddings `[n, width]` in float64."""
         import numpy as np
 
         value = rows.astype(np.float64)
@@ -49,19 +48,19 @@ class Head:
 
 
 def plain(class_id: str) -> str:
-    """Convert a class id for names and paths: `corn (maïs)` becomes `corn-mais`, an unusable id becomes a digest."""
+    """Convert a class id for names and paths: `corn (maïs)` becomes `corn-mais`. Other ids may become a digest."""
     letters = unicodedata.normalize("NFKD", class_id).encode("ascii", "ignore").decode()
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", letters).strip("-._")
     return name if 0 < len(name) <= MAX_NAME else Digest.of(class_id.encode()).hex[:12]
 
 
 def member_of(class_id: str) -> str:
-    """Return the name of a class's head as a member, such as `head:apple`."""
+    """Return the member's name of a class's head, such as `head:apple`."""
     return f"head:{plain(class_id)}"
 
 
 def head_files(spec: HeadsSpec, directory: Path) -> list[Path]:
-    """List the files in the folder of heads, sorted, without hidden files. Raises NotFoundError if the folder is missing."""
+    """Return the visible files in the folder of heads, sorted. Raise NotFoundError if the folder is missing."""
     folder = directory / spec.folder
     if not folder.is_dir():
         raise NotFoundError(f"there is no folder of heads at {spec.folder}")
@@ -71,8 +70,8 @@ def head_files(spec: HeadsSpec, directory: Path) -> list[Path]:
 def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width: int) -> dict[str, Head]:
     """Read all heads. Return them by class id, in the order of the backbone's `classes`.
 
-    Raises NotFoundError if the folder or a head is missing, InputError if a file belongs to no class, if the document
-    names an unknown class, or if a head takes embeddings of another `width`; and the errors of `read_head`.
+    Raises NotFoundError if the folder or a head is missing. Raises InputError for a file or name without a class, for
+    another `width`, and as `read_head` does.
     """
     for key, class_ids in (("none", spec.none), ("classes", spec.classes)):
         if unknown := sorted(set(class_ids) - set(classes)):
@@ -99,9 +98,8 @@ def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width
 def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> Head:
     """Read a head from safetensors: layers with `weight` and `bias`, and the classes in the metadata.
 
-    `name` is for messages. `classes` are the document's, in order; classes that the file records must be the same.
-    Raises InputError if the file is not safetensors, if layers do not fit each other, if a weight is NaN or infinite,
-    or if the classes are unknown or differ.
+    `classes` are the document's, in order. The file's classes must be the same, if both are given. Raises InputError if
+    the file, its layers, its weights or its classes are invalid. `name` is for messages.
     """
     import numpy as np
     from safetensors import safe_open
@@ -135,7 +133,7 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
 def _classes(
     recorded: Any, stated: Sequence[str] | None, name: str, columns: int, class_id: str
 ) -> tuple[str, ...]:
-    """Return the recorded or else the stated classes. InputError if the two differ, or do not number `columns`."""
+    """Return the classes of the file, or else of the document. Raise InputError if they differ or are not `columns`."""
     ids = stated if recorded is None else recorded
     usable = isinstance(ids, list | tuple) and all(
         isinstance(text, str) and text.isprintable() and 0 < len(text) <= 200 for text in ids
@@ -153,8 +151,7 @@ def _classes(
     return tuple(ids)
 
 
-def _natural(text: str) -> list[tuple[int, str]]:
-    """Return a sort key by which `2.` precedes `10.`."""
+def _natural(text: str) -> list[tuple[int, str]]:  # `2.` before `10.`
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", text)]
 
 
@@ -166,7 +163,7 @@ def make_graph(
     outputs: Sequence[Any],
     opset: int,
 ) -> Any:
-    """Make an `onnx.ModelProto` from nodes and arrays by name. Its IR version is the oldest that has the opset."""
+    """Make an `onnx.ModelProto` with the oldest IR version that has the opset."""
     from onnx import helper, numpy_helper
 
     initializers = [numpy_helper.from_array(array, key) for key, array in weights.items()]

@@ -1,6 +1,4 @@
-"""Import existing models: loose files, directories of OpenMed's converter or of `reg`, and repositories of the Hub.
+"""Import existing models: files, directories of OpenMed or `reg`, and repositories of the Hugging Face Hub.
 
-`survey` and `openmed` describe the models of a source, the files beside them, and the claims of its documents. `adopt`
-places the files and compares the claims with them; a claim never counts in a model's favour. `confine` runs `adopt` in
-a separate process.
+The documents of a source may contradict its files. Then the files are right, and the contradiction is reported.
 """

@@ -1,4 +1,4 @@
-"""Adopt existing files: survey and check them, place them in a workspace, and describe the version."""
+"""Make a draft of existing files: check them, place them in a workspace, and describe the version."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -34,11 +34,10 @@ _CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-
 
 
 def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **options: Any) -> Adopted:
-    """Make a draft of a directory, or of a list of .onnx and .ort files with the files beside them.
+    """Make a draft of a directory, or of a list of .onnx and .ort files and their companions.
 
-    A directory with a manifest is an export of OpenMed or `reg`; any other directory is a repository of the Hub.
-    `workspace` is an empty directory. `options` are those of `survey_files`, for a list of files. Raises NotFoundError
-    for a missing directory, and the errors of `survey_files`, `survey_openmed`, `survey_repository`, `_adopt_written`.
+    `workspace` is an empty directory. `options` are arguments of `survey_files`. Raises NotFoundError if the directory
+    is missing, InputError if its files cannot make a version.
     """
     intake = Intake(workspace, check_name(name))
     if not isinstance(source, Path):
@@ -58,11 +57,9 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
 
 
 def _adopt_written(directory: Path, written: bytes, intake: Intake) -> Adopted:
-    """Adopt a directory that `reg pull --output` or `reg export --output` wrote, and keep the digest of its manifest.
+    """Make a draft of a directory that `reg pull --output` or `reg export --output` wrote, with the same manifest.
 
-    Graphs are checked as `reg add` checks them. Files that the manifest does not name are left out and reported. White
-    space in the manifest does not matter. Raises InputError if the manifest has another name, if it contradicts itself
-    or a graph, or if a file is missing or names a path of a machine. The digests of files are not compared here.
+    Raises InputError if the manifest is invalid, has another name or contradicts a graph, or if a file is missing.
     """
     data = canonical.encode(canonical.decode(written, FILENAME))
     try:
@@ -97,7 +94,6 @@ def _adopt_written(directory: Path, written: bytes, intake: Intake) -> Adopted:
 
 
 def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
-    """Raise InputError if the manifest states other inputs, outputs or operators than the graph has."""
     stated, (inputs, outputs) = artifact.metadata, (facts.inputs, facts.outputs)
     for side, claimed, read in (("inputs", stated.inputs, inputs), ("outputs", stated.outputs, outputs)):
         if [(spec.name, spec.dtype) for spec in claimed] != [(spec.name, spec.dtype) for spec in read]:
@@ -107,10 +103,7 @@ def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
 
 
 def _adopt(survey: Survey, intake: Intake) -> Adopted:
-    """Place the files of a survey in the workspace, and describe the version from the files.
-
-    Raises the errors of `Intake.take`, and InputError for labels that contradict each other or the graph.
-    """
+    """Place the files of a survey in the workspace, and describe the version."""
     companions = tuple(map(intake.take, survey.companions))
     for file in (file for model in survey.models for file in model.files):
         intake.take(file)
@@ -140,10 +133,7 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
 
 
 def _companion_fields(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
-    """Read config.json, id2label.json and the tokenizer's files. Return the manifest's fields that they state.
-
-    Raises InputError if a label map is malformed, or if config.json and id2label.json have different labels.
-    """
+    """Return the manifest's fields that config.json, id2label.json and the tokenizer's files give."""
     paths: dict[str, list[str]] = {}
     for companion in companions:
         paths.setdefault(companion.role, []).append(companion.path)
@@ -176,7 +166,7 @@ def _companion_fields(root: Path, companions: Iterable[DraftFile]) -> dict[str, 
 
 
 def _parse_labels(value: Any, origin: str) -> list[str]:
-    """Return the labels of an `id2label` object, in the order of its keys "0", "1", ...; `origin` is for messages."""
+    """Return the labels of an `id2label` object: `{"0": "O", "1": "B-NAME"}` gives `["O", "B-NAME"]`."""
     ok = isinstance(value, dict) and all(isinstance(label, str) for label in value.values())
     if ok and set(value) == {str(index) for index in range(len(value))} and value:
         return [value[str(index)] for index in range(len(value))]

@@ -1,11 +1,11 @@
-"""Adopt model files, or a repository of the Hub, in a separate process with limited memory and time.
+"""Make a draft of model files in a separate process with limited memory and time.
 
-Native code parses graphs. It does not react to Ctrl-C, and may never end. So a child process runs this module. It
-receives one request over a socket, and sends these messages as JSON. Nothing that it sends is unpickled.
+Native code parses graphs. It ignores Ctrl-C and may never end, so a child process runs this module. The child receives
+a request over a socket, and sends messages as JSON:
 
 {"reading": NAME, "size": BYTES}   before it reads a model file; BYTES is the size of all files so far
-{"adopted": ...}                   the draft and the differences, or
-{"error": {family, message, hint, missing_files}}, or
+{"adopted": ...}                   the result
+{"error": {family, message, hint, missing_files}}
 {"bug": TRACEBACK}                 for an unexpected error
 """
 
@@ -33,25 +33,21 @@ if TYPE_CHECKING:
 
 BASE_MEMORY_BYTES, MEMORY_PER_BYTE = 2 * 2**30, 3
 BASE_SECONDS, BYTES_PER_SECOND = 60.0, 20_000_000
-"""The child may take `BASE_SECONDS` for a file, and a second more for each `BYTES_PER_SECOND` bytes read so far."""
+"""The child may take `BASE_SECONDS` for each file, and a second more for each `BYTES_PER_SECOND` read so far."""
 POLL_SECONDS = 0.05
 MESSAGE_BYTES = 2**28
 READER_HINT = "look at who made the file; a model of this size needs less"
 DIES_WITH_PARENT, SIGKILL = 1, 9
-"""The option PR_SET_PDEATHSIG of prctl(2), and the signal that the child gets if its parent dies."""
 SCHEME = "hf://"
 URL = re.compile(r"hf://(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?/?")
 GRAPH_FILES = "*.onnx", "*.ort", "*.onnx_data*", "*.onnx.data*"
 BESIDE = "*.json", "*.jinja", "*.txt", "*.model", "*.spm", "*.tiktoken", "*.config", "README.md"
 PATTERNS = (*GRAPH_FILES, *BESIDE, "[0-9]*_*/model.safetensors")
-"""The patterns of files to download: graphs with external data, and files that may be published beside them."""
+"""The files of a repository to download."""
 
 
 class Child:
-    """A child process that reads files for one request. It starts at once, and ends with the `with` block.
-
-    Ctrl-C does not reach it, since it has a session of its own. The output of libraries goes to stderr.
-    """
+    """A child process that reads files. It ends with the `with` block."""
 
     def __init__(self) -> None:
         self._channel, end = Pipe()
@@ -75,10 +71,8 @@ class Child:
         self._channel.close()
 
     def adopt(self, **request: Any) -> "Adopted":
-        """Run `adopt.adopt` in the child, and raise its errors.
-
-        Raises InputError if a file takes too much memory or time, and HostError if a file cannot be read. An unexpected
-        error is raised as RuntimeError, with the child's traceback.
+        """Run `adopt.adopt` in the child, and raise its errors. Raise InputError if a file takes too much memory or
+        time.
         """
         with suppress(ConnectionError):
             self._channel.send(request)
@@ -110,7 +104,7 @@ class Child:
         raise InputError(message, "look at who made the file")
 
     def _watch(self) -> None:
-        """Kill the child if it exceeds a limit of memory or time. Set `_excess` to this limit, such as `60 seconds`."""
+        """Kill the child if it exceeds a limit. Set `_excess` to this limit, such as `60 seconds`."""
         while self._process.poll() is None:
             memory = BASE_MEMORY_BYTES + MEMORY_PER_BYTE * self._size
             seconds = BASE_SECONDS + self._size / BYTES_PER_SECOND
@@ -123,15 +117,13 @@ class Child:
             time.sleep(POLL_SECONDS)
 
     def _about(self, message: str) -> str:
-        """Put the name of the file that the child was reading before a message, unless the message has it."""
         return message if not self._reading or self._reading in message else f"{self._reading}: {message}"
 
 
 def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = False) -> "Adopted":
-    """Make a draft of a directory or of a repository on the Hub (`hf://ORG/NAME`) in a separate process.
+    """Make a draft of a directory or of a repository on the Hub (`hf://ORG/NAME`), in a separate process.
 
-    If a graph names external data that was not downloaded, it is downloaded then. Raises the errors of `Child.adopt`
-    and `fetch_repository`.
+    Raises the errors of `Child.adopt` and `fetch_repository`.
     """
     from onnxreg.converters.onnx.onnx_graph import MissingDataError
 
@@ -156,10 +148,10 @@ def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = Fa
 
 
 def fetch_repository(url: str, progress: bool = False, further: Collection[str] = ()) -> Location:
-    """Download the model files of a repository, `hf://ORG/NAME[@REVISION]`; files that are here already are kept.
+    """Download the model files of a repository on the Hub, such as `hf://acme/pii` or `hf://acme/pii@v1.0`.
 
-    `further` are paths of files that match none of `PATTERNS`. With `progress`, huggingface_hub shows its progress
-    bars. Raises InputError for another URL, and for a repository that is a registry; and the errors of `hub.fetch`.
+    `further` are other files to download. `progress` shows progress bars. Raises InputError for another URL, and if the
+    repository is a registry.
     """
     from onnxreg.converters.source.hub import fetch
 
@@ -179,7 +171,7 @@ def fetch_repository(url: str, progress: bool = False, further: Collection[str] 
 
 
 def resident(pid: int) -> int:
-    """Return the bytes of memory that a process occupies; 0 if the process has ended."""
+    """Return the memory that a process occupies, in bytes; 0 if the process has ended."""
     try:
         pages = Path(f"/proc/{pid}/statm").read_bytes().split()[1]
     except FileNotFoundError:
@@ -193,7 +185,6 @@ def resident(pid: int) -> int:
 
 
 def main(channel: Connection) -> None:
-    """Receive a request, adopt the files in it, and send the outcome (see the module)."""
     from onnxreg.converters.onnx.onnx_graph import MissingDataError, notify_listener
 
     if sys.platform == "linux":
@@ -238,14 +229,12 @@ def main(channel: Connection) -> None:
 
 
 def encode(adopted: "Adopted") -> Any:
-    """Encode a draft and its differences as JSON."""
     import msgspec
 
     return msgspec.to_builtins(adopted, enc_hook=os.fspath)
 
 
 def decode(value: Any) -> "Adopted":
-    """Decode the JSON that `encode` returned."""
     import msgspec
 
     from onnxreg.converters.importers.intake import Difference

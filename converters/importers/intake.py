@@ -1,4 +1,4 @@
-"""Place existing files in a workspace: check their names, refuse pickles, and remove the paths of a machine."""
+"""Place existing files in a workspace: check their names, refuse pickles, and remove absolute paths from texts."""
 
 import ast
 import pickletools
@@ -25,15 +25,13 @@ MAX_HEADER_BYTES = 2**16
 MAX_OPCODES = 1_000_000
 _NAMES = frozenset({"GLOBAL", "INST", "STACK_GLOBAL"})
 _CALLS = frozenset({"REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST", "BUILD", "STOP"})
-"""Opcodes of pickles: `_NAMES` push a function by its name, `_CALLS` call a function or end the pickle."""
 _NAME = re.compile(r"[\w.]+ [\w.]+")
-"""Matches the argument of the opcodes GLOBAL and INST: the names of a module and a function."""
 _PICKLES = frozenset({".pkl", ".pickle", ".joblib", ".dill", ".pt", ".pth", ".ckpt"})
 _SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})
 
 
 def refuse_unfit(path: Path) -> None:
-    """Raise InputError for a file that `check_content` refuses, or that is a pickle by its suffix or its bytes."""
+    """Raise InputError for a pickle, and for a file that `check_content` refuses."""
     with path.open("rb") as file:
         check_content(file.read(HEAD_BYTES), path.name)
     if path.suffix.lower() in _PICKLES or (path.suffix.lower() not in _SAFE and _is_pickle(path)):
@@ -42,7 +40,6 @@ def refuse_unfit(path: Path) -> None:
 
 
 def _is_pickle(path: Path) -> bool:
-    """True for a pickle, an archive of `torch.save`, and an .npy or .npz file with Python objects."""
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
@@ -59,7 +56,7 @@ def _is_pickle(path: Path) -> bool:
 
 
 def _has_objects(file: IO[bytes]) -> bool:
-    """True if an .npy file has Python objects, or a header that cannot be read. `file` is at its beginning."""
+    """Return True if an .npy file has Python objects, or an unreadable header."""
     from numpy.lib import format as npy
 
     magic = file.read(8)
@@ -89,7 +86,7 @@ def _is_pickle_stream(file: BinaryIO) -> bool:
 
 @dataclass(frozen=True)
 class Difference:
-    """A field, such as `artifacts.2.metadata.operators`, for which a document and the files give different values."""
+    """A field whose value in a document is wrong. `path` is a name such as `artifacts.2.metadata.operators`."""
 
     path: str
     claimed: Any
@@ -97,12 +94,11 @@ class Difference:
 
 
 Adopted = tuple[Draft, list[Difference]]
-"""A draft of existing files, and the claims of documents that the files contradict."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A file for a version, with its role and path in the version. `drop` lists top-level keys of JSON to leave out."""
+    """A file of a source, with its role and path in the version. `drop` are top-level keys to remove from its JSON."""
 
     role: str
     file: Path
@@ -112,7 +108,7 @@ class Found:
 
 @dataclass
 class Intake:
-    """Fills a workspace with files. `scrubbed` lists changed fields as `FILE:FIELD`; the others are as in `Draft`."""
+    """Places files in a workspace. `scrubbed` lists the fields that were removed or changed, as `FILE:FIELD`."""
 
     workspace: Path
     name: str
@@ -123,13 +119,12 @@ class Intake:
     _taken: dict[str, Path] = field(default_factory=dict)
     _distinct: DistinctPaths = field(default_factory=lambda: DistinctPaths([FILENAME]))
     resolved: Callable[[Path], Path] = field(default_factory=lambda: cache(Path.resolve))
-    """Resolve the links in a path, once for each path."""
 
     def take(self, file: Found) -> DraftFile:
-        """Place a file at its path in the workspace: as a link if possible, else as a copy.
+        """Place a file in the workspace, as a link if possible.
 
-        A text with absolute paths of a machine or with keys to drop is rewritten. Raises InputError for a pickle, for a
-        path that a manifest cannot hold, and for two files with one path.
+        A text is rewritten if it has absolute paths or keys to drop. Raises InputError for a pickle, for a path that a
+        manifest cannot hold, and for a second file with the same path.
         """
         source, relative, taken = file.file, file.path, DraftFile(file.role, file.path)
         real = self.resolved(source)
@@ -168,12 +163,11 @@ class Intake:
     def draft(
         self, artifacts: tuple[DraftArtifact, ...], companions: tuple[DraftFile, ...], **more: Any
     ) -> Draft:
-        """Make the draft of the files that were taken. `more` are further attributes of `Draft`."""
         more |= {"file_states": self.file_states, "warnings": tuple(self.warnings)}
         return Draft(self.name, self.workspace, artifacts, companions, **more)
 
     def look(self, source: Path) -> FileState:
-        """Return the size and times that a file had at the first call. That call must come before the file is read."""
+        """Return the size and times of a file at the first call. Call this before the file is read."""
         real = self.resolved(source)
         if real not in self._states:
             self._states[real] = FileState.of(source.stat())

@@ -1,8 +1,7 @@
-"""Survey directories that OpenMed's converter wrote (format version 1). The files are trusted, their manifest is not.
+"""Import directories that OpenMed's converter wrote (format version 1).
 
-Contracts, operators, opsets, precisions and labels are read from the files, and compared with the manifest's claims. A
-claimed certification becomes `unknown`, because it does not say which bytes were certified. A claimed refusal stays.
-The artifact keeps these claims under `claimed`.
+Facts are read from the files, and compared with the manifest's claims. A claimed certification becomes `unknown`,
+because it does not say which bytes were certified; a claimed refusal stays.
 """
 
 import json
@@ -38,30 +37,29 @@ NO_EVIDENCE = (
 EXPORT_AGAIN = "export the model again; single files go in without this promise: reg add FILE... --name NAME"
 ONE_EXPORT = "the directory mixes files of two exports; export again into an empty directory"
 DEFAULT_RECALL_LOSS_LIMIT = 0.005
-"""If the documents state no limit, OpenMed refuses a loss of recall of this size or more."""
+"""OpenMed's limit, if the documents state none. It refuses a model that loses this much recall, or more."""
 _MODELS = (*GRAPHS, ".xml")
 _ANDROID = ("onnx-android", "onnx-int8", "ort-android")
 _QUANTIZATION_VERDICTS = ("certified", "quant_recall_delta", "quantization", "recall_delta_path")
 _CONFIG_VERDICTS = ("_onnx_quantization", *_QUANTIZATION_VERDICTS)
-"""The keys of config.json that repeat a verdict."""
 _VERDICT = ("certified", "quant_recall_delta", "certification_limit", "certification")
 _QUANTIZATION = ("scheme", "weight_type", "op_types", "calibration", "target", "output")
 _UNCARRIED = {
     *("inputs", "outputs", "operators", "opset", "unsupported_ops", "warnings", "quantization"),
     *("certified", "quant_recall_delta", "certification_limit", "recall_delta_path"),
 }
-"""The claims about an artifact that are not copied, since they are verdicts or can be read from the file."""
+"""The claims about an artifact that are not copied. They are verdicts, or are read from the file."""
 _UNCARRIED_OF_MANIFEST = {
     *("format", "format_version", "formats", "artifacts", "config_path", "label_map_path", "tokenizer"),
     *(*_QUANTIZATION_VERDICTS, "certification", "generated_at", "created_at", "exported_at"),
 }
-"""The claims of the manifest that are not copied, since they are verdicts or times, or can be read from the files."""
+"""The claims of the manifest that are not copied. They are verdicts or times, or are read from the files."""
 
 
 def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
-    """Survey a directory with the manifest in `data`. Files that the manifest does not name become differences.
+    """Survey a directory whose manifest is `data`.
 
-    Raises InputError for an invalid manifest, a missing file, a file outside the directory, or files of two exports.
+    Raises InputError for an invalid manifest, for a missing file, and for files of two exports.
     """
     for existing in below(directory):
         intake.look(existing)
@@ -172,7 +170,7 @@ def _check_inside(path: str, label: str) -> None:
 
 
 def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
-    """Yield the files of a claimed artifact, its graph first. An artifact may be a directory."""
+    """Yield the files of a claimed artifact, its graph first. The artifact may be a directory."""
     label = f"{claim.format[:64]} artifact"
     folder = claim.path.rstrip("/")
     _check_inside(folder, label)
@@ -200,7 +198,7 @@ def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
 
 
 def _companions(root: Path, manifest: ManifestV1) -> tuple[Found, ...]:
-    """Return the manifest's files that are not artifacts, each once. If a file has several roles, the first counts."""
+    """Return the files of a manifest that are not artifacts. A file with several roles gets the first."""
     files = []
     for path, role in ((manifest.config_path, "config"), (manifest.label_map_path, "labels")):
         if path is not None:
@@ -224,10 +222,10 @@ def _reports(manifest: ManifestV1) -> list[str]:
 
 
 def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> list[str]:
-    """Raise InputError if a model cannot come from the same export as the model at `base`.
+    """Raise InputError if a model is not from the same export as `base`: other inputs, outputs or weights.
 
-    Each model must have the inputs, outputs and weights (`compare_weights`) of `base`. Returns the models whose weights
-    cannot be compared: .ort files with other weight names, or all other models if `base` has only quantized weights.
+    Returns the models whose weights cannot be compared, because their names differ or the weights of `base` are
+    quantized.
     """
     expected = models[base]
     for path, facts in models.items():
@@ -252,7 +250,7 @@ def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> 
 
 
 def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
-    """True if two specs are equal. An axis may be dynamic in one of them only, since the ORT converter may fix it."""
+    """Return True if two specs are equal. An axis that is dynamic in one of them matches any size."""
     axes = zip(a.shape, b.shape, strict=False)
     same = all(x.value == y.value for x, y in axes if x.kind == y.kind == "static")
     have_ranks = len(a.shape) == len(b.shape) or not (a.shape and b.shape)
@@ -260,10 +258,7 @@ def _compatible(a: TensorSpec, b: TensorSpec) -> bool:
 
 
 def _verdict(manifest: ManifestV1, claim: ArtifactV1, claimed: Mapping[str, Any], root: Path) -> Verdict:
-    """Make a verdict from claims. Claims have no evidence, so they can refuse an artifact, but not certify it.
-
-    A refusal by the artifact's metadata is enough; for `onnx-int8`, also by the manifest, the report or config.json.
-    """
+    """Make a verdict from an artifact's claims. They can refuse the artifact, but cannot certify it."""
     documents: list[Any] = [claim.metadata.to_json() if claim.metadata else {}]
     if claim.format == "onnx-int8":
         paths = (manifest.recall_delta_path, manifest.config_path)

@@ -1,8 +1,4 @@
-"""Survey a source: its graphs with their facts, and the files beside them with their roles. Files keep their paths.
-
-`survey_files` takes a list of files. `survey_repository` takes a published repository, as Transformers.js, Optimum and
-sentence-transformers lay it out. There, a graph gets a parent if its weights were converted from the parent's weights.
-"""
+"""Survey a source: its graphs with their facts, and its other files with their roles."""
 
 import filecmp
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,19 +23,18 @@ from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternat
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 FLOAT_TOLERANCE = 1e-6
-"""Constant folding may change a float32 weight by this share."""
+"""The relative difference of a float32 weight that constant folding may cause."""
 HALF_TOLERANCE, HALF_TINY, HALF_MAX = 2.0**-10, 1e-7, 65504.0
-"""The relative tolerance of float16 (two roundings), its absolute tolerance, and its largest value."""
+"""The relative and absolute tolerance of float16 weights, and the largest float16."""
 BLOCK_ELEMENTS = 2**20
-"""The number of elements that are compared at a time."""
 MAX_QUANTIZATION_STEPS = 1.001
-"""A dequantized weight may differ from its parent's by this number of scales: 1, and a little for rounding."""
+"""The largest difference of a dequantized weight, in steps of its scale."""
 GRAPHS = (".onnx", ".ort")
 
 
 @dataclass(frozen=True)
 class Model:
-    """A described model. `facts` is None if its format cannot be read. `files` begins with its graph."""
+    """A described model. `facts` is None if its format cannot be read. `files` begins with the graph."""
 
     artifact: DraftArtifact
     facts: GraphFacts | None
@@ -52,10 +47,10 @@ class Model:
 
 @dataclass(frozen=True)
 class Survey:
-    """The models of a source, and everything else that a version of them needs.
+    """The models of a source, and what else a version of them needs.
 
-    `profile`, `step`, `params` and `result` are for the recipe. `fields` are keys of the manifest. `claims` is the
-    source's document, which is compared with the companions. `differences` are the claims that the graphs contradict.
+    `profile`, `step`, `params` and `result` are for the recipe. `fields` are keys of the manifest. `claims` is a
+    document of the source. `differences` are its claims that the graphs contradict.
     """
 
     models: tuple[Model, ...]
@@ -80,12 +75,10 @@ def describe_model(
     stated: Mapping[str, Any] = {},
     hint: str = "leave --format out, or correct it",
 ) -> Model:
-    """Describe a model, given its graph and then the files that only this model uses.
+    """Describe a model. `files` are its graph, then other files that only this model uses.
 
-    `format`, `precision` and the fields in `stated` replace values of the graph; but in the field `metadata`, the graph
-    replaces stated values. With `is_android`, the tensor contract of the profile android is checked.
-
-    Raises InputError, with the `hint`, if the file contradicts its format or breaks the tensor contract.
+    `format`, `precision` and `stated` replace what the graph says, except for `metadata`. Raises InputError with the
+    `hint` if the graph contradicts the format, or breaks the tensor contract of the profile android.
     """
     main, *sidecars = files
     fields = dict(stated)
@@ -112,15 +105,15 @@ def describe_model(
 
 
 def class_count(facts: GraphFacts) -> int | None:
-    """Return the last dimension of the output `logits`; None if it is dynamic, or if there is no such output."""
+    """Return the last dimension of the output `logits`; None if it is dynamic or there is no such output."""
     outputs = (item for item in facts.outputs if item.name == LABEL_OUTPUT and len(item.shape) > 1)
     return next((output.shape[-1].value for output in outputs), None)
 
 
 def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
-    """Read an .onnx or .ort file. Return its facts, and the files of its external data.
+    """Read an .onnx or .ort file. Return its facts, and its files of external data.
 
-    Raises InputError for another format, or if neither ONNX's checker nor ONNX Runtime accepts the file.
+    Raises InputError if neither ONNX's checker nor ONNX Runtime accepts the file.
     """
     file = main.file
     if file.suffix == ".ort":
@@ -148,7 +141,7 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
 def compare(
     claimed: Mapping[str, Any], actual: Mapping[str, Any], at: str, keys: Iterable[str]
 ) -> list[Difference]:
-    """Return a difference for each key whose claim is wrong. Null claims nothing; the order of names does not count."""
+    """Return a difference for each key whose claim is wrong. A claim of None, and the order of names, do not count."""
 
     def comparable(value: Any) -> Any:
         is_names = isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -163,12 +156,11 @@ def compare(
 
 
 def files_below(root: Path, folder: str = "") -> list[str]:
-    """Return the paths of all files below a folder, relative to `root`, sorted."""
     return sorted(path.relative_to(root).as_posix() for path in below(root / folder))
 
 
 def named_file(root: Path, path: str, role: str) -> Path:
-    """Return the file at a manifest's path. InputError, with its `role`, if it is missing or links out of `root`."""
+    """Return the file at a manifest's path. Raise InputError if it is missing, or a link out of `root`."""
     file = root / path
     if not file.is_file():
         message = f"the manifest names the {role} {path}, which is missing"
@@ -187,19 +179,17 @@ def survey_files(
     parent: Path | None = None,
     root: Path | None = None,
 ) -> Survey:
-    """Survey .onnx and .ort files, and the companions among `files`. External data need not be listed.
+    """Survey .onnx and .ort files, and their companions among `files`. External data need not be listed.
 
-    An operator config (`STEM.*.config`) belongs to the .ort file with this stem, or to the only .ort file. Golden
-    vectors (`MODEL.golden.json`) belong to the file MODEL.
+    `STEM.*.config` belongs to the .ort file with this stem, and `MODEL.golden.json` to the file MODEL.
 
     Args:
-        format, precision: names for the artifacts, in place of the names that the weights give.
+        format, precision: replace the names that follow from the weights.
         members: the stage of each model in a pipeline; empty if the models are alternatives.
         parent: the model from which all other models were made.
-        root: the directory to which paths in the version are relative; without it, a file's path is its name.
+        root: the directory that the version's paths are relative to. Without it, a file's path is its name.
 
-    Raises NotFoundError for a missing file. Raises InputError if no file is a model, if a file cannot be run, or if an
-    argument contradicts the files: alternatives have different inputs or outputs, a model has no stage, and so on.
+    Raises NotFoundError if a file is missing, InputError if a file is not a valid model or contradicts an argument.
     """
 
     def found(file: Path, role: str) -> Found:
@@ -249,7 +239,6 @@ def survey_files(
 
 
 def _refuse_unfit(models: list[Path], companions: list[Path], members: Mapping[Path, str]) -> None:
-    """Raise NotFoundError for a missing file, InputError for a directory and for files that cannot make a version."""
     for file in (*models, *companions):
         if not file.exists():
             raise NotFoundError(f"there is no file {file}", "check the path")
@@ -288,7 +277,7 @@ def _match_configs(models: list[Path], configs: list[Path]) -> dict[Path, Path]:
 
 
 def _check_contracts(models: Sequence[Model], stages: Mapping[str, str]) -> None:
-    """Raise InputError if models of a stage differ in inputs or outputs. Without `stages`, all models are one stage."""
+    """Raise InputError if the models of a stage have different inputs or outputs."""
     groups: dict[str | None, dict[str, Graph]] = {}
     for model in models:
         assert model.facts is not None
@@ -303,10 +292,8 @@ def _check_contracts(models: Sequence[Model], stages: Mapping[str, str]) -> None
 def survey_repository(directory: Path, intake: Intake) -> Survey:
     """Survey the graphs of a repository as one version, with the companions that a runtime needs.
 
-    Of graphs with equal bytes, only the first is taken. The recipe lists the files that are left out. Graphs of
-    different stems (`encoder_model`, `decoder_model_merged`) become stages of a pipeline.
-
-    Raises InputError as `survey_files` does, and for a link that leads out of the repository.
+    Graphs with different stems (`encoder_model`, `decoder_model_merged`) become stages of a pipeline. The recipe lists
+    the files that are left out. Raises InputError as `survey_files` does, and for a link out of the repository.
     """
     paths = _paths(directory)
     names = list(_distinct(directory, [path for path in paths if path.endswith(GRAPHS)]))
@@ -331,7 +318,7 @@ def survey_repository(directory: Path, intake: Intake) -> Survey:
 
 
 def _paths(directory: Path) -> list[str]:
-    """List the visible files below a directory, first those directly in it. InputError for a link that leads out."""
+    """List the visible files below a directory, files in folders last. Raise InputError for a link out of it."""
     paths = [path for path in files_below(directory) if not _is_hidden(path)]
     root = directory.resolve()
     for path in paths:
@@ -344,12 +331,10 @@ def _paths(directory: Path) -> list[str]:
 
 
 def _is_hidden(path: str | PurePath) -> bool:
-    """True if a part of a path begins with a dot, as in `.git/config`."""
     return any(part.startswith(".") for part in PurePath(path).parts)
 
 
 def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
-    """Yield the paths of the models; of models with equal bytes, only the first."""
     by_size: dict[int, list[str]] = {}
     for path in models:
         same_size = by_size.setdefault((directory / path).stat().st_size, [])
@@ -359,7 +344,7 @@ def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
 
 
 def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
-    """Yield the models with parents. A model's parent is a float32 graph of its stage, with the original weights."""
+    """Yield the models with their parents. A parent is a float32 graph of the same stage, with the same weights."""
 
     def is_derived(model: Model, parent: Model) -> bool:
         try:
@@ -391,11 +376,10 @@ def _stated(card: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: str, parent_path: str) -> int:
-    """Count the weights with two or more axes in `child` that are conversions of weights in `parent`.
+    """Count the matrices in `child` that are conversions of weights in `parent`. Both map names to arrays.
 
-    Both map names to arrays or tensors. Two weights are compared if they have the same shape and name; a quantized
-    weight is called `NAME_quantized`, beside its `NAME_scale`. Raises InputError if they differ by more than a
-    conversion may change (see the constants of this module).
+    Weights are compared if they have the same name and shape. A quantized weight is called `NAME_quantized`, and its
+    scale `NAME_scale`. Raises InputError if a weight differs by more than a conversion may change.
     """
     import numpy as np
 
@@ -423,7 +407,7 @@ def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: s
 
 
 def _floats_agree(reference: Any, value: Any) -> bool:
-    """True if two flat arrays differ by at most the tolerance of the narrower type."""
+    """Return True if two flat arrays are equal up to the rounding of the narrower type."""
     import numpy as np
 
     half = "float16" in (reference.dtype.name, value.dtype.name)
@@ -439,7 +423,7 @@ def _floats_agree(reference: Any, value: Any) -> bool:
 
 
 def _quantized_agree(reference: Any, value: Any, scale: Any, zero_point: Any) -> bool:
-    """True if each dequantized `value` is near its `reference`. `scale` is one value, or one per index of an axis."""
+    """Return True if each dequantized `value` is near its `reference`."""
     import numpy as np
 
     if zero_point.size not in (1, scale.size):

@@ -1,1 +1,1 @@
-"""Profiles: named recipes of onnxreg, and of other packages (by entry points). Start with `profile_catalog.py`."""
+"""Profiles: named recipes, of onnxreg and of other packages."""

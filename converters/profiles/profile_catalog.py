@@ -1,7 +1,6 @@
-"""Find a profile (a named recipe) of onnxreg or of another package by its name.
+"""Find a profile by its name. A profile is a named recipe of onnxreg, or of another package by an entry point.
 
-Other packages register profiles as entry points of the group `onnxreg.profiles`. The profile `android` turns a trained
-token classifier into the files that mobile kits load: docs/android.md.
+The profile `android` turns a token classifier into the files that mobile kits load: docs/android.md.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ INT8 = "model_int8.onnx"
 
 
 class AndroidOptions(WrittenDocument):
-    """The options of the android profile. `max_seq_length` is in tokens; `min_*` are limits of `character_recall`."""
+    """The options of the profile android. `max_seq_length` is in tokens; `min_*` are limits of `character_recall`."""
 
     int8: bool = True
     int8_embeddings: bool = False
@@ -34,7 +33,7 @@ class AndroidOptions(WrittenDocument):
 
 
 class AndroidProfile(Profile):
-    """The android profile: its options change the steps, and its graphs follow the tensor contract of mobile kits."""
+    """The profile android: options change its steps, and its graphs follow the tensor contract of mobile kits."""
 
     modules = ("torch", "transformers", "onnx", "onnxruntime")
 
@@ -42,7 +41,7 @@ class AndroidProfile(Profile):
         return tuple(AndroidOptions.model_fields)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
-        """Return the recipe with these options. If a suite is given, the INT8 file is judged, with OpenMed's label names."""
+        """Return the recipe with these options. If there is a suite, the INT8 file is judged on it."""
         chosen = AndroidOptions.from_json(options, "an option of the profile android")
         if chosen.int8_embeddings and not chosen.int8:
             raise InputError("--int8-embeddings is of the INT8 file", "leave it out, or leave out --no-int8")

@@ -1,4 +1,4 @@
-"""Compare each constant of the child with its counterpart in the parent: it is equal, quantized, or rounded to 16 bits."""
+"""Compare the child's stored tensors with the parent's. A tensor may be equal, quantized, or rounded to 16 bits."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -19,25 +19,22 @@ HALF_RULES: dict[str, tuple[float, float]] = {
     "float16 1e-07..65504": (1e-07, 65504.0),
     "float16 1e-07..10000": (1e-07, 1e4),
 }
-"""For each rule, the range to which converters limit magnitudes before they round. 0 and infinity do not change."""
+"""The rules by which converters round to 16 bits. A rule first limits finite magnitudes to a range, except for 0."""
 MAX_CHARACTERS = 1000
-"""The most characters of a reason or name in a report, since a hostile file may have long names."""
 HALF_STEP = 0.5
 ARITHMETIC = 2.0**-22
-"""The relative error of a code. Quantizers compute a code by a few float32 operations, each within 2**-24."""
+"""The relative error of a code, since quantizers compute codes in float32."""
 HALF_SCALE = 2.0**-10
-"""The relative error of a code with a float16 scale. Quantizers compute the codes before they round the scale."""
+"""The relative error of a code whose scale is stored as float16."""
 MAX_FAR_SHARE = 0.1
-"""The largest share of a tensor's weights that may differ by more than a step of the scale or a unit in the last place."""
+"""A tensor is another tensor if more than this share of its weights is wrong by more than a step."""
 INFINITE = 1e30
-"""Finite values of this magnitude or more mean infinity, as in attention masks, so clipping them loses nothing."""
+"""Values from here on count as infinity, so clipping them to float16 loses nothing."""
 CHUNK_ELEMENTS = 2**17
-"""The number of weights to compare at a time: they fit into the processor's cache."""
 WIDE = ("float32", "float64")
 FLOAT32_ROUNDING, FLOAT16_ROUNDING = 2.0**-20, 2.0**-10
-"""The relative errors of a scale that is computed in float32 from the extreme weights, and stored in 32 or 16 bits."""
+"""The relative errors of scales that are stored as float32 and as float16."""
 SMALLEST_SCALE = 2.0**-126
-"""The smallest normal float32; quantizers replace a smaller scale by 1."""
 _LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (4, 8, 16, 32)}
 _LIMITS |= {f"uint{bits}": (0, 2**bits - 1) for bits in (4, 8, 16)}
 """The smallest and the largest code of an element type."""
@@ -46,10 +43,10 @@ Measure = Callable[[int, Any, Any], tuple[Any, Any]]
 
 @dataclass
 class Comparison:
-    """The counts of a proof. `doubts` explains to people why the verdict is `bounded` instead of `proven`.
+    """The figures of a proof. `doubts` are the reasons why the verdict is `bounded` instead of `proven`.
 
-    `largest` is the largest error, in steps of the scale or units in the last place. `half_rules` are the names of the
-    `HALF_RULES` that explain the most values of all tensors so far.
+    `largest` is the largest error, in steps of the scale or units in the last place. `half_rules` are the keys of
+    `HALF_RULES` that explain the most values.
     """
 
     tensors: int = 0
@@ -64,7 +61,7 @@ class Comparison:
 
 
 def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Comparison:
-    """Compare pairs of stored values, the parent's value first. A repeated pair is compared only once."""
+    """Compare pairs of stored values, each pair once. A pair is (parent, child)."""
     comparison = Comparison()
     for parent, child in dict.fromkeys(pairs):
         _compare(comparison, parent, child)
@@ -105,7 +102,6 @@ def _compare(comparison: Comparison, parent: StoredValue, child: StoredValue) ->
 
 
 def _refuse_unequal(parent: StoredValue, child: StoredValue) -> None:
-    """Raise UnprovableError, with the first difference, if two constants have different bytes in the child's type."""
     name = child.tensor.name or ""
     if child.element != parent.element and not (child.is_float and parent.is_float):
         raise UnprovableError(f"{name} is {child.element}, in the parent {parent.element}")
@@ -130,7 +126,6 @@ def _index(at: int, dims: tuple[int, ...]) -> list[int]:
 
 
 def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
-    """Raise UnprovableError unless two quantized constants have the same codes, scales and zero points."""
     facts = [(side.axis, side.block, side.zero is None, side.views) for side in (parent, child)]
     if facts[0] != facts[1]:
         raise UnprovableError(f"{child.tensor.name} is quantized in another way than in the parent")
@@ -143,10 +138,9 @@ def _refuse_other_codes(parent: StoredValue, child: StoredValue) -> None:
 def _compare_rows(
     comparison: Comparison, parent: StoredValue, child: StoredValue, measure: Measure, group: int = 1
 ) -> None:
-    """Compare the child's codes or rounded values with the parent's values, in pieces of a multiple of `group` rows.
+    """Compare the child's codes or 16-bit values with the parent's values, some rows at a time.
 
-    `measure` gets the number of a piece's first row, its values and its codes. It returns the errors in steps, and a
-    mask of the wrong codes.
+    `measure(first_row, values, codes)` returns the errors in steps, and a mask of the codes that are not nearest.
     """
     name, count = child.tensor.name or "", child.size
     values, codes = child.stored_form(parent.array()), read_array(child.tensor)
@@ -178,7 +172,7 @@ def _compare_rows(
 
 
 def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare codes with the parent's values. Codes that are not the nearest, and scales without a rule, add doubts."""
+    """Compare codes with the parent's values. Codes that are not nearest, and scales that no rule gives, add doubts."""
     name, block = child.tensor.name or "", child.block
     axis: Any = child.axis
     scales = read_array(child.scale)
@@ -239,11 +233,11 @@ symmetric/254 symmetric/255 symmetric/128 range/255 range/254 range/128 range/12
 symmetric/14 symmetric/15 range/15 range/14 extreme/8 symmetric/65534 range/65535
 """
 SCALE_RULES = tuple(_NAMES.split())
-"""The rules by which quantizers choose scales and zero points; docs/prove.md has the tools that use each rule."""
+"""The rules by which quantizers choose scales and zero points. docs/prove.md explains each rule."""
 
 
 def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int, int], kind: str) -> str:
-    """Return the first rule by which all scales and zero points follow from the extreme weights; "" if none fits."""
+    """Return the first of `SCALE_RULES` that gives all scales and zero points; "" if none does."""
     tolerance = FLOAT32_ROUNDING if kind in WIDE else FLOAT16_ROUNDING
     empty, (least, most) = (low == 0) & (high == 0), limits
     low, high = np.minimum(low, 0), np.maximum(high, 0)
@@ -274,10 +268,7 @@ def _scale_rule(low: Any, high: Any, scales: Any, zeros: Any, limits: tuple[int,
 def _unit_errors(
     comparison: Comparison, name: str, kind: str, start: int, wide: Any, narrow: Any
 ) -> tuple[Any, Any]:
-    """Return the errors of 16-bit values in units in the last place, and a mask of wrongly rounded values.
-
-    A value that the best rule of `HALF_RULES` clips is right. `comparison` keeps the rules that explain most values.
-    """
+    """Return the errors of 16-bit values in units in the last place, and a mask of the wrong values."""
     nearest, size = wide.astype(np.float16 if kind == "float16" else ml_dtypes.bfloat16), np.abs(wide)
     equal = (narrow == nearest) & (np.signbit(narrow) == np.signbit(nearest))
     equal |= np.isnan(narrow) & np.isnan(nearest)

@@ -1,7 +1,4 @@
-"""Formulas that describe how a graph computes its values. An operand of a formula is a formula, an input or a constant.
-
-A constant is a stored tensor of values or of codes, transposed or reshaped if the graph does so.
-"""
+"""Formulas: each value of a graph as an operator with operands, down to inputs and stored constants."""
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
@@ -15,25 +12,22 @@ import onnx_ir as ir
 from onnxreg.converters.onnx.tensors import FLOATS, dims_of, is_numeric, type_of
 
 INPUT, CONSTANT = "input", "constant"
-"""The `operator` of formulas for the graph's inputs, and for stored values."""
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean"})
 Attributes = tuple[tuple[str, Hashable], ...]
 READ_AS = {"bfloat16": np.float32, "int4": np.int8, "uint4": np.uint8}
-"""The numpy type in which elements are read, for element types that numpy lacks."""
 
 
 class UnprovableError(Exception):
-    """It cannot be proven that the child is the parent with rounded weights. The message tells people why."""
+    """It cannot be proven that the child is the parent with rounded weights. The message has the reason."""
 
 
 @dataclass(frozen=True)
 class StoredValue:
-    """A constant: the values of a tensor. With `scale` the tensor has codes; a value is `(code - zero point) * scale`.
+    """A constant of a graph. If `scale` is set, the tensor has codes, and a value is `(code - zero) * scale`.
 
-    If `axis` is None, all codes have the same scale. If not, each index along `axis` has a scale; with `block`, each
-    `block` codes along `axis` have one. `views` are the numpy calls that turn the tensor into the constant: for
-    example, `("reshape", (2, 3), (6,))` reshapes to (2, 3); (6,) reverses this. `tolerance` is the allowed relative
-    error of a factor that this package computed. Two constants are equal if they read the same tensors in the same way.
+    There is one scale for the tensor (`axis` is None), or for each index along `axis`, or for each `block` indices.
+    `views` are numpy calls that turn the tensor into the constant, each with its inverse: `("reshape", (2, 3), (6,))`.
+    `tolerance` is the allowed relative error of a factor that the prover computed.
     """
 
     tensor: ir.TensorProtocol
@@ -47,7 +41,7 @@ class StoredValue:
 
     @property
     def element(self) -> str:
-        """The element type of the values; for codes, the type of the scales."""
+        """The element type of the values, such as `"float32"`. For codes, it is the type of the scales."""
         return type_of(self.scale if self.is_coded else self.tensor)
 
     @property
@@ -70,19 +64,19 @@ class StoredValue:
         return replace(self, dims=dims, views=(*self.views, ("reshape", dims, self.dims)))
 
     def scale_rows(self, exponents: tuple[int, ...]) -> "StoredValue":
-        """Return this matrix with each row multiplied by a power of two."""
+        """Return this matrix with row `i` multiplied by `2 ** exponents[i]`."""
         forth, back = (tuple((sign * exponent,) for exponent in exponents) for sign in (1, -1))
         return replace(self, views=(*self.views, ("ldexp", forth, back)))
 
     def array(self) -> Any:
-        """Return the values of an unquantized constant, in the constant's shape; bfloat16 values as float32."""
+        """Return the values in the constant's shape; bfloat16 values as float32. The constant must not be quantized."""
         array = read_array(self.tensor)
         for function, forth, _ in self.views:
             array = getattr(np, function)(array, forth)
         return array
 
     def stored_form(self, array: Any) -> Any:
-        """Undo the views: turn an array in the shape of this constant into the shape of the tensor."""
+        """Reverse the views: turn an array in the constant's shape into the shape of the stored tensor."""
         for function, _, back in reversed(self.views):
             array = getattr(np, function)(array, back)
         return array
@@ -90,12 +84,11 @@ class StoredValue:
 
 @dataclass(eq=False, slots=True)
 class Formula:
-    """A value of a graph: an operator with operands and attributes. Compare formulas by `match`, never by `==`.
+    """A value of a graph: output number `output` of an operator, with operands and attributes.
 
-    `operator` begins with its domain, except for ai.onnx. `epoch` is the first version in which the operator has this
-    meaning. `output` is the number of the output, and `element` its element type ("" if unknown). `node` is a name for
-    messages. `shape_of` is a digest of the formula without constants, and without values that follow from sizes of
-    inputs. The operands of a commutative operator are sorted by `shape_of`.
+    `operator` is `"Add"` or `"com.microsoft:Gelu"`. `epoch` is the oldest operator version with the same meaning.
+    `element` is the element type, "" if unknown. `node` is a name for messages. `shape_of` is a digest of the formula
+    that ignores constants; it sorts the operands of commutative operators.
     """
 
     operator: str
@@ -126,7 +119,7 @@ class Formula:
         return dict(self.attributes).get(name, default)
 
     def first(self, count: int) -> list[Any]:
-        """Return `count` operands, with None for absent operands. Raise ValueError if the formula has more operands."""
+        """Return `count` operands, with None for absent ones. Raise ValueError if the formula has more."""
         if len(self.operands) > count:
             raise ValueError(f"{self} has {len(self.operands)} operands")
         return [*self.operands, *[None] * (count - len(self.operands))]
@@ -150,17 +143,16 @@ def stored(tensor: ir.TensorProtocol, node: str = "") -> Formula:
 
 
 def computed(name: str, array: Any) -> StoredValue:
-    """Make a constant from an array that no file stores."""
     return StoredValue(ir.Tensor(array, name=name), array.shape)
 
 
 def number(name: str, value: Any, kind: Any = np.float32, tolerance: float = 0.0) -> Formula:
-    """Make a formula of a constant that no file stores, such as an attribute."""
+    """Make a formula for a number that no file stores, such as an attribute."""
     return constant(replace(computed(name, np.asarray(value, kind)), tolerance=tolerance))
 
 
 def array_of(formula: Operand, most: int = 2**16) -> Any:
-    """Return the array of a constant of at most `most` values, else None. A quantized constant must be one value."""
+    """Return a constant's array. Return None for a computed value, and for more than `most` values."""
     value = formula.constant if formula is not None else None
     if value is None or value.size > most or not is_readable(value.tensor):
         return None
@@ -174,7 +166,7 @@ def array_of(formula: Operand, most: int = 2**16) -> Any:
 
 
 def is_number(formula: Operand, expected: float | None = None) -> bool:
-    """True if a formula is a stored number without axes. With `expected`, it must be that number, rounded to its type."""
+    """Return True if a formula is a stored scalar and, up to rounding, equal to `expected`."""
     value = formula.constant if formula is not None else None
     if value is None or value.dims or expected is None:
         return value is not None and not value.dims
@@ -185,19 +177,17 @@ def is_number(formula: Operand, expected: float | None = None) -> bool:
 
 
 def split(operands: Iterable[Operand], is_first: Callable[[Formula], bool]) -> tuple[Formula, Formula] | None:
-    """Return two operands, swapped if needed, so that `is_first` is true for the first; None if it is true for neither."""
     one, other = (*operands, None, None)[:2]
     pairs = ((one, other), (other, one)) if one and other else ()
     return next((pair for pair in pairs if is_first(pair[0])), None)
 
 
 def is_readable(tensor: ir.TensorProtocol) -> bool:
-    """Return True if `read_array` supports the element type of a tensor."""
     return is_numeric(tensor) or type_of(tensor) in ("bool", *READ_AS)
 
 
 def read_array(tensor: ir.TensorProtocol) -> Any:
-    """Read the elements: bfloat16 as float32, 4-bit integers as int8 or uint8. Raise ValueError unless `is_readable`."""
+    """Read a tensor; bfloat16 as float32, 4-bit integers as 8-bit. Raise ValueError unless `is_readable`."""
     kind = type_of(tensor)
     if not is_readable(tensor):
         raise ValueError(f"elements of type {kind} cannot be compared")

@@ -1,4 +1,4 @@
-"""Facts about ONNX operators: the first version with the same meaning, default attributes, and element types of results."""
+"""Facts about ONNX operators: versions with the same meaning, default attributes, and element types of results."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -18,10 +18,7 @@ RANDOM = names(
     "Bernoulli BiasDropout BitmaskBiasDropout BitmaskDropout Dropout Multinomial RandomNormal RandomNormalLike"
     " RandomUniform RandomUniformLike Sampling"
 )
-"""The operators, in any domain, whose results may differ from run to run. Others are random if they have a `seed`.
-
-The rule `dropout` removes each Dropout that only passes its input on.
-"""
+"""The operators whose results may differ from run to run."""
 
 _SINCE = """
 Abs 6, Acos 7, Acosh 9, Add 7, And 7, ArgMax 12, ArgMin 12, Asin 7, Atan 7, BatchNormalization 9, Cast 9, Ceil 6,
@@ -37,24 +34,24 @@ Sign 9, Sin 7, Size 1, Slice 10, Softmax 13, Softplus 1, Softsign 1, Split 1, Sq
 Tanh 6, ThresholdedRelu 10, Tile 6, TopK 11, Transpose 1, Trilu 14, Unsqueeze 1, Where 9, Xor 7
 """
 SINCE: Mapping[str, int] = {name: int(version) for name, version in map(str.split, _SINCE.split(","))}
-"""The first version of an operator with today's meaning: later versions only add types, optional operands or attributes."""
+"""The oldest version of each operator that means the same as today's. Later versions only add types or options."""
 REDUCTIONS = tuple(name for name in SINCE if name.startswith("Reduce"))
 MOVED = dict.fromkeys((*REDUCTIONS, "Squeeze", "Unsqueeze"), "axes") | {"Split": "split"}
-"""For each operator, the attribute that became the second operand in a later version."""
+"""The attributes that became the second operand in a later version."""
 
 UNARY = names(
     "Abs Cast Ceil Clip Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Neg Not Reciprocal Relu Round"
     " Sigmoid Sign Sin Softplus Sqrt Tanh"
 )
-"""The operators that map each element of the first operand. Other operands are single numbers."""
+"""The operators that map each element of the first operand. Other operands are scalars."""
 ELEMENTWISE = names(
     "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Where Xor"
 )
-"""The operators that combine elements of several operands. Shapes are equal or, from version 7 on, broadcast."""
+"""The operators that combine the elements of several operands with the same index. Shapes may broadcast."""
 
 
 def epoch(domain: str, name: str, version: int) -> int:
-    """Return the first version in which an operator means the same as in `version`. In com.microsoft, it is 1."""
+    """Return the oldest version in which an operator means the same as in `version`."""
     if domain == CONTRIB:
         return 1
     schema = find_schema(domain, name, version)
@@ -64,13 +61,13 @@ def epoch(domain: str, name: str, version: int) -> int:
 
 
 def depends_on_output_count(domain: str, name: str, version: int) -> bool:
-    """True if results may depend on the number of outputs. They may for variadic, training and unknown operators."""
+    """Return True if the results of an operator may depend on how many outputs its node has."""
     schema, is_training = find_schema(domain, name, version), name == "BatchNormalization" and version < 14
     return schema is None or is_training or any(map(is_variadic, schema.outputs))
 
 
 def default_attributes(domain: str, name: str, version: int) -> Mapping[str, Any]:
-    """Return the defaults of an operator's attributes, as far as they are known."""
+    """Return the known defaults of an operator's attributes."""
     schema = find_schema(domain, name, version)
     if schema is None:
         return _CONTRIB_DEFAULTS.get(name, {}) if domain == CONTRIB else {}
@@ -94,7 +91,7 @@ CONTRIB_FLOATS = names(
 def result_types(
     domain: str, name: str, version: int, operands: Sequence[Formula | None], to: object = 0
 ) -> Iterator[str]:
-    """Yield the element type of each output; "" if it is not known. `to` is the number of a Cast's target type."""
+    """Yield the element type of each output, such as `"int64"`; "" if unknown. `to` is a Cast's attribute."""
     elements = [one.element if one is not None else "" for one in operands]
     if domain == CONTRIB and name in CONTRIB_FLOATS:
         yield next((element for element in elements if element in FLOATS), "")
@@ -117,7 +114,6 @@ def result_types(
 
 
 def _parameters(stated: Sequence[Any]) -> Iterator[Any]:
-    """Yield the parameters of an operator's schema; if the last is variadic, repeat it forever."""
     yield from stated
     while stated and is_variadic(stated[-1]):
         yield stated[-1]

@@ -1,4 +1,4 @@
-"""Prove from the bytes of two model files that one model is the other with rounded weights. Neither model is run."""
+"""Prove from two model files that one model is the other with rounded weights. Neither model is run."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,17 +18,12 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount
 
 MAX_FOLDED = 2_000
-"""The most constants to compute in one file because only the other file stores them."""
 MAX_PAIRS = 500_000
-"""The most pairs of formulas that are compared: a hostile graph may need far more pairs than it has nodes."""
 Pair = tuple[Operand, Operand]
 
 
 class Matcher:
-    """Compares pairs of formulas, each once. `constants` collects the pairs of stored values, which are compared later.
-
-    `used` counts the pairs to which the rules `sizes` and `constant-folding` apply.
-    """
+    """Compares formulas in pairs (parent, child). `constants` collects pairs of stored values, to be compared later."""
 
     def __init__(self, parent: Shapes, child: Shapes) -> None:
         self.nodes = 0
@@ -37,7 +32,7 @@ class Matcher:
         self.constants: list[tuple[StoredValue, StoredValue]] = []
 
     def match(self, pairs: Iterable[Pair]) -> None:
-        """Compare the formulas of each pair (parent, child). Raise UnprovableError, with the node, if two differ."""
+        """Compare formulas, down to the inputs. Raise UnprovableError at the first pair that differs."""
         waiting, visited = [*pairs][::-1], set[Pair]()
         while waiting:
             pair = waiting.pop()
@@ -48,7 +43,7 @@ class Matcher:
                 raise UnprovableError(f"more than {MAX_PAIRS:,} pairs of values would have to be compared")
 
     def _pair(self, one: Operand, other: Operand) -> list[Pair]:
-        """Return the pairs of operands of two formulas. Raise UnprovableError if the formulas differ in other parts."""
+        """Compare one pair and return the pairs of its operands, which are to be compared next."""
         if one is other is None:
             return []
         if one is None or other is None:
@@ -74,7 +69,6 @@ class Matcher:
 
 
 def _check_heads(one: Formula, other: Formula) -> None:
-    """Raise UnprovableError if two formulas differ in anything but their operands."""
     if one.operator != other.operator or one.output != other.output:
         raise UnprovableError(f"the child computes {other}, the parent {one}")
     if one.operator.rpartition(":")[2] in RANDOM or one.attribute("seed") is not None:
@@ -93,13 +87,12 @@ def _check_heads(one: Formula, other: Formula) -> None:
 
 
 MAX_REASONS = 20
-"""The most reasons that a report lists; further reasons are only counted."""
 
 
 def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> FaithfulnessReport:
-    """Try to prove that the child is the parent with rounded weights; return the report.
+    """Try to prove that the child is the parent with rounded weights, and return the report.
 
-    `digests` has the digest of the parent's file, then of the child's. Raises InputError for an unreadable model.
+    `digests` has the parent's digest, then the child's. Raises InputError if a model cannot be read.
     """
     verdict, facts = "not-provable", dict[str, Any]()
     try:
@@ -126,7 +119,7 @@ def prove(parent: Path, child: Path, digests: tuple[Digest, Digest]) -> Faithful
 
 
 def _compare(parent_file: Path, child_file: Path) -> tuple[list[str], dict[str, Any]]:
-    """Compare two files; return a report's doubts and figures. Raises UnprovableError if the child may be another model."""
+    """Compare two files. Return the doubts and the figures of the report. Raise UnprovableError if a proof fails."""
     parent = read_formulas(parent_file)
     child = read_formulas(child_file, parent.rewriter.shapes)
     _check_contract(parent, child)
@@ -157,7 +150,6 @@ def _compare(parent_file: Path, child_file: Path) -> tuple[list[str], dict[str, 
 
 
 def _check_contract(parent: FormulaGraph, child: FormulaGraph) -> None:
-    """Raise UnprovableError unless the child has the parent's inputs and outputs. Floating-point types may differ."""
     for kind in ("inputs", "outputs"):
         one, other = ({spec.name: spec for spec in getattr(graph, kind)} for graph in (parent, child))
         lists = [[*names] if kind == "outputs" else sorted(names) for names in (other, one)]

@@ -1,4 +1,4 @@
-"""Rewrites that remove quantization. They turn codes into values, and operators on codes into operators on values."""
+"""Rewrites that remove quantization: they replace codes by values, and operators on codes by operators on values."""
 
 from dataclasses import replace
 from math import prod
@@ -13,20 +13,20 @@ from onnxreg.converters.prove.rewrites import Rewriter, rule
 
 MICROSOFT = "com.microsoft:"
 MOVES = names("Expand Flatten Gather GatherElements MaxPool Reshape Slice Squeeze Transpose Unsqueeze")
-"""The operators that only move or copy elements of the first operand, or choose the largest of several elements."""
+"""The operators that move, copy or select elements of the first operand, but compute no new values."""
 CODES = names("int4 uint4 int8 uint8 int16 uint16 int32")
 DYNAMIC = "DynamicQuantizeLinear"
 
 
 def _plain(*parts: Operand) -> list[StoredValue]:
-    """Return the stored values of operands, skipping None. Return [] if a value is computed, quantized or a view."""
+    """Return the constants of the operands that are not None; [] if one of them is not a plain stored tensor."""
     values = [one.constant for one in parts if one is not None]
     stored = [value for value in values if value is not None and not value.views and not value.is_coded]
     return stored if len(stored) == len(values) else []
 
 
 def coded(codes: Operand, scale: Operand, zero: Operand, axis: int, block: int = 0) -> Operand:
-    """Make a quantized constant from codes, scale and zero point; None if these are not constants that fit together."""
+    """Make a quantized constant from codes, scale and zero point. Return None if they do not fit together."""
     values, parts = codes.constant if codes is not None else None, _plain(scale, zero)
     if codes is None or values is None or values.is_coded or scale is None or not parts:
         return None
@@ -51,20 +51,19 @@ def coded(codes: Operand, scale: Operand, zero: Operand, axis: int, block: int =
 
 @rule("quantized-constant", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def quantized_constant(_: Rewriter, formula: Formula) -> Operand:
-    """Replace a DequantizeLinear of stored codes by a quantized constant."""
     codes, scale, zero = formula.first(3)
     return coded(codes, scale, zero, formula.attribute("axis", 1), formula.attribute("block_size", 0))
 
 
 def _codes_and_scale(formula: Formula) -> tuple[Any, Any]:
-    """Return `codes` and `scale` of a product `Cast(codes) * scale`; (None, None) for another product."""
+    """Return `codes` and `scale` of a product `Cast(codes) * scale`; (None, None) for any other product."""
     pair = split(formula.operands, lambda one: one.is_op("Cast") and one.attribute("to") == "float")
     return (pair[0].operands[0], pair[1]) if pair else (None, None)
 
 
 @rule("cast-codes", "Mul")
 def cast_codes(_: Rewriter, formula: Formula) -> Operand:
-    """Replace `Cast(codes) * scale` by a quantized constant, if the codes are stored and each block has a scale."""
+    """Replace `Cast(codes) * scale` by a quantized constant."""
     codes, scale = _codes_and_scale(formula)
     if codes is None or codes.constant is None or len(codes.constant.dims) < 2:
         return None
@@ -73,7 +72,7 @@ def cast_codes(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("activation-range", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def activation_range(make: Rewriter, formula: Formula) -> Operand:
-    """Drop a quantization that a dequantization with the same scale undoes. Record that the range is static."""
+    """Drop a quantization followed by its dequantization. Record that the activation has a fixed range."""
     inner, scale, zero = formula.first(3)
     if inner is None or inner.output or inner.operator.removeprefix(MICROSOFT) != "QuantizeLinear":
         return None
@@ -88,7 +87,7 @@ def activation_range(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("quantized-move", "DequantizeLinear", f"{MICROSOFT}DequantizeLinear")
 def quantized_move(make: Rewriter, formula: Formula) -> Operand:
-    """Replace Dequantize(Move(codes)) by Move(Dequantize(codes)) for each operator of `MOVES`."""
+    """Replace `Dequantize(Move(codes))` by `Move(Dequantize(codes))`. The operators are in `MOVES`."""
     inner, scale, zero = formula.first(3)
     if inner is None or inner.operator not in MOVES or inner.output or not _is_positive(scale):
         return None
@@ -99,7 +98,7 @@ def quantized_move(make: Rewriter, formula: Formula) -> Operand:
 
 
 def same_arrays(one: Operand, other: Operand) -> bool:
-    """True if two formulas are the same object, or constants with the same type, size and elements."""
+    """Return True if two formulas are the same object, or constants with the same type and elements."""
     if one is other:
         return True
     a, b = array_of(one), array_of(other)
@@ -109,7 +108,6 @@ def same_arrays(one: Operand, other: Operand) -> bool:
 
 
 def _is_positive(scale: Operand) -> bool:
-    """Return True for a single stored scale above zero."""
     array = array_of(scale, 1)
     return array is not None and array.size == 1 and bool(0 < float(array.reshape(-1)[0]) < float("inf"))
 
@@ -131,7 +129,7 @@ def dynamic_product(make: Rewriter, formula: Formula) -> Operand:
 
 
 def _factor(codes: Operand, scale: Operand, zero: Operand, name: str, is_first: bool = False) -> Operand:
-    """Return the values of a MatMul's or Conv's operand from its codes; None if scale or zero point do not fit."""
+    """Return the values that an operand of a MatMul or Conv encodes. Return None if scale or zero point do not fit."""
     if codes is None or scale is None:
         return None
     if codes.is_op(DYNAMIC):
@@ -182,13 +180,10 @@ def quantized_rows(make: Rewriter, formula: Formula) -> Operand:
 
 
 def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> StoredValue:
-    """Make a constant of shape `dims` from a tensor of packed codes of 4 or 8 bits. Padding after rows is dropped.
-
-    The codes are unpacked at each read. The low half of a byte is the first code.
-    """
+    """Make a constant of shape `dims` from packed codes of 4 or 8 bits. The low half of a byte is the first code."""
     kind = ir.DataType.UINT8 if bits == 8 else ir.DataType.UINT4
 
-    def read() -> ir.TensorProtocol:
+    def read() -> ir.TensorProtocol:  # at each read, to save memory
         codes = tensor.numpy()
         codes = codes if bits == 8 else np.stack([codes & 0xF, codes >> 4], axis=-1)
         return ir.Tensor(codes.reshape(*dims[:-1], -1)[..., : dims[-1]], kind)
@@ -199,7 +194,7 @@ def unpacked(tensor: ir.TensorProtocol, bits: int, dims: tuple[int, ...]) -> Sto
 def _by_blocks(
     packed: Formula, scale: Operand, zero: Operand, bits: int, dims: tuple[int, ...], axis: int, size: int
 ) -> Operand:
-    """Make a quantized constant from packed codes of 4 or 8 bits; each row of zero points begins at a new byte."""
+    """Make a quantized constant from packed codes. `size` codes along `axis` have the same scale."""
     codes, steps, *middle = _plain(packed, scale, zero) or (None, None)
     if codes is None or steps is None or not steps.dims:
         return None
@@ -213,7 +208,6 @@ def _by_blocks(
 
 @rule("weights-by-blocks", f"{MICROSOFT}MatMulNBits")
 def weights_by_blocks(make: Rewriter, formula: Formula) -> Operand:
-    """Replace MatMulNBits by MatMul with the transposed matrix that the blocks of codes encode."""
     source, packed, scale, zero, order, bias = formula.first(6)
     rows, columns, bits = formula.attribute("K", 0), formula.attribute("N", 0), formula.attribute("bits", 4)
     size, stored = formula.attribute("block_size", 0), _plain(packed, scale)
@@ -230,7 +224,6 @@ def weights_by_blocks(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("rows-by-blocks", f"{MICROSOFT}GatherBlockQuantized")
 def rows_by_blocks(make: Rewriter, formula: Formula) -> Operand:
-    """Replace GatherBlockQuantized by Gather from the table that the blocks of codes encode."""
     codes, index, scale, zero = formula.first(4)
     bits, stored = formula.attribute("bits", 4), _plain(codes)
     axis, size = formula.attribute("quantize_axis", 1), formula.attribute("block_size", 128)
@@ -255,16 +248,12 @@ _OPERATORS = {
     f"{MICROSOFT}QLinearConcat": 0,
     **dict.fromkeys((f"{MICROSOFT}QLinear{name}" for name in _UNARY), 1),
 }
-"""The operators on codes, with the number of quantized inputs; 0 means any number.
-
-The operands are codes, scale and zero point of each input, then scale and zero point of the result. If the number is 0,
-those of the result come first. The bias of Conv is the last operand; the bias of Gemm precedes the result's scale.
-"""
+"""The operators on codes, with the number of their quantized inputs; 0 means any number."""
 
 
 @rule("quantized-operator", *_OPERATORS)
 def quantized_operator(make: Rewriter, formula: Formula) -> Operand:
-    """Replace an operator on codes by the operator on values, and quantize the result if the operator returns codes."""
+    """Replace an operator on codes by the operator on values. If it returns codes, quantize the result."""
     name, count = formula.operator.rpartition("Q")[2].removeprefix("Linear"), _OPERATORS[formula.operator]
     attributes: dict[str, Any] = dict(formula.attributes)
     if attributes.pop("channels_last", 0) or (name == "Softmax" and attributes.pop("axis", -1) != -1):
@@ -272,7 +261,7 @@ def quantized_operator(make: Rewriter, formula: Formula) -> Operand:
     attributes.pop("opset", None)
     operands = formula.first(len(formula.operands) + 9)
     parts, others = operands[: 3 * count], operands[3 * count :]
-    if not count:
+    if not count:  # scale and zero point of the result come first
         parts, others = list(formula.operands[2:]), operands[:2]
     axes = {"MatMul": -1, "Conv": 0, "Gemm": 0 if formula.attribute("transB", 0) else -1}
     values: list[Operand] = []

@@ -1,4 +1,4 @@
-"""Read a model file as formulas: the outputs, computed from inputs and constants."""
+"""Read a model file as formulas."""
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
@@ -21,15 +21,13 @@ from onnxreg.converters.prove.shapes import Dims, Shapes, of_input
 from onnxreg.schema.manifest.manifest import TensorSpec
 
 MAX_DEPTH = 32
-"""The deepest nesting of subgraphs."""
 MAX_NAME = 100
-"""The most characters of a size's name. Sizes with a longer name count as different."""
 Scope = dict[ir.Value, Formula]
 
 
 @dataclass(frozen=True)
 class FormulaGraph:
-    """The contract of a file, and the formulas of its outputs. `unread_...` counts tensors and nodes that no output needs."""
+    """The inputs and outputs of a file, and a formula for each output."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -40,9 +38,10 @@ class FormulaGraph:
 
 
 def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
-    """Read the formulas of an ONNX or ORT-format file. The inputs of a child get the shapes of the inputs of `parent`.
+    """Read the formulas of an ONNX or ORT-format file. `parent` has the shapes to use for the inputs.
 
-    Raises InputError for a file that cannot be read, UnprovableError for a graph that the rules do not cover.
+    Raises InputError if the file cannot be read, UnprovableError if the graph has something that the prover does not
+    cover.
     """
     if path.suffix == ".ort":
         model = ort_file.read_ort(path)
@@ -68,7 +67,7 @@ def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
 
 
 def _input_dims(inputs: tuple[TensorSpec, ...]) -> dict[str, Dims]:
-    """Return the shapes of inputs. Sizes with the same name are equal. Scalars are left out: their shape may be unknown."""
+    """Return the shapes of inputs by name, except for scalars. Sizes with the same name become the same symbol."""
     return {
         spec.name: tuple(
             dim.value
@@ -86,7 +85,7 @@ class _Reader:
         self.rewriter = Rewriter(shapes)
 
     def graph(self, graph: ir.Graph, scope: Scope, depth: int) -> list[Formula]:
-        """Make the formulas of a graph's outputs. `scope` has the values of outer graphs, and `depth` is their number."""
+        """Make the formulas of a graph's outputs. Nodes of a subgraph may also use the values in `scope`."""
         if depth > MAX_DEPTH:
             raise UnprovableError("its subgraphs are nested too deep")
         scope |= {
@@ -132,7 +131,7 @@ class _Reader:
                 scope[output] = self.rewriter.rewritten(formula)
 
     def _structure(self, key: str, value: Any, scope: Scope, depth: int) -> Iterator[Operand]:
-        """Yield operands for the contents of a node's attribute: its tensors, or the outputs of its subgraphs."""
+        """Yield the tensors in a node's attribute, or the outputs of its subgraphs, as operands."""
         for number_, item in enumerate(value if isinstance(value, tuple) else [value]):
             if hasattr(item, "tofile"):
                 yield stored(item, key)
@@ -151,7 +150,7 @@ def _operand(value: ir.Value, scope: Scope) -> Formula:
 
 
 def _plain(attribute: ir.Attr) -> Any:
-    """Return the value of an attribute, with texts as bytes and lists as tuples."""
+    """Return an attribute's value with texts as bytes and lists as tuples."""
     value = attribute.value
     if isinstance(value, list | tuple):
         return tuple(item.encode() if isinstance(item, str) else item for item in value)

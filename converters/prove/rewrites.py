@@ -1,7 +1,6 @@
-"""Bring formulas to one form by a closed list of rewrites. Each rewrite keeps the graph's function, up to rounding.
+"""Rewrites that bring formulas to the same form. docs/prove.md explains each.
 
-A rule gets a formula and returns a replacement, or None. docs/prove.md has the name of each rule, and the reason why the
-rule is right. The rules that erase quantization are in `quantization.py`.
+A rule gets a formula and returns a replacement, or None.
 """
 
 from collections import Counter, defaultdict
@@ -18,15 +17,15 @@ from onnxreg.converters.prove.operators import ELEMENTWISE, SINCE, UNARY, result
 from onnxreg.converters.prove.shapes import RESHAPES, Shapes, is_known
 
 MAX_DEPTH = 64
-"""A transposition is moved past at most this number of operators in a row."""
+"""The most operators in a row through which a Transpose is moved."""
 Axes = tuple[int, ...]
 Rule = Callable[["Rewriter", Formula], Operand]
 RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
-"""The rules for each operator with their names, in the order in which they are tried."""
+"""The rules for each operator, with their names, in the order in which they are tried."""
 
 
 def rule(name: str, *kinds: str) -> Callable[[Rule], Rule]:
-    """Register a function as a rule for the operators `kinds`. docs/prove.md explains the rule `name`."""
+    """Register a function as the rule `name` for the operators `kinds`."""
 
     def enter(function: Rule) -> Rule:
         for kind in kinds:
@@ -37,10 +36,11 @@ def rule(name: str, *kinds: str) -> Callable[[Rule], Rule]:
 
 
 class Rewriter:
-    """Makes the formulas of one graph, and rewrites each by the rules.
+    """Makes the formulas of a graph, and rewrites each by the rules.
 
-    `used` counts rewrites by rule. `ranges` has the names of nodes that give an activation a fixed range. `transposed`
-    has the transposed formulas; None means that the rules cannot transpose. `waiting` formulas are being transposed.
+    `used` counts rewrites by rule. `ranges` names the nodes that give an activation a fixed range. `transposed` caches
+    transposed formulas; None means that a formula cannot be transposed. `waiting` is the stack of formulas being
+    transposed.
     """
 
     def __init__(self, shapes: Shapes) -> None:
@@ -52,17 +52,16 @@ class Rewriter:
         self.node = ""
 
     def op(self, name: str, *operands: Operand, node: str | None = None, **attributes: Any) -> Formula:
-        """Make the formula of an ONNX operator's first output. The default of `node` is the rewritten node's name."""
+        """Make the formula of an ONNX operator, and rewrite it. `node` is a name for messages."""
         epoch, node = SINCE.get(name, 1), self.node if node is None else node
         element = next(result_types(DEFAULT_DOMAIN, name, epoch, operands), "")
         return self.rewritten(Formula(name, operands, tuple(attributes.items()), 0, element, node, epoch))
 
     def plus(self, value: Formula, summand: Operand) -> Formula:
-        """Add a summand to a value; if the summand is None, return the value."""
         return value if summand is None else self.op("Add", value, summand)
 
     def rewritten(self, formula: Formula) -> Formula:
-        """Return the result of the first rule that applies; if none applies, return the formula itself."""
+        """Return the result of the first rule that applies. If none applies, return the formula."""
         for name, rewrite in RULES.get(formula.operator, ()):
             outer, self.node = self.node, formula.node
             result = rewrite(self, formula)
@@ -76,13 +75,13 @@ class Rewriter:
         return formula
 
     def like(self, formula: Formula, *operands: Operand, **changes: Any) -> Formula:
-        """Make a formula with the same operator and other operands, for the operator's first output."""
+        """Copy a formula with other operands, and rewrite it. The copy has output number 0."""
         return self.rewritten(replace(formula, operands=operands, output=0, **changes))
 
 
 @rule("transposition", "Transpose")
 def transposition(make: Rewriter, formula: Formula) -> Operand:
-    """Transpose the operands instead of the result; replace two transpositions by one or, if they cancel out, none."""
+    """Transpose the operands instead of the result. Merge two transpositions, and drop them if they cancel out."""
     axes, source = formula.attribute("perm"), formula.operands[0]
     if axes is None or source is None or source.output or sorted(axes) != [*range(len(axes))]:
         return None
@@ -101,7 +100,7 @@ def transposition(make: Rewriter, formula: Formula) -> Operand:
 
 
 def _before(make: Rewriter, source: Formula, axes: Axes) -> Operand:
-    """Transpose the operands of `source` instead of its result; None if the operator does not allow this."""
+    """Transpose the operands of `source` instead of its result. Return None if the operator does not allow this."""
     first, *others = source.operands or (None,)
     if source.operator in UNARY:
         return make.like(source, _turn(make, first, axes), *others)
@@ -126,7 +125,7 @@ def _turn(make: Rewriter, formula: Operand, axes: Axes) -> Formula:
 
 
 def _turned(make: Rewriter, formula: Operand, axes: Axes) -> Operand:
-    """Reorder the axes of an operand; a single number stays as it is. None if the rank does not fit the axes."""
+    """Transpose an operand; leave a single number as it is. Return None if the rank does not fit `axes`."""
     dims = make.shapes.dims(formula)
     if dims is not None and len(dims) < 2 and all(size == 1 for size in dims):
         return formula
@@ -134,7 +133,6 @@ def _turned(make: Rewriter, formula: Operand, axes: Axes) -> Operand:
 
 
 def _places(make: Rewriter, formula: Formula, axes: Axes) -> Operand:
-    """Return the `axes` operand for the Slice of a transposed input; None if the axes of this Slice are not known."""
     value = make.shapes.value(formula.operands[3]) if len(formula.operands) > 3 else None
     if value is None or value.dtype.kind != "i":
         return None
@@ -143,16 +141,16 @@ def _places(make: Rewriter, formula: Formula, axes: Axes) -> Operand:
 
 
 SINGLE, COARSE = 2.0**-21, 2.0**-9
-"""The relative errors of a factor that an optimizer computed in float32, and of a factor stored with 16 bits."""
+"""The relative errors of a factor that is stored as float32 and as float16."""
 MAX_SCALE = 2.0**16
-"""The largest factor to move out of a product; its reciprocal is the smallest. Others could make the child overflow."""
+"""The largest factor to move out of a product. Its reciprocal is the smallest."""
 MAX_EXPONENT = 16
-"""The largest exponent, positive or negative, of a power of two that is moved from a channel into a matrix."""
+"""The largest `n` for which a factor `2 ** n` or `2 ** -n` is moved into a matrix."""
 
 
 @rule("scaled-product", "MatMul")
 def scaled_product(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a product of scaled matrices by the scaled product of the matrices."""
+    """Replace `(a * s) @ (b * t)` by `(a @ b) * (s * t)`. The factors are stored numbers."""
     parts = [_unscaled(make, one) or (one, 1.0, SINGLE) for one in formula.operands]
     sources, factors, tolerances = zip(*parts, strict=True)
     if sources == formula.operands:
@@ -162,7 +160,7 @@ def scaled_product(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("scaled-product", "Mul", "Div")
 def product_scaled_again(make: Rewriter, formula: Formula) -> Operand:
-    """Merge two stored factors of a matrix product into one factor, and turn a divisor into a factor."""
+    """Merge two factors of a matrix product into a single factor. A divisor becomes a factor."""
     part = _unscaled(make, formula)
     if part is None or (formula.operator == "Mul" and part[0].is_op("MatMul")):
         return None
@@ -171,7 +169,7 @@ def product_scaled_again(make: Rewriter, formula: Formula) -> Operand:
 
 
 def _scaled(make: Rewriter, value: Formula, factor: float, tolerance: float) -> Formula:
-    """Multiply a value by a factor; if the value is a scaled product of matrices, merge both factors."""
+    """Multiply a value by a factor. If the value already is a product with a factor, merge both."""
     inner = _unscaled(make, value)
     if inner is not None and inner[0].is_op("MatMul"):
         value, factor, tolerance = inner[0], factor * inner[1], max(tolerance, inner[2])
@@ -180,7 +178,7 @@ def _scaled(make: Rewriter, value: Formula, factor: float, tolerance: float) -> 
 
 
 def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] | None:
-    """Return value, factor and relative error of a product or quotient with a stored number; None for any other."""
+    """Split a product or quotient with a stored number into value, factor and relative error of the factor."""
     if formula is None or not (formula.is_op("Mul") or formula.is_op("Div")) or formula.epoch < 7:
         return None
     pairs = [formula.operands] if formula.operator == "Div" else [formula.operands, formula.operands[::-1]]
@@ -199,7 +197,7 @@ def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] 
 
 @rule("scaled-channels", "MatMul")
 def scaled_channels(_: Rewriter, formula: Formula) -> Operand:
-    """Move the factors of the first operand's channels into the rows of a stored matrix, if all factors are powers of two."""
+    """Replace `(x * s) @ w` by `x @ (s * w)`: multiply the rows of `w` if all factors are powers of two."""
     value, matrix = formula.operands
     if not (value and matrix and matrix.constant) or len(matrix.constant.dims) != 2:
         return None
@@ -221,7 +219,6 @@ def identity(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("dropout", "Dropout")
 def dropout(_: Rewriter, formula: Formula) -> Operand:
-    """Replace a Dropout, except in training, by its input."""
     source, _ratio, training = formula.first(3)
     flag = array_of(training, 1)
     is_off = training is None or (flag is not None and not flag.any())
@@ -230,7 +227,7 @@ def dropout(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("cast", "Cast")
 def cast(_: Rewriter, formula: Formula) -> Operand:
-    """Drop a cast to the same type or between floating-point types. Turn any other cast to a float into a cast to float32."""
+    """Drop a Cast between floating-point types. Replace any other Cast to a float type by a Cast to float32."""
     source = formula.operands[0]
     if source is not None and source.element and source.element == formula.element:
         return source
@@ -243,7 +240,7 @@ def cast(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("constant-view", "Transpose", "Reshape", "Squeeze", "Unsqueeze")
 def constant_view(make: Rewriter, formula: Formula) -> Operand:
-    """Turn the transposition or reshaping of a stored tensor into a view of the constant."""
+    """Replace a Transpose or Reshape of a stored tensor by a constant with a view."""
     source = formula.operands[0].constant if formula.operands and formula.operands[0] else None
     dims = None if source is None else make.shapes.by_rule(formula)
     if source is None or dims is None:
@@ -259,7 +256,7 @@ def constant_view(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("sizes", *RESHAPES)
 def known_sizes(make: Rewriter, formula: Formula) -> Operand:
-    """Drop a Reshape or Expand that changes no size. In other cases, write the sizes as an attribute if they are known."""
+    """Drop a Reshape or Expand that changes no size. Otherwise turn its known sizes into an attribute."""
     source, dims = formula.operands[0], make.shapes.by_rule(formula)
     if dims is not None and dims == make.shapes.dims(source):
         return source
@@ -270,7 +267,6 @@ def known_sizes(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("gemm", "Gemm")
 def gemm(make: Rewriter, formula: Formula) -> Operand:
-    """Replace Gemm without factors by MatMul and Add, and each transposed operand by a Transpose."""
     one, other, bias = formula.first(3)
     if formula.attribute("alpha", 1.0) != 1.0 or (bias and formula.attribute("beta", 1.0) != 1.0):
         return None
@@ -281,7 +277,6 @@ def gemm(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("fused-matmul", "com.microsoft:FusedMatMul")
 def fused_matmul(make: Rewriter, formula: Formula) -> Operand:
-    """Replace FusedMatMul by MatMul, its factor by Mul, and each transposed operand by a Transpose of the last two axes."""
     attributes: dict[str, Any] = dict(formula.attributes)
     factor, flags = attributes.pop("alpha", 1.0), [attributes.pop(name, 0) for name in ("transA", "transB")]
     operands = formula.first(2)
@@ -299,7 +294,6 @@ def fused_matmul(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("convolution-bias", "Conv")
 def convolution_bias(make: Rewriter, formula: Formula) -> Operand:
-    """Replace the third operand of Conv by an Add to each channel."""
     source, weight, bias = formula.first(3)
     if not weight or not bias or weight.constant is None or bias.constant is None:
         return None
@@ -309,7 +303,6 @@ def convolution_bias(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("fused-activation", "com.microsoft:FusedConv", "com.microsoft:FusedGemm")
 def fused_activation(make: Rewriter, formula: Formula) -> Operand:
-    """Turn the activation of a fused operator into an operator of its own."""
     activation = formula.attribute("activation", b"")
     if activation not in (b"Relu", b"Sigmoid", b"Tanh") or len(formula.operands) > 3:
         return None
@@ -322,7 +315,7 @@ def fused_activation(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("gelu", "Gelu", "com.microsoft:Gelu", "com.microsoft:BiasGelu")
 def gelu(make: Rewriter, formula: Formula) -> Operand:
-    """Replace Gelu by x * (1 + Erf(x / sqrt 2)) / 2; with two operands, x is their sum."""
+    """Replace Gelu by `x * (1 + Erf(x / sqrt(2))) / 2`. With two operands, `x` is their sum."""
     if formula.attributes:
         return None
     source = make.plus(*formula.first(2))
@@ -333,14 +326,14 @@ def gelu(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("gelu", "Erf")
 def scaled_error(make: Rewriter, formula: Formula) -> Operand:
-    """Turn a division in the operand of Erf into a product with a rounded factor."""
+    """Replace a division in the operand of Erf by a multiplication."""
     part = _unscaled(make, formula.operands[0])
     return None if part is None else replace(formula, operands=(_scaled(make, *part),))
 
 
 @rule("gelu", "Mul")
 def scaled_gate(make: Rewriter, formula: Formula) -> Operand:
-    """Move the number in a product with 1 + Erf(...) to the end of the product."""
+    """Move a number in the product `x * number * (1 + Erf(...))` to the end of the product."""
     for product, other in (formula.operands, formula.operands[::-1]):
         parts = split(product.operands, is_number) if product is not None and product.is_op("Mul") else None
         if parts is not None and not is_number(other) and (_is_gate(parts[1]) or _is_gate(other)):
@@ -355,7 +348,7 @@ def _is_gate(formula: Operand) -> bool:
 
 @rule("idle-number", "Add", "Mul", "Sub", "Div", "Pow")
 def idle_number(make: Rewriter, formula: Formula) -> Operand:
-    """Drop a factor 1 or a summand 0. Make a stored number of shape [1] a scalar if the other value has axes."""
+    """Drop a factor 1 or a summand 0. Turn a number of shape [1] into a scalar if the other operand has axes."""
     neutral = {"Add": 0.0, "Mul": 1.0}.get(formula.operator)
     for at, (one, other) in enumerate((formula.operands, formula.operands[::-1])):
         value = one.constant if one is not None else None
@@ -370,7 +363,7 @@ def idle_number(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("negated-choice", "Where")
 def negated_choice(_: Rewriter, formula: Formula) -> Operand:
-    """Replace Where(Not c, a, b) by Where(c, b, a)."""
+    """Replace `Where(Not(c), a, b)` by `Where(c, b, a)`."""
     condition, one, other = formula.first(3)
     if condition is None or not condition.is_op("Not"):
         return None
@@ -379,7 +372,7 @@ def negated_choice(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("skip-layer-normalization", "com.microsoft:SkipLayerNormalization")
 def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a fused normalization by the layer normalization of a sum; the sum itself is the fourth output."""
+    """Replace the fused normalization by Add and LayerNormalization. Its fourth output is the sum."""
     source, skip, gamma, beta, bias = formula.first(5)
     total = make.op("Add", make.plus(source, bias), skip)
     if formula.output:
@@ -390,7 +383,7 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(make: Rewriter, formula: Formula) -> Operand:
-    """Replace by `x / Sqrt(mean(x * x) + epsilon) * gamma + beta`. For LayerNormalization, first subtract the mean."""
+    """Replace by `x / Sqrt(mean(x * x) + epsilon) * gamma + beta`. LayerNormalization first subtracts the mean."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None
@@ -405,7 +398,7 @@ def layer_normalization(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("layer-normalization", "Pow")
 def square(make: Rewriter, formula: Formula) -> Operand:
-    """Replace the square of a value by the product of the value with itself."""
+    """Replace `x ** 2` by `x * x`."""
     source, exponent = formula.operands
     if source is None or not source.is_float or not is_number(exponent, 2) or formula.epoch < 7:
         return None

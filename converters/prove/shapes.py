@@ -1,8 +1,4 @@
-"""Infer the shapes of a graph's values, and the contents of small values, from the sizes of the inputs.
-
-The rules come from the ONNX operator specification. They assume that the graph runs, and that shapes fit each other as
-the specification requires. Each unknown size is a new symbol.
-"""
+"""Infer the shapes of a graph's values, and the contents of small values, from the sizes of the inputs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -20,33 +16,28 @@ from onnxreg.converters.prove.operators import ELEMENTWISE, REDUCTIONS, UNARY, n
 Size = Any
 Dims = tuple[Size, ...]
 MAX_OPERATIONS = 200
-"""The most operations of an expression for a size; in real graphs, a size has a few operations."""
 MAX_FACTOR, MAX_CHOICES = 2**63, 4
 MAX_SPENT = 25_000
-"""The most operations of all expressions of a graph together; exports of encoders need some hundreds."""
+"""The most operations in all expressions of a graph together. Exports of encoders need some hundreds."""
 SPENT: ContextVar[int] = ContextVar("SPENT", default=0)
 SLICE = sympy.Function("slice", integer=True, nonnegative=True)
 """A symbolic function for the size of a slice. Its arguments are the size of the axis, the start and the end."""
 MAX_ELEMENTS = 2**16
-"""The most elements of a computed value, such as a shape, a mask or a factor."""
 MAX_COMPUTED = 2**24
-"""The most elements of all values that are computed for one graph."""
 MAX_RANK = 64
 RESHAPES = ("Reshape", "Expand")
-"""The operators whose result has the first operand's elements in another shape."""
 ENDLESS = 2**31 - 1
-"""The least value of a slice's `end` that means the end of the axis."""
+"""The least `end` of a Slice that means the end of the axis."""
 REFUSED = (ValueError, TypeError, LookupError, ArithmeticError)
-"""The errors that rules raise for a graph that ONNX Runtime refuses, or for a shape that they cannot infer."""
+"""The errors that a rule raises if a graph is invalid, or if a shape cannot be inferred."""
 
 
 def of_input(name: str) -> Size:
-    """Make the symbol `name` for a size of an input. Such a size is at least 1."""
+    """Make the symbol for a size of an input. Such a size is at least 1."""
     return sympy.Symbol(name, integer=True, positive=True)
 
 
 def fresh() -> Size:
-    """Make a new symbol for an unknown size."""
     return sympy.Dummy("?", integer=True, nonnegative=True)
 
 
@@ -55,7 +46,7 @@ def is_known(size: Size) -> bool:
 
 
 def simple(size: Any) -> Size:
-    """Simplify an expression. Raise OverflowError if it, or the total of all expressions of a graph, is too large."""
+    """Simplify an expression. Raise OverflowError if it is too large, or if a graph has too many expressions."""
     if any(abs(number) >= MAX_FACTOR for number in sympy.sympify(size).atoms(sympy.Integer)):
         raise OverflowError("a size is too large")
     if isinstance(size, int):
@@ -69,7 +60,7 @@ def simple(size: Any) -> Size:
 
 
 def is_positive(*sizes: Size) -> bool:
-    """True if all sizes are known to be at least 1 for all inputs."""
+    """Return True if all sizes are at least 1, whatever the inputs are."""
     return all(sympy.sympify(size).is_positive for size in sizes)
 
 
@@ -78,7 +69,7 @@ def product(sizes: Iterable[Size]) -> Size:
 
 
 def quotient(one: Size, other: Size) -> Size | None:
-    """Return the quotient of two sizes. Return None if it is not a whole number, or if the divisor may be 0."""
+    """Return the quotient of two sizes. Return None if it may not be a whole number, or if the divisor may be 0."""
     if not is_positive(other):
         return None
     exact = sympy.expand(sympy.sympify(one) / other)
@@ -86,7 +77,7 @@ def quotient(one: Size, other: Size) -> Size | None:
 
 
 def floor_of_quotient(one: Size, other: Size) -> Size:
-    """Return the quotient of two sizes, rounded down. Raise ArithmeticError if a size is not known to be positive."""
+    """Return the quotient of two sizes, rounded down. Raise ArithmeticError if a size may be 0."""
     if not is_positive(one, other):
         raise ArithmeticError("the quotient is not known")
     exact = quotient(one, other)
@@ -94,7 +85,7 @@ def floor_of_quotient(one: Size, other: Size) -> Size:
 
 
 def is_equal(one: Size, other: Size) -> bool:
-    """True if two sizes are equal for all inputs; False if they differ for all inputs. Else raise ArithmeticError."""
+    """Return True if two sizes are always equal, False if they always differ. Otherwise raise ArithmeticError."""
     answer = sympy.sympify(simple(one - other)).is_zero
     if answer is None:
         raise ArithmeticError("this depends on the inputs")
@@ -102,10 +93,7 @@ def is_equal(one: Size, other: Size) -> bool:
 
 
 class Shapes:
-    """Infers the shapes and values of one graph, and keeps them. `inputs` has the shapes of the graph's inputs by name.
-
-    Operands are inferred before their results, so no chain of operators needs a deep stack.
-    """
+    """Infers the shapes and small values of a graph. `inputs` are the shapes of its inputs by name."""
 
     def __init__(self, inputs: Mapping[str, Dims]) -> None:
         SPENT.set(0)
@@ -114,24 +102,24 @@ class Shapes:
         self._computed = 0
 
     def dims(self, formula: Operand) -> Dims | None:
-        """Return the shape of a formula's value; None if not even its rank is known."""
+        """Return the shape of a formula's value; None if its rank is unknown."""
         return self._of(formula)[0] if formula is not None else None
 
     def value(self, formula: Operand) -> Any:
-        """Return the array of a small value that is stored or depends on sizes only. Return None for other values."""
+        """Return a small array that is stored, or that follows from sizes. Return None for other values."""
         if formula is None or formula.constant is not None:
             return array_of(formula, MAX_ELEMENTS)
         return self._of(formula)[1]
 
     def integers(self, formula: Formula, index: int) -> list[Any] | None:
-        """Return the elements of an operand that is a vector of sizes, axes or indices; None if they are not known."""
+        """Return the elements of an operand that is a vector of integers or sizes; None if they are unknown."""
         value = self.value(formula.operands[index]) if len(formula.operands) > index else None
         if value is None or value.dtype.kind not in "iO" or value.size > MAX_RANK:
             return None
         return list(value.reshape(-1).tolist())
 
     def sizes(self, formula: Formula, index: int) -> Dims | None:
-        """Return the shape that an operand states, with new symbols for unknown sizes; None for an unknown rank."""
+        """Return the shape that an operand contains, with new symbols for unknown sizes; None for an unknown rank."""
         sizes = self.integers(formula, index)
         if sizes is not None and all(sympy.sympify(size).is_nonnegative for size in sizes):
             return tuple(sizes)
@@ -141,7 +129,7 @@ class Shapes:
         return tuple(fresh() for _ in range(shape[0]))
 
     def by_rule(self, formula: Formula) -> Dims | None:
-        """Return the shape of a result by the operator's rule; None without a rule, or if the rule cannot tell the shape."""
+        """Return the shape of a formula's value by the rule of its operator; None if there is no rule or no answer."""
         rule, stated = _RULES.get(formula.operator), formula.attribute("sizes")
         if formula.operator in RESHAPES and stated and isinstance(stated[0], tuple):
             return stated[0]  # from `known_sizes`: a file's attribute has no nested tuple
@@ -181,18 +169,14 @@ class Shapes:
 
 
 def broadcast(shapes: Sequence[Dims]) -> Dims:
-    """Return the shape to which operands of these shapes are broadcast."""
     columns = zip_longest(*(dims[::-1] for dims in shapes), fillvalue=1)
     return tuple(map(_together, columns))[::-1]
 
 
 def _together(sizes: Sequence[Size]) -> Size:
-    """Return the size of an axis to which `sizes` are broadcast. If it is not known, return a new symbol.
-
-    The sizes `min(512, length)` and `length` give `length`, because both are 1 in the same cases.
-    """
+    """Return the size to which `sizes` broadcast; a new symbol if it is unknown."""
     others = list(dict.fromkeys(size for size in sizes if size != 1)) or [1]
-    for one in others:
+    for one in others:  # `min(512, length)` and `length` are 1 in the same cases
         same = (other == one or (isinstance(other, sympy.Min) and one in other.args) for other in others)
         if isinstance(one, int) or all(same):
             return one
@@ -200,7 +184,6 @@ def _together(sizes: Sequence[Size]) -> Size:
 
 
 def _broadcast(of: Shapes, formula: Formula, *shapes: Dims) -> Dims | None:
-    """Return the broadcast shape; None if the attribute `broadcast` of an old version may align the axes otherwise."""
     return broadcast(shapes) if formula.attribute("broadcast") is None else None
 
 
@@ -220,7 +203,7 @@ def _transpose(of: Shapes, formula: Formula, dims: Dims) -> Dims | None:
 
 
 def _reshape(of: Shapes, formula: Formula, dims: Dims | None, _: Dims | None) -> Dims | None:
-    """Return the shape of a Reshape. 0 copies a size, -1 is inferred. If another size may be 0, no size is known."""
+    """Return the shape of a Reshape: 0 copies a size, and -1 is inferred."""
     sizes = of.integers(formula, 1)
     if sizes is None or formula.attribute("allowzero", 0):
         return of.sizes(formula, 1)
@@ -247,7 +230,6 @@ def _unsqueeze(of: Shapes, formula: Formula, dims: Dims, _: Dims | None) -> Dims
 
 
 def _reduce(of: Shapes, formula: Formula, dims: Dims, *_: Dims | None) -> Dims | None:
-    """Return the shape of a reduction or a Squeeze."""
     axes = of.integers(formula, 1)
     if not axes:
         return None
@@ -273,7 +255,7 @@ def _slice(of: Shapes, formula: Formula, dims: Dims, *_: Dims | None) -> Dims | 
 
 
 def _axes(formula: Formula, starts: Any, axes: Any) -> Any:
-    """Return the axes of a Slice. Raise TypeError if they are not known."""
+    """Return the axes of a Slice. Raise TypeError if they are unknown."""
     return range(len(starts)) if formula.first(5)[3] is None else axes
 
 
@@ -335,7 +317,7 @@ _RULES: dict[str, Callable[..., Dims | None]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-"""For each operator, a function that infers the result's shape from the operands' shapes. None is an unknown shape."""
+"""For each operator, a function that infers the result's shape from the shapes of the operands; None if unknown."""
 
 
 def _span(formula: Formula) -> slice:
@@ -397,7 +379,4 @@ _COMPUTE: dict[str, Callable[..., Any]] = {
     "Sub": lambda formula, dims, one, other: one - other,
     "Where": lambda formula, dims, condition, one, other: np.where(condition, one, other),
 }
-"""The operators that numpy computes exactly as ONNX Runtime does: on integers, or with correctly rounded arithmetic.
-
-They are computed only for small results whose shape (`dims`) is known.
-"""
+"""The operators that numpy computes exactly as ONNX Runtime does."""

@@ -1,12 +1,6 @@
-"""Read arrays from files and run a graph on them: on golden vectors, or on inputs that a user provides.
+"""Golden vectors: small inputs of a graph, its expected outputs, and how much they may differ (docs/golden.md).
 
-Golden vectors are small inputs of a graph, the graph's outputs on the machine that made it, and the allowed differences:
-
-    {"format": "onnxreg-golden", "format_version": 1, "cases": [{"name", "inputs": {name: tensor}, "outputs": {name: tensor}}]}
-    tensor: {"dtype", "shape", "data": [numbers, the last axis fastest], "atol"?, "rtol"?}
-
-They are a sidecar of each artifact (role `golden`), so that a phone or a CI job can test its runtime after the download. A
-value passes if it differs from the expected one by at most `atol + rtol * |expected|`. How to read them: `docs/golden.md`.
+A device tests its runtime with them. This module also reads other arrays from files.
 """
 
 import math
@@ -28,20 +22,19 @@ from onnxreg.schema.core.files import HEAD_BYTES, check_content, check_given, re
 ROLE = "golden"
 FORMAT, FORMAT_VERSION = "onnxreg-golden", 1
 MAX_ROW_TOKENS = 16
-"""The most tokens of a row in golden vectors."""
 MAX_VALUES = 4_500
-"""The most values in all outputs of golden vectors together. Their file is then smaller than 64 kB."""
+"""The most values in all outputs of golden vectors. Their file is then smaller than 64 kB."""
 DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
 MAX_ELEMENTS, MAX_INPUT_BYTES = 2**24, 256 * 2**20
 INPUTS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
 
 Tensors = Mapping[str, Any]
-"""The numpy arrays of a graph's inputs or outputs, by name."""
+"""Arrays by name: the inputs or outputs of a graph."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The largest allowed distance of a value from the expected value: `atol + rtol * |expected|`."""
+    """The largest allowed error of a value: `atol + rtol * |expected|`."""
 
     atol: float
     rtol: float
@@ -52,7 +45,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class GoldenCase:
-    """A test of a runtime: inputs of a graph, the expected outputs, and the tolerance of each output."""
+    """Inputs of a graph, the expected outputs, and a tolerance for each output."""
 
     name: str
     inputs: Tensors
@@ -62,9 +55,9 @@ class GoldenCase:
 
 @dataclass(frozen=True)
 class GoldenComparison:
-    """The comparison of one output of a case: largest difference, tolerance, and number of values beyond the tolerance.
+    """The difference between an output and the expected output. `beyond` is the number of values beyond the tolerance.
 
-    `max_abs_error` is infinite if a value is not a number or the shape differs.
+    `max_abs_error` is infinite if a value is NaN, or if the shape is wrong.
     """
 
     case: str
@@ -79,30 +72,27 @@ class GoldenComparison:
         return self.beyond == 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form, in which an infinite `max_abs_error` is null."""
+        """Return the JSON form. An infinite `max_abs_error` becomes null."""
         error = self.max_abs_error if math.isfinite(self.max_abs_error) else None
         value = {"case": self.case, "output": self.output, "values": self.values, "max_abs_error": error}
         return {**value, **asdict(self.tolerance), "beyond": self.beyond, "passed": self.passed}
 
 
 def feeds_of(sample: Sequence[Tensors], labels: int) -> dict[str, Tensors]:
-    """Make the inputs of two golden cases from a sample: `row` has one row, `padded` has two rows, one of them padded.
-
-    Rows are cut to `MAX_ROW_TOKENS` tokens, or to fewer if there are very many labels, so that the file stays small.
-    """
+    """Make the inputs of two golden cases: `row`, a single short row, and `padded`, two rows with padding."""
     width = max(1, min(MAX_ROW_TOKENS, MAX_VALUES // (3 * labels)))
     row = {name: array[:, :width] for name, array in sample[0].items()}
     return {"row": row, "padded": {name: array[1:3, :width] for name, array in sample[1].items()}}
 
 
 def tolerance_of(outputs: Sequence[Any], share: float, least: float = 0.0) -> Tolerance:
-    """Make a tolerance: `rtol` is `share`, and `atol` is max(least, share * max(1, the largest output))."""
+    """Return a tolerance with `rtol = share`. `atol` is `share` of the largest output, and at least `least`."""
     scale = max([1.0, *(float(abs(array).max(initial=0)) for array in outputs)])
     return Tolerance(float(f"{max(share * scale, least):.2g}"), share)
 
 
 def encode(cases: Sequence[GoldenCase]) -> bytes:
-    """Encode golden vectors as canonical JSON (RFC 8785). Expected values are rounded to `atol / 100`."""
+    """Encode golden vectors as canonical JSON. Expected values are rounded to about `atol / 100`."""
     values = []
     for case in cases:
         outputs = {}
@@ -118,7 +108,7 @@ def encode(cases: Sequence[GoldenCase]) -> bytes:
 
 
 def decode(data: bytes, label: str) -> tuple[GoldenCase, ...]:
-    """Decode golden vectors. Raises InputError, about `label`, if they are invalid."""
+    """Decode golden vectors. Raise InputError about `label` if they are invalid."""
     value = canonical.decode(data, label)
     if not isinstance(value, dict) or value.get("format") != FORMAT:
         raise InputError(f"{label} holds no golden vectors: its format is not {FORMAT!r}")
@@ -165,7 +155,7 @@ class _Case(msgspec.Struct):
 
 
 def as_type(value: Any, dtype: str) -> Any:
-    """Return values as an array. ValueError or OverflowError if an integer or boolean would change: 3.5 or 300 in `int8`."""
+    """Return values as an array. Raise ValueError or OverflowError if an integer would change: 300 in `int8`."""
     import numpy as np
 
     with np.errstate(invalid="ignore"):
@@ -180,7 +170,7 @@ def _tensor_json(array: Any) -> dict[str, Any]:
 
 
 def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:
-    """Compare the expected outputs of a case with a runtime's outputs. All values of a missing output count as wrong."""
+    """Compare the expected outputs with a runtime's outputs. All values of a missing output count as wrong."""
     import numpy as np
 
     comparisons = []
@@ -197,7 +187,7 @@ def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:
 
 
 class Runnable:
-    """An ONNX or ORT-format file in ONNX Runtime on the CPU. Raises HostError if ONNX Runtime cannot load it here."""
+    """A model file in ONNX Runtime on the CPU. Raises HostError if ONNX Runtime cannot load it here."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -211,7 +201,7 @@ class Runnable:
         self._inputs = {item.name: numpy_type(item.type) for item in self._session.get_inputs()}
 
     def run(self, feeds: Tensors) -> dict[str, Any]:
-        """Run the graph; return outputs by name. Raises InputError if the names are wrong or the graph does not run."""
+        """Run the graph. Raise InputError if the names of inputs are wrong, or if the graph does not run."""
         self._check_names(feeds)
         try:
             return run_session(self._session, feeds)
@@ -219,9 +209,9 @@ class Runnable:
             raise InputError(with_reason(f"{self._name} does not run on these inputs", error)) from error
 
     def read(self, path: Path) -> dict[str, Any]:
-        """Read the graph's inputs from a file: `.npz`, or JSON `{name: nested lists, or {"dtype", "shape", "data"}}`.
+        """Read inputs from an `.npz` file, or from JSON such as `{"input_ids": [[1, 2]]}`.
 
-        Raises NotFoundError if there is no file, InputError for another format, or if the inputs do not fit the graph.
+        Raises NotFoundError if there is no file, InputError if it is invalid or does not fit the graph.
         """
 
         if path.suffix == ".npz":
@@ -252,7 +242,7 @@ class Runnable:
 
 
 def self_test(path: Path, vectors: bytes, label: str) -> list[GoldenComparison]:
-    """Run a graph on its golden vectors and compare the outputs. Raises InputError if the vectors are malformed.
+    """Run a graph on its golden vectors. Raise InputError if the vectors are malformed.
 
     If the graph does not run on a case, all outputs of the case count as missing.
     """
@@ -266,14 +256,13 @@ def self_test(path: Path, vectors: bytes, label: str) -> list[GoldenComparison]:
 
 
 def runtime_version() -> str:
-    """Return the version of the installed ONNX Runtime."""
     import onnxruntime
 
     return str(onnxruntime.__version__)
 
 
 def to_json(outputs: Tensors) -> dict[str, Any]:
-    """Return outputs as `{name: {"dtype", "shape", "data"}}`, with null for NaN and infinity."""
+    """Return outputs as `{name: {"dtype", "shape", "data"}}`. NaN and infinity become null."""
     values = {name: _tensor_json(array) for name, array in outputs.items()}
     for value in values.values():
         plain = (None if isinstance(one, float) and not math.isfinite(one) else one for one in value["data"])
@@ -282,9 +271,10 @@ def to_json(outputs: Tensors) -> dict[str, Any]:
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
-    """Read the arrays of an `.npz` file by name; they may have any shapes.
+    """Read the arrays of an `.npz` file.
 
-    Raises NotFoundError for a missing file, HostError for an unreadable one, InputError for anything but plain arrays.
+    Raises NotFoundError if it is missing, HostError if it is unreadable, InputError if it has other things
+    than plain arrays.
     """
     import numpy as np
 
@@ -312,7 +302,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 
 def read_rows(path: Path) -> dict[str, Any]:
-    """Read arrays as `read_arrays` does. Raises InputError, too, if they differ in the number of rows (the first axis)."""
+    """Read the arrays of an `.npz` file. Raise InputError, too, if they have different numbers of rows."""
     arrays = read_arrays(path)
     if not all(array.ndim for array in arrays.values()) or len({*map(len, arrays.values())}) != 1:
         raise InputError(f"{path.name}: its arrays do not have the same number of rows")
@@ -320,7 +310,7 @@ def read_rows(path: Path) -> dict[str, Any]:
 
 
 def check_finite(array: Any, label: str) -> None:
-    """Raise InputError, about `label`, if an array of floats has NaN or infinity."""
+    """Raise InputError about `label` if an array has NaN or infinity."""
     import numpy as np
 
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():

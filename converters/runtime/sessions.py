@@ -1,4 +1,4 @@
-"""Run ONNX Runtime, torch and other libraries with repeatable results: each on one thread, and without output."""
+"""Run ONNX Runtime and torch with repeatable results, and without output."""
 
 import atexit
 import json
@@ -21,32 +21,29 @@ from onnxreg.converters.source.toolchain import instruction_set
 from onnxreg.schema.core.errors import ConversionError, missing_extra
 
 LEVELS = {"torch": logging.CRITICAL, "torch.onnx": logging.ERROR, "onnxscript": logging.ERROR}
-"""The log levels that the context `quiet` sets for loggers with handlers of their own."""
+"""The log levels inside `quiet`. These loggers have handlers of their own."""
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
-"""The name of the element type bfloat16 in ONNX Runtime, and its number in `onnx.TensorProto.DataType`."""
+"""The name and the number of the element type bfloat16 in ONNX."""
 SILENT, DEFAULT_SEVERITY = 4, 2
-"""Log severities of ONNX Runtime: fatal errors only, and the default. Exceptions report errors in any case."""
+"""Log severities of ONNX Runtime: fatal errors only, and the default."""
 MAX_MESSAGE_CHARS = 500
-"""The most characters of a message. A longer message loses its middle, because its end has the expected shape."""
+"""The most characters of a message. A longer message loses its middle."""
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE = re.compile(
     r"/\S+\.(?:cc|h):\d+ [\w:~<>*& ,]+?\((?:[^()]|\([^()]*\))*\)(?: const)? |\b\w+\.(?:cc|h):\d+ \w+ "
 )
-"""The pattern of an error's place in messages of ONNX Runtime: file, line, and signature or name of the function."""
+"""Matches the source line and function in a message of ONNX Runtime."""
 _lock = Lock()
 _entered = 0
 _undo = ExitStack()
 _loader: tuple[int, subprocess.Popen[bytes]] | None = None
-"""The id of the process that started the helper, and the helper, which loads files. A fork starts another helper."""
+"""The process that started the helper process, and the helper (`try_load`). After a fork, another helper starts."""
 _one_at_a_time = Lock()
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """A context without warnings. In it, torch and onnxscript log only errors, and `logging.basicConfig` does nothing.
-
-    This holds for the whole process, from when the first thread enters the context until the last thread leaves it.
-    """
+    """A context without warnings and log output of torch and onnxscript. It holds for all threads."""
     global _entered
     with _lock:
         if _entered == 0:
@@ -71,7 +68,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def silent_transformers() -> Iterator[None]:
-    """A context in which transformers prints nothing while it loads and saves; failures still raise exceptions."""
+    """A context in which transformers prints nothing."""
     from transformers.utils import logging as reports
 
     level, bars = reports.get_verbosity(), reports.is_progress_bar_enabled()
@@ -88,7 +85,7 @@ def silent_transformers() -> Iterator[None]:
 
 @contextmanager
 def silent_runtime() -> Iterator[None]:
-    """A context in which sessions print nothing, even those that a tool of ONNX Runtime opens with its own options."""
+    """A context in which ONNX Runtime prints nothing, even in sessions that its tools open."""
     import onnxruntime as ort
 
     ort.set_default_logger_severity(SILENT)
@@ -100,7 +97,7 @@ def silent_runtime() -> Iterator[None]:
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """A context in which torch computes on one thread; at the end, the process's thread count is restored."""
+    """A context in which torch computes on a single thread."""
     import torch
 
     before = torch.get_num_threads()
@@ -112,15 +109,11 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def session_options(*, prepacking: bool = False, exact: bool = True) -> Any:
-    """Make options (`onnxruntime.SessionOptions`) for a session that prints nothing and gives repeatable results.
+    """Make options for a session that prints nothing and gives repeatable results.
 
-    x86 processors without VNNI saturate 8-bit products in ONNX Runtime's default kernels; `session.x64quantprecision`
-    selects exact kernels, which give the values of VNNI and ARM (onnxruntime_session_options_config_keys.h,
-    kOrtSessionOptionsAvx2PrecisionMode). With VNNI they give the same values in 1.6 times the time.
-
-    Args:
-        prepacking: keep a second copy of the weights, for speed; the results are the same.
-        exact: compute exact 8-bit products on every x86 processor.
+    On x86 processors without VNNI, ONNX Runtime's default kernels saturate 8-bit products. `exact` selects kernels that
+    give the values of VNNI and ARM (kOrtSessionOptionsAvx2PrecisionMode). `prepacking` needs more memory and is faster;
+    the results are the same.
     """
     try:
         import onnxruntime as ort
@@ -136,13 +129,10 @@ def session_options(*, prepacking: bool = False, exact: bool = True) -> Any:
 
 
 def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = False, threads: int = 1) -> Any:
-    """Load an ONNX or ORT-format file on the CPU, as a deterministic `onnxruntime.InferenceSession`.
+    """Load an ONNX or ORT-format file, or its bytes, as a deterministic `onnxruntime.InferenceSession` on the CPU.
 
-    Each run computes on `threads` threads; runs may be parallel. Raises ConversionError if ONNX Runtime cannot load the file.
-
-    Args:
-        source: the file, or its bytes.
-        name: the graph's name in errors; by default the file's own name.
+    Each run computes on `threads` threads. Raises ConversionError if ONNX Runtime cannot load the file. `name` replaces
+    the file's name in this error.
     """
     for exact in (True, False) if _saturates() else (False,):
         options = session_options(prepacking=prepacking, exact=exact)
@@ -163,25 +153,22 @@ def load_session(source: Path | bytes, *, name: str = "", prepacking: bool = Fal
 
 @cache
 def _saturates() -> bool:
-    """True if the default kernels saturate 8-bit products on this processor."""
+    """Return True if ONNX Runtime's default kernels saturate 8-bit products on this processor."""
     isa = instruction_set()
     return isa.startswith("x86_64") and "vnni" not in isa
 
 
 def numpy_type(kind: str) -> str:
-    """Translate ONNX Runtime's name of an element type to numpy's name: `tensor(float)` to `float32`.
-
-    bfloat16, which numpy lacks, becomes `float32`: see `run_session`.
-    """
+    """Translate a type of ONNX Runtime to numpy: `tensor(float)` to `float32`. bfloat16 becomes `float32`."""
     inner = kind.removeprefix("tensor(").removesuffix(")")
     names = {"float": "float32", "double": "float64", "bfloat16": "float32", "string": "str"}
     return names.get(inner, inner)
 
 
 def run_session(session: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a loaded graph; return outputs by name. Raises ONNX Runtime's errors, TypeError if an output is not a tensor.
+    """Run a loaded graph. Raise ONNX Runtime's errors, and TypeError if an output is not a tensor.
 
-    Pass float32 for bfloat16 inputs, which are rounded here; bfloat16 outputs come back as float32, without loss.
+    bfloat16 inputs are given as float32, and rounded. bfloat16 outputs are returned as float32.
     """
     import onnxruntime as ort
 
@@ -212,7 +199,7 @@ def run_session(session: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _widen(value: Any) -> Any:
-    """Convert a bfloat16 value (`onnxruntime.OrtValue`) to float32: its bits become the upper 16 bits."""
+    """Convert a bfloat16 `onnxruntime.OrtValue` to a float32 array."""
     import ctypes
 
     import numpy as np
@@ -224,9 +211,9 @@ def _widen(value: Any) -> Any:
 
 
 def with_reason(failure: str, error: Exception, source: Path | None = None) -> str:
-    """Make a message of one line: `failure`, then the reason in an error of ONNX Runtime.
+    """Return a line: `failure`, then the reason in an error of ONNX Runtime. Paths of this machine are removed.
 
-    `source` is the file that ONNX Runtime loaded, if any. Paths of its directory and of outer directories are removed.
+    `source` is the file that ONNX Runtime loaded.
     """
     reason = str(error)
     if source is not None:
@@ -240,10 +227,9 @@ def with_reason(failure: str, error: Exception, source: Path | None = None) -> s
 
 
 def try_load(path: Path, label: str, hint: str) -> None:
-    """Load a file in a helper process, because an error in ONNX Runtime's native code may end a process.
+    """Load a file in a helper process, because an error in ONNX Runtime's native code may end the process.
 
-    Raises ConversionError about `label`, with `hint`, if the helper dies. Other errors are left to this process, which
-    loads the file later. The helper ends with this process. Threads take turns.
+    Raises ConversionError about `label`, with `hint`, if the helper dies. Other errors are ignored.
     """
     global _loader
     with _one_at_a_time:
@@ -270,7 +256,7 @@ def try_load(path: Path, label: str, hint: str) -> None:
 
 
 def main() -> None:
-    """Run the helper process: read a path, as a line of JSON, from standard input; load that file; answer with a byte."""
+    """Run the helper process: for each line (a path as JSON), load the file and answer with a byte."""
     answers = os.dup(1)
     os.dup2(2, 1)  # so that a library's output is not an answer
     for line in sys.stdin.buffer:
