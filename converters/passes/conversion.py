@@ -26,17 +26,15 @@ from onnxreg.converters.runtime.sessions import one_torch_thread, silent_transfo
 from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 
-OLDEST, NEWEST, MAX_DYNAMO_OPSET = 7, 23, 26
-"""The lowest and the highest opset of the TorchScript exporter. The third is the highest that ONNX Runtime loads."""
-OLDEST_OF_TRANSFORMERS = 18
-"""The lowest opset of the exporter of transformers, and its default."""
+OLDEST, NEWEST = 7, 23
+"""The lowest and the highest opset of the TorchScript exporter."""
+OLDEST_OF_TRANSFORMERS, HIGHEST = 18, 26
+"""The lowest opset of the exporter of transformers, its default; and the highest that ONNX Runtime loads."""
 TOLERANCE = 1e-3
 """For `auto`: the largest allowed distance of a graph's output from the module's, as a share of the largest value."""
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 CHANGE = 1e-5
 """The largest distance of two runs on the same input that counts as rounding, as a share of the largest value."""
-EXPORTERS = {False: "torchscript", True: "dynamo"}
-"""The names of the exporters. The key is True for the exporter that uses `torch.export`."""
 OTHER_WAYS = "export it with Optimum, then reg import the directory; or another task of the checkpoint"
 _lock = threading.RLock()
 
@@ -164,7 +162,7 @@ class ModuleExport(Pass[TorchModel, Any]):
         if opset != requested:
             raise ConversionError(
                 f"asked for opset {requested}, the exporter gave {opset}",
-                "the dynamo exporter begins at opset 18: ask for 18 (Orchard's opset_version), and in a recipe add a step "
+                "TransformersExport begins at opset 18: ask for 18 (Orchard's opset_version), and in a recipe add a step "
                 f"OnnxOpVersionConversion with target_opset: {requested}",
             )
         for side, values in (("inputs", after.graph.input), ("outputs", after.graph.output)):
@@ -172,7 +170,7 @@ class ModuleExport(Pass[TorchModel, Any]):
                 raise ConversionError(
                     f"the exported graph has the {side} {', '.join(names)}, not {', '.join(before[side])}: the exporter "
                     "drops what no output depends on",
-                    "if that is wrong, try in a recipe OnnxConversion with use_dynamo_exporter: true",
+                    "if that is wrong, try in a recipe the pass TransformersExport",
                 )
         _refuse_directories(after)
         return {"opset": opset, "nodes": len(after.graph.node)}
@@ -194,20 +192,20 @@ class ModuleExport(Pass[TorchModel, Any]):
 
 
 class OnnxConversion(ModuleExport):
-    """Export with `torch.onnx.export`.
+    """Export with PyTorch's TorchScript exporter.
 
-    The default is the TorchScript exporter. Mobile operator sets were made for its graphs of BERT-class encoders with
-    eager attention, and the graphs contain no path of this machine. `use_dynamo_exporter: true` selects the dynamo
-    exporter. `auto` tries TorchScript, then dynamo. It takes the first graph that agrees with the module on inputs of
-    other sizes than the examples, and records the choice and the reason. Without `dynamic`, the batch is 1, and all
-    other axes have the sizes of the examples. `do_constant_folding: false` works with the TorchScript exporter only.
+    Mobile operator sets were made for its graphs of BERT-class encoders with eager attention, and the graphs contain no
+    path of this machine. `use_dynamo_exporter: true` exports as `TransformersExport` does instead. `auto` tries
+    TorchScript, then `TransformersExport`. It takes the first graph that agrees with the module on inputs of other sizes
+    than the examples, and records the choice and the reason. Without `dynamic`, the batch is 1, and all other axes have
+    the sizes of the examples. `do_constant_folding: false` works with the TorchScript exporter only.
     """
 
     id = "OnnxConversion"
     version = 4
 
     class Params(PassParams):
-        target_opset: int = Field(18, ge=OLDEST, le=MAX_DYNAMO_OPSET)
+        target_opset: int = Field(18, ge=OLDEST, le=HIGHEST)
         use_dynamo_exporter: bool | Literal["auto"] = False
         dynamic: bool = True
         do_constant_folding: bool = True
@@ -224,62 +222,21 @@ class OnnxConversion(ModuleExport):
             return self
 
     def apply(self, subject: TorchModel) -> Any:
-        exporter = self.params.use_dynamo_exporter
-        if exporter == "auto":
-            return self._choose(subject)
-        self.found["exporter"] = EXPORTERS[exporter]
-        return self._export(subject, exporter)
-
-    def _export(self, subject: TorchModel, is_dynamo: bool) -> Any:
-        """Export with one exporter (see `EXPORTERS`). Raises HostError if dynamo is used without onnxscript."""
-        import torch
-
-        params = self.params
-        if not params.dynamic:
+        """Export. Raises HostError if `TransformersExport` is tried without onnxscript; ConversionError if no graph agrees."""
+        if not self.params.dynamic:
             batched = [name for name in subject.inputs if subject.axes_of(name).get(0) == "batch"]
             rows = {name: subject.inputs[name][:1] for name in batched}
-            subject = replace(subject, inputs={**subject.inputs, **rows})
-        if is_dynamo:
-            require("onnxscript")
-            shapes = {"tensors": tuple(map(subject.axes_of, subject.inputs))} if params.dynamic else None
-            options: dict[str, Any] = {"dynamic_shapes": shapes, "verbose": False}
-        else:
-            axes = {name: subject.axes_of(name) for name in (*subject.inputs, *subject.outputs)}
-            options = {"dynamic_axes": axes if params.dynamic else None}
-            options["do_constant_folding"] = params.do_constant_folding
-        hint = "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto"
-        with models.scratch() as directory:
-            path = directory / "model.onnx"
-            with (
-                models.tool("PyTorch's exporter", "PyTorch could not export the model", hint),
-                evaluated(subject) as module,
-                traced_builtins(subject.module),
-                # torch 2.13 prints the whole graph of a failure, because its check of `verbose` is always true
-                patch.object(torch._C, "_jit_onnx_log", lambda *_: None, create=True),
-                torch.no_grad(),
-            ):
-                program = torch.onnx.export(
-                    module,
-                    tuple(subject.inputs.values()),
-                    None if is_dynamo else str(path),
-                    dynamo=is_dynamo,
-                    opset_version=params.target_opset,
-                    input_names=list(subject.inputs),
-                    output_names=list(subject.outputs),
-                    **options,
-                )
-            exported = models.load(path) if program is None else program.model_proto
-        self.finish(exported, subject)
-        if is_dynamo:
-            models.clear_metadata(exported)
-        return exported
-
-    def _choose(self, subject: TorchModel) -> Any:
-        """Return the graph of the first exporter that agrees with the module. Raises ConversionError if none does."""
+            subject = replace(subject, inputs={**subject.inputs, **rows}, axes={})
+        opset = max(self.params.target_opset, OLDEST_OF_TRANSFORMERS)
+        exporters = {"torchscript": self._trace, "dynamo": TransformersExport(target_opset=opset).apply}
+        if self.params.use_dynamo_exporter != "auto":
+            name = "dynamo" if self.params.use_dynamo_exporter else "torchscript"
+            self.found["exporter"] = name
+            return exporters[name](subject)
         refused: dict[str, str] = {}
-        for is_dynamo, name in EXPORTERS.items():
+        for name, export in exporters.items():
             try:
-                exported = self._export(subject, is_dynamo)
+                exported = export(subject)
                 feeds, label = samples.draw(exported), "the exported graph"
                 outputs = samples.all_outputs(exported, feeds, label)
                 distance = samples.relative_distance(run(subject, feeds), outputs, label, floor=1.0)
@@ -294,6 +251,37 @@ class OnnxConversion(ModuleExport):
         summary = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise ConversionError(f"no exporter agrees with the module: {summary}")
 
+    def _trace(self, subject: TorchModel) -> Any:
+        """Export with the TorchScript exporter."""
+        import torch
+
+        hint = "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto"
+        axes = {name: subject.axes_of(name) for name in (*subject.inputs, *subject.outputs)}
+        with models.scratch() as directory:
+            path = directory / "model.onnx"
+            with (
+                models.tool("PyTorch's exporter", "PyTorch could not export the model", hint),
+                evaluated(subject) as module,
+                traced_builtins(subject.module),
+                # torch 2.13 prints the whole graph of a failure, because its check of `verbose` is always true
+                patch.object(torch._C, "_jit_onnx_log", lambda *_: None, create=True),
+                torch.no_grad(),
+            ):
+                torch.onnx.export(
+                    module,
+                    tuple(subject.inputs.values()),
+                    str(path),
+                    dynamo=False,
+                    opset_version=self.params.target_opset,
+                    input_names=list(subject.inputs),
+                    output_names=list(subject.outputs),
+                    dynamic_axes=axes,
+                    do_constant_folding=self.params.do_constant_folding,
+                )
+            exported = models.load(path)
+        self.finish(exported, subject)
+        return exported
+
 
 class TransformersExport(ModuleExport):
     """Export with the exporter of transformers.
@@ -307,7 +295,7 @@ class TransformersExport(ModuleExport):
     tools = ("onnx-ir", "onnxscript")
 
     class Params(PassParams):
-        target_opset: int = Field(OLDEST_OF_TRANSFORMERS, ge=OLDEST_OF_TRANSFORMERS, le=NEWEST)
+        target_opset: int = Field(OLDEST_OF_TRANSFORMERS, ge=OLDEST_OF_TRANSFORMERS, le=HIGHEST)
         part: str | None = None
 
     def apply(self, subject: TorchModel) -> Any:

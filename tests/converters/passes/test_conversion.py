@@ -71,7 +71,7 @@ class Turned(torch.nn.Module):
 
 
 class Plain(torch.nn.Module):
-    """Two outputs in a tuple, and perhaps a branch on a size that tracing cannot see, or an error."""
+    """Two outputs in a tuple, and perhaps a size that tracing cannot see, or an error."""
 
     def __init__(self, branches: bool = False, fails: bool = False) -> None:
         super().__init__()
@@ -82,8 +82,8 @@ class Plain(torch.nn.Module):
         if self.fails:
             raise ValueError("no such thing")
         rows = self.inner(x)
-        scale = x.shape[1] if self.branches else 1
-        return rows * int(scale), rows.sum(dim=1)
+        scale = torch.tensor(list(x.shape)).sum() if self.branches else 1
+        return rows * scale, rows.sum(dim=1)
 
 
 def inputs() -> dict[str, Any]:
