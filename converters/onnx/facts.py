@@ -1,8 +1,6 @@
-"""Facts read from a model file itself: contract, operators, weights, KV cache, and the semantic digest of the computation.
+"""Facts that are read from a model file: inputs and outputs, operators, weights, KV cache, semantic digest.
 
-The digest of a node covers its operator, its attributes and the digests of its inputs, as in a Merkle tree. So the
-semantic digest does not depend on the names or the order of nodes. Graphs with equal digests and equal weights give
-equal outputs. The rules are in docs/format.md.
+The semantic digest of a graph does not depend on the names or the order of nodes. docs/format.md has the rules.
 """
 
 import re
@@ -46,13 +44,12 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 LABEL_OUTPUT = "logits"
-"""The output of a classifier. In a contract, its last axis has the name `labels` if the size of this axis is fixed."""
+"""The output of a classifier. Its last axis is called `labels` if its size is fixed."""
 _KINDS = {"SequenceType": "sequence", "OptionalType": "optional", "SparseTensorType": "sparse_tensor"}
-"""For each type of onnx_ir that is not a tensor, its name in a contract."""
 WEIGHTS_ONLY = "int8-weights"
 """The precision of a graph that multiplies 8-bit weights with floating-point activations."""
 MINOR_SHARE = 0.01
-"""If at least this share of the weight bytes has a second floating-point type, the graph's precision is `mixed`."""
+"""The precision is `mixed` if a second floating-point type has at least this share of the weight bytes."""
 PAST_INPUT = re.compile(r"past_key_values\.\d+\.(key|value)")
 _SCALES = {
     "DequantizeLinear": (1, 2),
@@ -68,24 +65,24 @@ _SCALES = {
     "GatherBlockQuantized": (2, 3),
     "QMoE": (3, 6, 9),
 }
-"""For each operator, the positions of the operands that are scales or zero points. They never count as weights."""
+"""The positions of each operator's operands that are scales or zero points. They do not count as weights."""
 _INT8_ACTIVATIONS = 4
-"""If the attribute `accuracy_level` has this value, the runtime may round activations to int8."""
+"""The `accuracy_level` with which ONNX Runtime may round activations to int8."""
 _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
-"""The operators whose uint8 weights hold elements of `bits` bits each. `bits` is an attribute; its default is 4."""
+"""The operators whose uint8 weights are packed. Their attribute `bits` (default 4) is the size of an element."""
 Values = ChainMap[Any, str]
-"""The digest of each value. A value of an inner graph hides a value of the graphs around it."""
+"""The digest of each value. An inner graph has a new child map, which hides values of outer graphs."""
 REFERENCE = "0"
-"""In digests, the type number of an attribute that refers to an attribute of the enclosing function."""
+"""In digests, the type of an attribute that refers to an attribute of the enclosing function."""
 
 
 @dataclass(frozen=True)
 class GraphFacts:
-    """The facts of a model file, read from the file itself.
+    """The facts of a model file.
 
-    `operators` are sorted, with opsets and element types. `operator_names` are in the order of first use: `Op` for
-    ai.onnx, else `domain:Op`. Both include subgraphs and local functions. `ort_format` is None for ONNX. The paths in
-    `external_data` are relative to the file's folder. `schema/query/runtimes.py` explains `contrib`.
+    `operators` are sorted. `operator_names` are in the order of first use, such as `"MatMul"` or
+    `"com.microsoft:Gelu"`. Both include subgraphs and local functions. `ort_format` is None for ONNX. `contrib` is
+    explained in `schema/query/runtimes.py`.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -103,19 +100,19 @@ class GraphFacts:
 
     @property
     def opset(self) -> int | None:
-        """The opset of the default domain; None if the graph does not import it."""
+        """The opset of ai.onnx; None if the graph does not import it."""
         return self.opset_imports.get(DEFAULT_DOMAIN)
 
     @property
     def format(self) -> str:
-        """The name of the format, from the file's content: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
+        """The format of the file: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
         if self.ort_format is not None:
             return "ort"
         kind = weight_type(self.precision)
         return f"onnx-{kind}" if kind in ("int8", "int4") else "onnx"
 
     def fields(self, requested: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the facts as JSON for `DraftArtifact.fields`. `requested` has the settings of a quantization, if any."""
+        """Return the facts as JSON for `DraftArtifact.fields`. `requested` has the settings of a quantization."""
         metadata = {
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
@@ -136,10 +133,9 @@ class GraphFacts:
 
 
 def inspect_file(path: Path, model: Any = None) -> GraphFacts:
-    """Read the facts of an ONNX or ORT-format file; `model` is the result of `load_onnx`, if the file is loaded already.
+    """Read the facts of an ONNX or ORT-format file. `model` is the loaded file, if it was loaded already.
 
-    External data is hashed block by block. Raises InputError, about the file, if the file has another format, is cut short
-    or is not a valid graph, or if its external data is outside its folder, missing or too short.
+    Raises InputError if the file or its external data is invalid or incomplete.
     """
     large, external = set[str](), tuple[str, ...]()
     if path.suffix == ".ort":
@@ -175,28 +171,26 @@ def inspect_file(path: Path, model: Any = None) -> GraphFacts:
 
 
 def read_weights(path: Path) -> "dict[str, ir.TensorProtocol]":
-    """Read the numeric initializers of the main graph of an ONNX or ORT-format file, by name."""
+    """Read the numeric initializers of a model file, by name."""
     model = read_ort(path) if path.suffix == ".ort" else read_graph(load_onnx(path), path)
     return {name: tensor for name, tensor in stored_tensors(model.graph).items() if is_numeric(tensor)}
 
 
 def stored_tensors(graph: "ir.Graph") -> dict[str, "ir.TensorProtocol"]:
-    """Return the initializers of a graph, without subgraphs, by name."""
     return {name: value.const_value for name, value in graph.initializers.items() if value.const_value}
 
 
 def free_inputs(graph: "ir.Graph | ir.Function") -> list["ir.Value"]:
-    """Return the inputs of a graph that are not also initializers."""
     return [value for value in graph.inputs if not value.is_initializer()]
 
 
 def contract(model: "ir.Model") -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
-    """Return the specs of the inputs that a caller feeds, and the specs of the outputs."""
+    """Return the specs of a model's inputs and outputs."""
     return tuple(map(spec_of, free_inputs(model.graph))), tuple(map(spec_of, model.graph.outputs))
 
 
 def spec_of(value: "ir.Value") -> TensorSpec:
-    """Return the spec of an input or output. Axes and shape are absent if the rank is unknown, and empty for a scalar."""
+    """Return the spec of an input or output. It has no shape if the rank is unknown."""
     name, element, kind = value.name or "", element_of(value), _KINDS.get(type(value.type).__name__)
     spec: dict[str, Any] = {"name": name, "dtype": kind or (element.name if element else "unknown")}
     if kind is None and value.shape is not None:
@@ -212,16 +206,16 @@ def spec_of(value: "ir.Value") -> TensorSpec:
 
 
 def element_of(value: "ir.Value | None") -> Element | None:
-    """Return the element type of a tensor; None if it is unknown, or if `value` is None (an absent operand)."""
+    """Return the element type of a tensor; None if it is unknown."""
     kind = value.type if value is not None else None
     # `dtype` of a sequence is its elements'
     return ELEMENTS.get(int(kind.dtype)) if kind is not None and type(kind).__name__ == "TensorType" else None
 
 
 def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
-    """Return each operator (domain, since-version, name) once, sorted, with the element types at each position.
+    """Return each used operator once, sorted, with the element types of its inputs and outputs by position.
 
-    All operands of a variadic parameter count as its first position. Inputs or outputs without known types are left out.
+    All operands of a variadic parameter have the same position. Unknown types are left out.
     """
     sides_of: dict[tuple[str, int, str], dict[str, dict[int, set[str]]]] = {}
     for node in nodes:
@@ -249,7 +243,7 @@ def operators(nodes: Iterable["ir.Node"]) -> tuple[Operator, ...]:
 
 
 def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str, ...]:
-    """Return the used contrib operators and features that some releases of ONNX Runtime lack, sorted."""
+    """Return the used contrib operators and features that some releases of ONNX Runtime lack."""
     uses = []
     for node in nodes:
         elements = map(element_of, (*node.inputs, *node.outputs))
@@ -261,13 +255,11 @@ def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str,
 
 
 def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[WeightCount, str]:
-    """Count the constant weights of a graph, and return the counts and the graph's precision.
+    """Count the constant weights of a graph. Return the counts and the graph's precision.
 
-    A weight is a stored tensor of rank 2 or more that an operator reads, of a floating-point type or of at most 8 bits.
-    Inputs with names in `large` count as stored: they replace large weights. Scales and zero points do not count. A
-    shared weight counts once. The precision of a graph with quantized weights is `int8`, `int4`, or `mixed` for both.
-    It is `int8-weights` if operators of `_PACKED` read all of them with 8 bits, and do not round activations. Without
-    quantized weights, it is the floating-point type, or `mixed` (see `MINOR_SHARE`). Without weights, it is `float32`.
+    A weight is a stored tensor of rank 2 or more, of floats or of at most 8 bits, except for scales and zero points.
+    Inputs in `large` count as stored. The precision is `int8`, `int4` or `int8-weights` if weights are quantized,
+    otherwise the floating-point type; `mixed` if there are several; `float32` without weights.
     """
     kinds: dict[ir.Value, str] = {}
     scales: set[ir.Value] = set()
@@ -308,7 +300,7 @@ def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[W
 
 
 def _stored_dims(value: "ir.Value", large: Collection[str]) -> tuple[int, ...]:
-    """Return the shape of a stored value, or of a Constant's output; () for any other value."""
+    """Return the shape of an initializer or of a Constant's output; () for any other value."""
     maker = value.producer()
     if maker is not None and maker.op_identifier() == ("", "Constant", "") and "value" in maker.attributes:
         tensor = maker.attributes["value"].value
@@ -318,16 +310,16 @@ def _stored_dims(value: "ir.Value", large: Collection[str]) -> tuple[int, ...]:
 
 
 def weight_type(precision: str) -> str:
-    """Return the element type of weights of a precision: `int8` for `int8-weights`, else the precision itself."""
+    """Return the element type of weights: `int8` for the precision `int8-weights`, otherwise the precision."""
     return "int8" if precision == WEIGHTS_ONLY else precision
 
 
 def semantic_digest(
     model: "ir.Model", inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
 ) -> SemanticDigest:
-    """Compute the digests of a model's computation and of its weights; `inputs` and `outputs` are the model's contract.
+    """Compute the digests of a model's computation and of its weights. Raise ValueError for a cycle of nodes.
 
-    The nodes of the model are sorted in place. Raises ValueError for a cycle of nodes.
+    This sorts the nodes of the model in place.
     """
     from onnx_ir.passes.common import TopologicalSortPass
 
@@ -350,10 +342,7 @@ def semantic_digest(
 
 
 def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[str]:
-    """Return the digests of the nodes, and add the digests of their outputs to `values`.
-
-    If two nodes would have equal digests (such as two random generators), a number is added to the second.
-    """
+    """Return the digests of the nodes, and add the digests of their outputs to `values`."""
     digests: list[str] = []
     occurrences: Counter[str] = Counter()
     for node in graph:
@@ -371,7 +360,7 @@ def _trace(graph: "ir.Graph | ir.Function", values: Values, depth: int) -> list[
 
 
 def _inner(graph: "ir.Graph | ir.Function", outer: Values, depth: int) -> str:
-    """Return the digest of a subgraph or function body with its tensors. `outer` has the digests of outer values."""
+    """Return the digest of a subgraph or function body. `outer` has the digests of outer values."""
     inputs = free_inputs(graph)
     values, initializers = outer.new_child(), getattr(graph, "initializers", {})
     values |= {value: _hash(["input", str(depth), str(at)]) for at, value in enumerate(inputs)}
@@ -419,7 +408,6 @@ def _tensor(tensor: Any, with_values: bool = True) -> list[Any]:
 
 
 def _value(values: Values, value: "ir.Value") -> str:
-    """Return the digest of a value; if no node computes the value, the digest of its name."""
     return values.get(value) or _hash(["name", value.name])
 
 
@@ -428,11 +416,7 @@ def _hash(value: Any) -> str:
 
 
 def with_kv_caches(draft: Draft) -> Draft:
-    """Return the draft with the `kv_cache` of each decoder; see `manifest.KvCache`.
-
-    The longest context is read from `genai_config.json` beside the graph, else from `config.json`. A head size that the
-    graph leaves dynamic is read from `genai_config.json` only. If a number is unknown, the decoder gets no `kv_cache`.
-    """
+    """Return the draft with the field `kv_cache` for each decoder whose sizes are known (`manifest.KvCache`)."""
     return replace(draft, artifacts=tuple(_with_kv_cache(draft, artifact) for artifact in draft.artifacts))
 
 
@@ -460,7 +444,7 @@ def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
 
 
 def _number(value: Any, *keys: str) -> int | None:
-    """Return the positive integer at nested keys of a JSON value; None if the value is missing or is anything else."""
+    """Return the positive integer at nested keys of a JSON value; None if there is no such integer."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if type(value) is int and value > 0 else None

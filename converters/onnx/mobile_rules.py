@@ -1,4 +1,4 @@
-"""The tensor contract of the android profile, checked on the facts of a written file."""
+"""The tensor contract of the profile android, and the operators that are safe on mobile devices."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,10 @@ AXES = ("batch", "sequence")
 
 
 def check_contract(facts: GraphFacts, path: str, labels: int) -> None:
-    """Raise ConversionError, about the file, if a graph breaks the contract.
+    """Raise ConversionError about the file if a graph breaks the contract.
 
-    The contract: the opset is 18. The inputs are `input_ids`, `attention_mask` and maybe `token_type_ids`, in this order,
-    int64 `[batch, sequence]`. The only output is `logits`, float32 `[batch, sequence, labels]`. The axes `batch` and
-    `sequence` are dynamic and have these names; the last axis is static, and equal to the number of labels.
+    The contract: opset 18. Inputs `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`.
+    Output `logits`, float32 `[batch, sequence, labels]`. The first two axes are dynamic.
     """
     names = tuple(spec.name for spec in facts.inputs)
     if facts.opset != OPSET:
@@ -48,11 +47,10 @@ MOBILE_SAFE_OPS = frozenset({
     "Transpose", "Unsqueeze", "Where",
 })
 # fmt: on
-"""The 45 operators of the default domain that are safe on mobile devices."""
 
 
 def android_warnings(operator_names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the operators outside the safe set (`unsupported_ops`), and a warning of OpenMed for each (`warnings`)."""
+    """Return the operators that are not safe (`unsupported_ops`), and OpenMed's warning about each (`warnings`)."""
     unsupported = [name for name in operator_names if name not in MOBILE_SAFE_OPS]
     rule = "is not in the Android ONNX Runtime Mobile NNAPI/XNNPACK safe set"
     return {"unsupported_ops": unsupported, "warnings": [f"{name} {rule}" for name in unsupported]}

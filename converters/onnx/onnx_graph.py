@@ -1,8 +1,4 @@
-"""Read ONNX files within limits, run ONNX's checker, and read external data: tensors that are in files beside a model.
-
-The size of a graph is limited; a call of a local function counts as the function's body. A listener gets the path of
-every file before the file is read, so that the file which crashed the process is known.
-"""
+"""Read ONNX files within limits, run ONNX's checker, and read external data (tensors in files beside a model)."""
 
 import mmap
 from collections import Counter
@@ -24,19 +20,16 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 MAX_NODES = 250_000
-"""The most nodes of a graph with its subgraphs, after inlining of local functions."""
 MAX_SUBGRAPHS = 10_000
-"""The most graphs of `If`, `Loop` and `Scan` in a file, since every name is searched for in all outer graphs."""
+"""The most subgraphs of `If`, `Loop` and `Scan` in a file."""
 MAX_INLINED_BYTES = 512 * 2**20
-"""The most bytes that inlining may copy."""
 MAX_CALL_DEPTH = 200
-"""The greatest depth of calls between functions, since the inliner is recursive."""
+"""The greatest depth of calls between local functions, since onnx's inliner is recursive."""
 MAX_DIGITS = 18
-"""The most decimal digits of an offset or length in bytes, so that it is below 2**63."""
 DEFAULT_DOMAIN = "ai.onnx"
 CONTRIB_DOMAIN = "com.microsoft"
 RUNTIME_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
-"""The operators that ONNX Runtime adds to `ai.onnx`. In ONNX, they begin at a later opset, or do not exist."""
+"""The operators that ONNX Runtime adds to `ai.onnx`, at any opset."""
 Key = tuple[str, str, str]
 _HINT = "export the model again, with fewer nested functions and subgraphs"
 _listener: ContextVar[Callable[[Path], None] | None] = ContextVar("listener", default=None)
@@ -47,7 +40,7 @@ class InvalidGraphError(InputError):
 
 
 class MissingDataError(InputError):
-    """External data of a model is missing. `files` are the paths of the missing files."""
+    """Files of a model's external data (`files`) are missing."""
 
     def __init__(self, message: str, hint: str, files: Sequence[str]) -> None:
         super().__init__(message, hint)
@@ -57,7 +50,7 @@ class MissingDataError(InputError):
 def load_onnx(path: Path) -> Any:
     """Parse an ONNX file (`onnx.ModelProto`) without its external data.
 
-    Raises InputError if the file is not ONNX, or is larger than `check_expansion` allows.
+    Raises InputError if the file is not ONNX or exceeds the limits of this module.
     """
     try:
         import onnx
@@ -90,7 +83,6 @@ def load_onnx(path: Path) -> Any:
 
 @contextmanager
 def notify_listener(listener: Callable[[Path], None]) -> Iterator[None]:
-    """A context in which `listener` is called with the path of every model file before the file is read."""
     token = _listener.set(listener)
     try:
         yield
@@ -99,16 +91,14 @@ def notify_listener(listener: Callable[[Path], None]) -> Iterator[None]:
 
 
 def opening(path: Path) -> None:
-    """Call the listener (see `notify_listener`) before a model file, or its external data, is read."""
     if listener := _listener.get():
         listener(path)
 
 
 def check_expansion(model: Any, path: Path) -> None:
-    """Raise InputError for a model (`onnx.ModelProto`) whose local functions cannot safely be inlined.
+    """Raise InputError if a model (`onnx.ModelProto`) exceeds the limits of this module after inlining.
 
-    Functions must have distinct names and must not call themselves; the inlined model must be within this module's limits.
-    Time and memory of this check are linear in the size of the model, not of the inlined model.
+    Time and memory are linear in the size of the file, not of the inlined model.
     """
     bodies: dict[Key | None, Any] = {_key(one.domain, one.name, one.overload): one for one in model.functions}
     if len(bodies) != len(model.functions):
@@ -144,7 +134,7 @@ def check_expansion(model: Any, path: Path) -> None:
 
 
 def _measure(body: Any, functions: Collection[Key | None]) -> tuple[int, int, Counter[Key | None]]:
-    """Count the nodes and subgraphs of a graph or function, and its calls of each function; stop once a limit is exceeded."""
+    """Count the nodes and subgraphs of a graph or function, and its calls of functions. Stop at the limits."""
     count, graphs, calls = 0, -1, Counter[Key | None]()
     for graph in within(body):
         graphs += 1
@@ -161,7 +151,7 @@ def _key(domain: str, name: str, overload: str) -> Key:
 
 
 def external_files(model: Any, path: Path) -> tuple[str, ...]:
-    """Return the external data files of a model (`onnx.ModelProto`) at `path`, relative to its folder, sorted.
+    """Return the paths of a model's external data, relative to the folder of `path`.
 
     Raises InputError if a file is outside the folder or too short, MissingDataError if a file is missing.
     """
@@ -213,10 +203,7 @@ def external_files(model: Any, path: Path) -> tuple[str, ...]:
 
 
 def check_model(model: Any, path: Path) -> None:
-    """Raise InputError if ONNX's checker refuses a loaded file (`load_onnx`), or if its external data is not valid.
-
-    `model` is not changed. The checker gets zeros instead of external data, because it refuses hard-linked files.
-    """
+    """Raise InputError if ONNX's checker refuses a loaded file, or if its external data is not valid."""
     import onnx
 
     external_files(model, path)
@@ -233,10 +220,7 @@ def check_model(model: Any, path: Path) -> None:
 
 
 def check_light(light: Any) -> None:
-    """Run ONNX's checker on a model without large weights; the model is changed.
-
-    The operators that ONNX Runtime adds to `ai.onnx` are not checked, because ONNX has no definition of them.
-    """
+    """Run ONNX's checker on a model without large weights. The model is changed."""
     import onnx
 
     for node in (node for body in containers(light) for node in body.node):
@@ -248,9 +232,9 @@ def check_light(light: Any) -> None:
 
 
 def read_graph(model: Any, path: Path) -> "ir.Model":
-    """Convert a loaded file (`load_onnx`) to onnx_ir. External data is mapped, and each node gets its opset as `version`.
+    """Convert a loaded file to onnx_ir. External data is mapped, and the `version` of each node is its opset.
 
-    Raises InputError for a graph that is not valid or has sparse tensors, and for invalid external data.
+    Raises InputError if the graph or its external data is not valid, or if it has sparse tensors.
     """
     import onnx_ir as ir
 
@@ -275,7 +259,7 @@ def read_graph(model: Any, path: Path) -> "ir.Model":
 
 @contextmanager
 def valid_graph(path: Path) -> Iterator[None]:
-    """A context that turns a library's error about an invalid graph into an InvalidGraphError with the file's name."""
+    """A context that turns a library's error about a graph into an InvalidGraphError with the file's name."""
     try:
         yield
     except RegError:
@@ -322,10 +306,9 @@ def _to_ir(model: Any) -> "ir.Model":
 
 
 def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
-    """Return every node that runs, in order. A call of a local function is replaced by the nodes of the function.
+    """Return every node that runs, in order, with inferred types. Calls of local functions are inlined.
 
-    The types of values are inferred. The file's types are used where ONNX cannot infer. Large weights become inputs
-    (`without_weights`), so that they are not copied. Raises InputError if types contradict each other.
+    Large weights become inputs. Raises InputError if types contradict each other.
     """
     import onnx.inliner
     import onnx.shape_inference
@@ -343,7 +326,7 @@ def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
 
 
 def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
-    """Yield the nodes of a graph or function, in order, with subgraphs. For a call, yield the nodes of the called function."""
+    """Yield the nodes of a graph or function with subgraphs, and the nodes of called functions in place of calls."""
     for node in body.all_nodes():
         function = functions.get(node.op_identifier())
         if function is None:
@@ -354,7 +337,7 @@ def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
 
 @lru_cache(maxsize=4096)
 def find_schema(domain: str, name: str, opset: int) -> Any | None:
-    """Return the definition of an operator at an opset (`onnx.defs.OpSchema`); None for operators that onnx lacks."""
+    """Return the definition of an operator at an opset (`onnx.defs.OpSchema`); None if onnx lacks it."""
     import onnx.defs
 
     try:
@@ -364,18 +347,16 @@ def find_schema(domain: str, name: str, opset: int) -> Any | None:
 
 
 def is_variadic(parameter: Any) -> bool:
-    """True if a parameter (`onnx.defs.OpSchema.FormalParameter`) takes any number of operands."""
     return bool(parameter.option == type(parameter.option).Variadic)
 
 
 def graph_inputs(graph: Any) -> list[Any]:
-    """Return the inputs that a caller must give: inputs that are not also initializers."""
     stored = {tensor.name for tensor in graph.initializer}
     return [value for value in graph.input if value.name not in stored]
 
 
 def tensors(model: Any) -> Iterator[Any]:
-    """Yield every dense tensor stored in a model: initializers and attributes, also in subgraphs and functions."""
+    """Yield every dense tensor in a model: initializers and attributes, also in subgraphs and functions."""
     for body in containers(model):
         yield from getattr(body, "initializer", ())
         for attribute in attributes(body):
@@ -385,13 +366,13 @@ def tensors(model: Any) -> Iterator[Any]:
 
 
 def containers(model: Any) -> Iterator[Any]:
-    """Yield every proto of a model that has nodes: the graph, the functions, and the subgraphs of both."""
+    """Yield the graph, the functions and all subgraphs of a model."""
     for body in (model.graph, *model.functions):
         yield from within(body)
 
 
 def within(body: Any) -> Iterator[Any]:
-    """Yield a graph or function (a proto) and every subgraph in it."""
+    """Yield a graph or function and every subgraph in it."""
     waiting = [body]
     while waiting:
         container = waiting.pop()
@@ -401,7 +382,7 @@ def within(body: Any) -> Iterator[Any]:
 
 
 def attributes(body: Any) -> Iterator[Any]:
-    """Yield the attribute protos of all nodes of a graph or function, and of a function's default values."""
+    """Yield the attributes of all nodes of a graph or function, and a function's default values."""
     for node in body.node:
         yield from node.attribute
     yield from getattr(body, "attribute_proto", ())

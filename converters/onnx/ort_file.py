@@ -1,7 +1,4 @@
-"""Read ORT-format files into `onnx_ir`, with the flatbuffer bindings of onnxruntime.
-
-onnxruntime/core/flatbuffers/schema/ort.fbs specifies the format.
-"""
+"""Read ORT-format files (onnxruntime/core/flatbuffers/schema/ort.fbs) into `onnx_ir`."""
 
 import mmap
 import struct
@@ -24,19 +21,15 @@ if TYPE_CHECKING:
 MAX_NODES = 1_000_000
 MAX_DEPTH = 32
 MIN_ELEMENT_BYTES = 4
-"""The least number of bytes that an element of a vector takes in the file."""
 BINDINGS = "ort_flatbuffers_py"
 _MALFORMED = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError)
-"""The errors that the bindings raise for bytes that are not a flatbuffer: the bindings check no offset."""
+"""The errors of the bindings for bytes that are not a valid flatbuffer."""
 
 
 def read_ort(path: Path) -> "ir.Model":
-    """Read an ORT-format file; weights are mapped, and a node's `version` is the since-version of its operator.
+    """Read an ORT-format file. Weights are mapped. `meta["ort_format"]` is the version of the format.
 
-    `meta["ort_format"]` is the version of the format. The opset imports include domains that the graph does not use.
-    ORT format has no local functions.
-
-    Raises InputError, about the file, if the file has another format or is cut short.
+    The `version` of a node is the since-version of its operator. Raises InputError if the file is not valid.
     """
     try:
         import onnx_ir as ir
@@ -68,18 +61,14 @@ def read_ort(path: Path) -> "ir.Model":
 
 
 class _Reader:
-    """Builds `onnx_ir` graphs from the tables of a file of `size` bytes; raises ValueError for forged tables.
-
-    In a valid file, no two elements share bytes, so the file's size limits the number of elements. More elements mean
-    that a table contains itself, or is referenced many times.
-    """
+    """Builds `onnx_ir` graphs from the tables of a file of `size` bytes. Raises ValueError for forged tables."""
 
     def __init__(self, size: int) -> None:
         self._left = size // MIN_ELEMENT_BYTES
         self._nodes = 0
 
     def all(self, table: Any, name: str) -> list[Any]:
-        """Return the elements of a table's vector, and add their number to the count of all elements."""
+        """Return the elements of a table's vector. Raise ValueError if all vectors are longer than the file."""
         length = getattr(table, f"{name}Length")()
         self._left -= length
         if self._left < 0:
@@ -87,7 +76,6 @@ class _Reader:
         return list(map(getattr(table, name), range(length)))
 
     def graph(self, table: Any, outer: "ChainMap[str, ir.Value]", depth: int) -> "ir.Graph":
-        """Build a graph. `outer` has the values of outer graphs."""
         import onnx_ir as ir
 
         self._nodes += table.NodesLength()
@@ -129,7 +117,6 @@ class _Reader:
         return ir.Graph(inputs, [one for one in outputs if one], nodes=nodes, initializers=stored)
 
     def _attributes(self, node: Any, scope: "ChainMap[str, ir.Value]", depth: int) -> list["ir.Attr"]:
-        """Return a node's attributes sorted by name, since the converter writes them in the order of a hash table."""
         import onnx_ir as ir
 
         def graph(table: Any) -> ir.Graph:
@@ -154,7 +141,7 @@ class _Reader:
         ]
 
     def _value(self, name: str, info: Any) -> "ir.Value":
-        """Make a value with the type and shape of a `fbs.TypeInfo`. A sequence or map gets neither type nor shape."""
+        """Make a value with the type and shape of a `fbs.TypeInfo`."""
         import onnx_ir as ir
         from ort_flatbuffers_py.fbs.TensorTypeAndShape import TensorTypeAndShape
 
@@ -172,7 +159,6 @@ class _Reader:
         return ir.Value(name=name, type=kind, shape=None if shape is None else ir.Shape(dims))
 
     def _tensor(self, table: Any) -> Any:
-        """Read a stored tensor (`fbs.Tensor`). Weights are last in the file, so reading a truncated file fails here."""
         import numpy as np
         import onnx_ir as ir
 
@@ -192,9 +178,9 @@ def text(data: bytes | None) -> str:
 
 
 def register_bindings() -> None:
-    """Make `ort_flatbuffers_py` importable without `onnxruntime.tools`, which imports torch if it is installed.
+    """Make `ort_flatbuffers_py` importable without `onnxruntime.tools`, which imports torch.
 
-    Raises ImportError if onnxruntime is not installed or ships no bindings.
+    Raises ImportError if onnxruntime or its bindings are not installed.
     """
     if BINDINGS in sys.modules:
         return

@@ -1,8 +1,6 @@
 """Tensors: their element types, digests and bytes, and a copy of a model without large tensors.
 
-ONNX (`TensorProto.DataType`) and the ORT format (`fbs.TensorDataType`) have the same numbers for element types.
-Contracts use numpy's names, and operator configs use the C++ names of ONNX Runtime. The bytes of a tensor are always
-little-endian and packed as in `TensorProto.raw_data`. In a tensor of texts, 8 bytes with the length precede each text.
+Bytes are little-endian and packed, as in `TensorProto.raw_data`. ORT format has the same numbers for types as ONNX.
 """
 
 import hashlib
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Element(NamedTuple):
-    """An element type: its name in numpy or ml_dtypes, its C++ name in ONNX Runtime, and its size; 0 if it varies."""
+    """An element type: its name in numpy, its C++ name in ONNX Runtime, and its size in bits; 0 for strings."""
 
     name: str
     cpp: str
@@ -54,31 +52,28 @@ ELEMENTS = {
     25: Element("uint2", "UInt2x4", 2),
     26: Element("int2", "Int2x4", 2),
 }
-"""Every element type of ONNX 1.23, by number."""
 
 FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
 QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < element.bits <= 8) - {"bool"}
 MAX_SMALL_ELEMENTS = 1024
-"""The most elements of a small initializer. Inference uses the values of small ones, but only the types of larger ones."""
+"""The most elements of a small initializer, whose values type inference may need."""
 BLOCK_BYTES = 2**20
-"""The number of bytes to read from a file at once for a digest. A mapped file would stay in memory instead."""
 _NUMPY = frozenset(range(1, 14)) - {8, 9}
-"""The element types of numpy's numeric arrays, by their number in ONNX."""
 
 
 def tensor_bytes(tensor: Any) -> int:
-    """Return the bytes that the elements of a tensor (`onnx.TensorProto`) take; 0 for strings."""
+    """Return the bytes of a tensor (`onnx.TensorProto`); 0 for strings."""
     element = ELEMENTS.get(tensor.data_type)
     return (prod(tensor.dims) * element.bits + 7) // 8 if element else 0
 
 
 def type_of(tensor: "ir.TensorProtocol") -> str:
-    """Return the name of the element type in numpy, or in ml_dtypes if numpy lacks the type."""
+    """Return the element type of a tensor, such as `"float32"` or `"bfloat16"`."""
     return ELEMENTS[int(tensor.dtype)].name
 
 
 def dims_of(tensor: "ir.TensorProtocol") -> tuple[int, ...]:
-    """Return the shape. Raises ValueError if an axis is negative."""
+    """Return the shape. Raise ValueError if an axis is negative."""
     dims: tuple[int, ...] = tuple(map(int, tensor.shape.numpy()))
     if any(dim < 0 for dim in dims):
         raise ValueError(f"tensor {(tensor.name or '')[:80]!r} has a negative dimension")
@@ -86,15 +81,12 @@ def dims_of(tensor: "ir.TensorProtocol") -> tuple[int, ...]:
 
 
 def is_numeric(tensor: "ir.TensorProtocol") -> bool:
-    """Return True if numpy can read the element type without ml_dtypes."""
+    """Return True if numpy has the element type, without ml_dtypes."""
     return int(tensor.dtype) in _NUMPY
 
 
 def digest_of(tensor: "ir.TensorProtocol") -> Digest:
-    """Return the SHA-256 of a tensor's bytes. External data is read block by block.
-
-    Raises ValueError if the number of bytes does not fit the shape.
-    """
+    """Return the SHA-256 of a tensor's bytes. Raise ValueError if their number does not fit the shape."""
     sha, needed, stored = hashlib.sha256(), prod(dims_of(tensor)), 0
 
     def write(data: Any) -> None:
@@ -124,7 +116,6 @@ def digest_of(tensor: "ir.TensorProtocol") -> Digest:
 
 
 def tensor_of(data: Any, dtype: "ir.DataType", shape: "ir.Shape", name: str | None) -> Any:
-    """Make a tensor that uses bytes (a numpy array of uint8) without a copy."""
     import onnx_ir as ir
 
     if dtype.bitwidth < 8:
@@ -133,7 +124,6 @@ def tensor_of(data: Any, dtype: "ir.DataType", shape: "ir.Shape", name: str | No
 
 
 def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
-    """Return external data as a mapped tensor. onnx_ir's class refuses hard links, such as the files of a registry."""
     import numpy as np
 
     file, start = folder / tensor.location, tensor.offset or 0
@@ -145,10 +135,7 @@ def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
 
 
 def without_weights(model: Any) -> Any:
-    """Copy a model (`onnx.ModelProto`), but replace each large initializer by a graph input of the same type.
-
-    No large weight is copied, so the copy takes milliseconds at any model size.
-    """
+    """Copy a model (`onnx.ModelProto`). In the copy, graph inputs replace large initializers."""
     import onnx
 
     light = onnx.ModelProto()
@@ -165,7 +152,7 @@ def without_weights(model: Any) -> Any:
 
 
 def copy_but(source: Any, target: Any, left_out: str) -> None:
-    """Copy the fields that are set in a protobuf to another, except the field `left_out`."""
+    """Copy the set fields of a protobuf to another, except the field `left_out`."""
     for field, value in source.ListFields():
         if field.name == left_out:
             continue
@@ -176,10 +163,7 @@ def copy_but(source: Any, target: Any, left_out: str) -> None:
 
 
 def replace_but_weights(model: Any, light: Any, names: Collection[str] | None = None) -> None:
-    """Replace all of `model` by `light`, except for the initializers `names`: they stay in place, and are not copied.
-
-    The default of `names` is all large initializers. `light` is usually what a tool made of `without_weights(model)`.
-    """
+    """Replace `model` by `light`, except for the initializers `names` (default: all large ones), which are not copied."""
     public, weights = {value.name for value in model.graph.input}, model.graph.initializer
     if names is None:
         names = {tensor.name for tensor in weights if prod(tensor.dims) > MAX_SMALL_ELEMENTS}

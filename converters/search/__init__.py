@@ -1,1 +1,1 @@
-"""The search for the smallest artifact that passes. Code in `engine` never starts a search."""
+"""The search for the smallest artifact that passes an evaluation."""

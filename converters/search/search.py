@@ -1,8 +1,7 @@
 """The search for the smallest artifact that passes an evaluation.
 
-A `Candidate` is a sequence of passes. A `Search` checks suites and candidates before any work. Then it makes candidates,
-times each beside the file in full precision, judges it on a first suite and picks the winner. It returns an ordinary plan
-with the winner's steps and a second suite, which confirms the winner; a rebuild repeats only these steps.
+A `Candidate` is a sequence of passes. A `Search` makes candidates, judges them on a first suite and picks a winner. It
+returns a plan with the winner's steps and a second suite, which confirms the winner.
 """
 
 import re
@@ -39,35 +38,31 @@ from onnxreg.schema.manifest.draft import Draft
 PRODUCTS = ("MatMul", "Gemm")
 DYNAMIC = "OnnxDynamicQuantization"
 SCALE_BITS = 32
-"""The size in bits of the scale of a block of weights."""
 INT8_ACTIVATIONS = 4
-"""The `accuracy_level` with which the operator MatMulNBits may round activations to int8."""
+"""The `accuracy_level` with which MatMulNBits may round activations to int8."""
 TABLES = "-embeddings"
-"""The suffix in names of candidates that also shrink embedding tables. By default, graphs without tables skip these."""
+"""The end of a candidate's name if it also shrinks embedding tables."""
 MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
-"""The name prefixes of two kinds of mixed candidates, and a guess of their bits per weight.
+"""The names of two mixed candidates, and a guess of their bits per weight.
 
-A mixed candidate uses dynamic INT8 for the groups of matrix products that tolerate it. The first kind quantizes the other
-groups as `w8a8-128` does. The second stores them as 8 bits in blocks of 128, which is faster on a processor without
-instructions for dot products of int8.
+A mixed candidate uses dynamic INT8 for the matrix products that tolerate it. Other products are quantized in blocks of
+128: the first candidate rounds activations, too; the second only stores 8-bit weights.
 """
 MAX_GROUPS = 12
-"""At most this number of groups of matrix products are tried alone. Smaller groups are taken as the least tolerant."""
+"""The most groups of products whose tolerance is measured. Smaller groups count as the least tolerant."""
 ALPHA = 0.6
-"""The share of the range of activations that smoothing moves into the weights."""
+"""The share of the activations' range that smoothing moves into the weights."""
 MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}
-"""For each objective, the largest size of the winner, as a multiple of the size of the smallest candidate that passes."""
+"""For each objective, the largest size of the winner relative to the smallest candidate that passes."""
 SCRATCH = ".search"
-"""The directory in the workspace that has a search's own files."""
 UNTRIED = "a smaller candidate passed"
 SLOW = "it is slower than the file in full precision, and another passed"
 MAX_NEAREST, MAX_REASONS_CHARS = 3, 600
-"""The limits of an error message: the number of near misses (or doubts about the source), and characters of reasons."""
 NOTHING_PUBLISHED = "nothing was published; docs/certification.md says what to do after a refusal"
 
 
 class WeightBytes(NamedTuple):
-    """The bytes of a file by part: float32 weights of matrix products, float32 embedding tables, everything else."""
+    """The bytes of a file: float32 weights of matrix products, float32 embedding tables, everything else."""
 
     products: int
     tables: int
@@ -76,13 +71,11 @@ class WeightBytes(NamedTuple):
 
 @dataclass
 class Candidate:
-    """A sequence of passes to try, in JSON form `{pass, params, data?}`. Each pass takes the result of the pass before.
+    """A sequence of passes to try, in JSON form `{pass, params, data?}`.
 
-    `mark` is a part of the file name. `bits` are the bits per weight of products, tables and other weights; None if
-    the user wrote the candidate. A candidate with `is_default` False runs only if the user names it.
-
-    A search sets `file`, `latencies` and `figures`: `bytes`, `precision` and, after a verdict, `metrics`. `state` is
-    the verdict's state, `failed` (a pass or the file does not work) or `untried` (another candidate passed).
+    `mark` is a part of the file's name. `bits` are the bits per weight of products, tables and other weights; None for
+    a user's candidate. If `is_default` is False, it is tried only if the user names it. A search sets the other fields.
+    `state` is the verdict, `failed` (a pass or the file does not work) or `untried` (another passed).
     """
 
     name: str
@@ -102,22 +95,21 @@ class Candidate:
 
     @property
     def excess(self) -> float:
-        """The largest excess of a loss over its limit, as a share of the limit; infinity if no loss is known."""
+        """The largest loss over its limit, as a share of the limit; infinity if no loss is known."""
         losses = (
             (one["loss"], one["limit"]) for one in self.figures.get("metrics", ()) if one["loss"] is not None
         )
         return max(((loss - limit) / (abs(limit) or 1.0) for loss, limit in losses), default=inf)
 
     def record(self) -> dict[str, Any]:
-        """Return the candidate's record for the manifest; it omits latencies, because they depend on the machine."""
         return {"candidate": self.name, "state": self.state, "reasons": list(self.reasons), **self.figures}
 
     def estimate(self, weights: WeightBytes) -> float:
-        """Estimate the bytes of the result; 0 for a candidate that the user wrote, so that the search tries it first."""
+        """Estimate the bytes of the result. It is 0 for a user's candidate, so that it is tried first."""
         return sum(size * bits / 32 for size, bits in zip(weights, self.bits or (0, 0, 0), strict=True))
 
     def steps(self, start: str) -> list[dict[str, Any]]:
-        """Return the recipe steps of this candidate; the first step takes the result of the step `start`."""
+        """Return the recipe steps of this candidate. The first step has the input `start`."""
         steps = []
         for number, work in enumerate(self.passes, start=1):
             name = f"search-{self.name}" if len(self.passes) == 1 else f"search-{self.name}-{number}"
@@ -138,10 +130,9 @@ def _blocks(bits: int, size: int, **more: Any) -> dict[str, Any]:
 
 
 def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candidate]:
-    """Yield the built-in candidates. Static quantization needs the file `calibration` with rows.
+    """Yield the built-in candidates. Static quantization needs `calibration`, a file with rows.
 
-    Two kinds run only if the user names them: 4 bits for all products but the last (`head`), and the default
-    quantization of ONNX Runtime, of Olive (after basic optimization) and of Optimum (`AutoQuantizationConfig`).
+    `head` is the last matrix product. Candidates of other tools are not tried by default.
     """
     yield Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16))
     dynamic, tables = (_pass(DYNAMIC, op_types_to_quantize=[*PRODUCTS, *more]) for more in ((), ("Gather",)))
@@ -180,10 +171,10 @@ def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candida
 
 
 def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> Iterator[Candidate]:
-    """Yield the requested candidates in order. If the request names none, yield the default ones that fit the graph.
+    """Yield the requested candidates. If none is named, yield the default candidates that fit the graph.
 
-    `has_tables` is True if the graph has embedding tables, `head` is the name of its last matrix product. Raises
-    InputError for an unknown name, or for two candidates with the same name.
+    `has_tables`: the graph has embedding tables. `head` is its last matrix product. Raises InputError for an unknown or
+    repeated name.
     """
     own = {candidate.name: candidate for candidate in built_in(request.calibration, head)}
     usable = [
@@ -205,7 +196,6 @@ def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> It
 
 
 def measure_weights(model: Any, size: int) -> WeightBytes:
-    """Measure the constant weights of a graph (`onnx.ModelProto`) in a file of `size` bytes."""
     import onnx_ir as ir
 
     view = ir.from_proto(model)
@@ -215,10 +205,10 @@ def measure_weights(model: Any, size: int) -> WeightBytes:
 
 
 def product_groups(model: Any) -> list[list[str]]:
-    """Group the matrix products with the same role in every layer; return the names in each group, the largest group first.
+    """Group the matrix products with the same role in each layer. Return the names of each group, the largest first.
 
-    Only products with constant weights count. In a group, weights have the same shape, and names differ only in numbers:
-    `/encoder/layer.0/query/MatMul`. The list is empty if a product has no name.
+    Names in a group differ only in numbers: `/encoder/layer.0/query/MatMul`. The list is empty if a product has no
+    name.
     """
     groups, sizes = dict[str, list[str]](), Counter[str]()
     for node, weight in _products(model):
@@ -231,12 +221,12 @@ def product_groups(model: Any) -> list[list[str]]:
 
 
 def head_of(model: Any) -> str:
-    """Return the name of the last product with a constant weight; "" if it has no name, or if there is no such product."""
+    """Return the name of the last product with a constant weight; "" if there is none."""
     return next((str(node.name) for node, _ in reversed([*_products(model)])), "")
 
 
 def _products(model: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each product (`onnx_ir.Node`) with a constant weight, and the weight's tensor."""
+    """Yield each product (`onnx_ir.Node`) with a constant weight, and the weight."""
     import onnx_ir as ir
 
     view = ir.from_proto(model)
@@ -254,19 +244,17 @@ def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _dynamic_but(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Return a pass (JSON) that quantizes all products to dynamic INT8, but not those in `groups`."""
+    """Return a pass that quantizes all products to dynamic INT8, except for those in `groups`."""
     return _pass(DYNAMIC, nodes_to_exclude=sorted(name for group in groups for name in group))
 
 
 def run_judged(
     plan: ExportPlan, workspace: Path, cache: StepCache | None = None, progress: Progress = SILENT
 ) -> tuple[Draft, LatencyTable]:
-    """Run a plan with an evaluation in `workspace`. If its recipe asks for a search, search first, and add the winner.
+    """Run a plan with an evaluation. If its recipe asks for a search, search first, and add the winner.
 
-    The winner is judged once on the second suite, and returned whatever the verdict. Then the judged artifacts are timed,
-    except artifacts without a parent in full precision.
-
-    Raises the errors of `run_plan.execute`, and ConversionError, with the nearest misses, if no candidate passes.
+    The winner is judged once on the second suite, and returned even if it fails. Then judged artifacts are timed.
+    Raises the errors of `run_plan.execute`, and ConversionError if no candidate passes.
     """
     scratch, base, tried = workspace / SCRATCH, None, dict[str, Sequence[Latency]]()
     if plan.recipe.search is None:
@@ -289,20 +277,14 @@ def run_judged(
 
 
 class Search:
-    """A search tries candidates in the order of estimated size. After one passes, it skips those too large to win.
+    """Tries candidates in the order of their estimated size. After one passes, larger ones are skipped.
 
-    With the objective `fast-enough`, candidates that are slower than the file in full precision are judged only if no
-    other candidate passes. `base` is the file in full precision, `subject` is the loaded source, `evaluation` and
-    `confirmation` judge on the first and the second suite, and `candidates` are sorted by estimated size.
+    With the objective `fast-enough`, a candidate that is slower than the full-precision file (`base`) is judged only if
+    no other passes. `evaluation` judges on the first suite, `confirmation` on the second.
     """
 
     def __init__(self, plan: ExportPlan) -> None:
-        """Check suites and candidates before any work.
-
-        Raises InputError or NotFoundError for anything that would stop the search later: a step, candidate or file that
-        does not exist; a candidate that does not fit the recipe; a suite that cannot certify anything; two suites that
-        differ in metrics or share an item; rows that are both for calibration and in the second suite.
-        """
+        """Check suites and candidates. Raise InputError or NotFoundError if the search cannot run or cannot certify."""
         request, evaluation = plan.recipe.search, plan.evaluation
         assert request is not None and evaluation is not None, "callers look"
         if plan.task.members:
@@ -347,9 +329,9 @@ class Search:
                 raise InputError(f"{name} proves nothing: {obstacle}", "give it more items, of each label")
 
     def run(self, directory: Path, cache: StepCache, progress: Progress) -> ExportPlan:
-        """Search; return the plan of the export with the winner's steps and a record of every candidate.
+        """Search. Return the plan with the winner's steps and a record of each candidate.
 
-        Raises ConversionError if no candidate passes, or at once if the verdict on the source is unknown.
+        Raises ConversionError if no candidate passes, or if the source itself gets no verdict.
         """
         directory.mkdir(parents=True)
         self._directory, self._cache, self._progress, self._passed = directory, cache, progress, set[int]()
@@ -409,7 +391,7 @@ class Search:
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
-        """The full-precision model after `SmoothQuant`, and a tuple with this pass. If it fails: unchanged, and ()."""
+        """The full-precision model after `SmoothQuant`, with this pass in a tuple; without both if the pass fails."""
         passes = (_pass("SmoothQuant", alpha=ALPHA),)
         with suppress(ConversionError, InputError):
             return _transformed(models.load(self.base), passes), passes
@@ -417,7 +399,7 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The groups of products, the most tolerant first: dynamic INT8 for that group changes the outputs least."""
+        """The groups of products, the most tolerant first. Dynamic INT8 for such a group changes the outputs least."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):
@@ -431,17 +413,16 @@ class Search:
 
     @contextmanager
     def _part(self, passes: Sequence[Mapping[str, Any]], name: str) -> Iterator[Path]:
-        """A context with a temporary file: the smoothed model after `passes`. The engine's checks are left out."""
+        """A context with a temporary file: the smoothed model after `passes`."""
         file = self._directory / f"{name}.onnx"
         models.save(_transformed(deepcopy(self._smoothed[0]), passes), file)
         yield file
         file.unlink()
 
     def _mix(self, candidate: Candidate) -> None:
-        """Put smoothing, and dynamic INT8 for the groups of products that tolerate it, before a candidate's passes.
+        """Put dynamic INT8 for tolerant groups of products before a candidate's passes, if this passes the evaluation.
 
-        It tries all groups but the least tolerant, then fewer groups. If an earlier mixed candidate passed, it tries
-        only that candidate's groups. If no trial passes, the candidate does not change.
+        It tries all groups but one, then fewer groups. After a mixed candidate has passed, others try only its groups.
         """
         groups, (_, smooth) = self._groups, self._smoothed
         counts = self._passed or {len(groups) - 1, len(groups) - 2, len(groups) // 2}
@@ -457,7 +438,6 @@ class Search:
 
     @contextmanager
     def _trying(self, candidate: Candidate) -> Iterator[None]:
-        """A context in which ConversionError and InputError make a candidate `failed`. Other errors end the search."""
         try:
             yield
         except (ConversionError, InputError) as error:
@@ -466,7 +446,6 @@ class Search:
             candidate.state, candidate.reasons = "failed", [str(scrub(error.message, "", *folders)[0])]
 
     def _make(self, candidate: Candidate) -> None:
-        """Make a candidate's file, note its bytes, and time it beside the file in full precision."""
         self._progress.step(self._label)
         own_steps, path = candidate.steps(self._request.input), self._path_of(candidate)
         draft = self._alone(own_steps, own_steps[-1]["name"], path, f"trials/{candidate.name}")
@@ -478,7 +457,6 @@ class Search:
         candidate.latencies = self.evaluation.time(path, candidate.file, BASE, self.base)
 
     def _passes(self, candidate: Candidate) -> bool:
-        """Judge a candidate's file, note the result, and return True if it is certified."""
         records = [one.record for one in self.evaluation.judge(candidate.file)]
         keys = ("metric", "value", "loss", "limit", "state", "interval")
         figures = (one.to_json() for one in records)
@@ -487,9 +465,10 @@ class Search:
         return candidate.state == "certified"
 
     def _winner(self) -> Candidate:
-        """Return the fastest passing candidate within `MAX_SIZE_RATIO`; with the objective `bytes`, the smallest one.
+        """Return the fastest passing candidate within `MAX_SIZE_RATIO`. With the objective `bytes`, return the
+        smallest.
 
-        A noisy latency counts as equal to the parent's. Raises ConversionError, with the nearest misses, if none passes.
+        Raises ConversionError, with the nearest misses, if no candidate passes.
         """
         objective = self._request.objective
         passed = [candidate for candidate in self.candidates if candidate.state == "certified"]
@@ -520,7 +499,7 @@ class Search:
         return base.with_name(f"{base.stem}_{candidate.mark}{base.suffix}").as_posix()
 
     def _final(self, candidate: Candidate, evaluation: EvaluationRequest) -> ExportPlan:
-        """Return the export's plan with a candidate's file as an output. InputError if the candidate does not fit the plan."""
+        """Return the export's plan with a candidate's file as an output. Raise InputError if it does not fit."""
         path, own_steps = self._path_of(candidate), candidate.steps(self._request.input)
         replaced = next((output for output in self._plan.outputs if output.path == path), None)
         form = replaced.format if replaced is not None else None
@@ -536,7 +515,7 @@ class Search:
         return self._with(own_steps, outputs, checks=checks, evaluation=evaluation.to_json())
 
     def _alone(self, own_steps: Sequence[Mapping[str, Any]], step: str, path: str, directory: str) -> Draft:
-        """Run the steps of one output, without golden vectors, checks and evaluation; files are named as in the full plan."""
+        """Run only the steps of an output, without checks and evaluation."""
         plan = self._plan
         names = {item.step: plan.nodes[item.step].file_name(item) for item in plan.outputs}
         alone = self._with(own_steps, [{"step": step, "path": path, "golden": 0}])
@@ -548,7 +527,7 @@ class Search:
     def _with(
         self, own_steps: Sequence[Mapping[str, Any]], outputs: list[dict[str, Any]], **fields: Any
     ) -> ExportPlan:
-        """Return the plan with `own_steps` added, these outputs, and other fields. Unneeded steps are removed."""
+        """Return the plan with additional steps, these outputs and other fields. Unneeded steps are removed."""
         value = {**self._plan.recipe.to_json(), "outputs": outputs}
         value["steps"] = [*value["steps"], *own_steps]
         value = {key: item for key, item in value.items() if key not in ("search", "checks", "evaluation")}

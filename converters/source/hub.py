@@ -4,9 +4,6 @@
 |---|---|
 | `blobs/DIGEST` | a file; DIGEST is its SHA-256 if the file is in LFS, else its git object id |
 | `snapshots/COMMIT/PATH` | the same file, as a hard link if possible |
-
-Commits, digests and paths from an endpoint are checked before they become part of a local path. A file gets its name
-only if its bytes have the digest. The cache of huggingface_hub is not used, since it names files by the header `ETag`.
 """
 
 import hashlib
@@ -37,17 +34,16 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import check_distinct, check_path
 
 MAX_FILES = 100_000
-"""The most files and folders of a repository."""
 WORKERS = 8
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Iterable[str]]) -> Location:
-    """Download the files of a repository that `choose` selects among all its paths. Return where they are.
+    """Download the files of a repository that `choose` selects from all its paths.
 
-    Raises NotFoundError if the repository or revision does not exist, RemoteError if the Hub's answer is missing or
-    malformed, IntegrityError if a file differs from the Hub's listing, InputError for a path that is not allowed here.
+    Raises NotFoundError if the repository or revision does not exist, RemoteError if the Hub fails, IntegrityError if a
+    file differs from the Hub's list, InputError if a path is not allowed here.
     """
     with hub_library("loading a model from the Hub"):
         from huggingface_hub import constants
@@ -83,7 +79,7 @@ def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Ite
 
 @contextmanager
 def _translated(name: str, revision: str | None) -> Iterator[None]:
-    """A context that raises errors of huggingface_hub, and of the network below it, as a RegError."""
+    """A context that turns errors of huggingface_hub and of the network into a RegError."""
     import httpx2
     from huggingface_hub import errors
 
@@ -120,7 +116,7 @@ def _translated(name: str, revision: str | None) -> Iterator[None]:
 
 
 def _list(name: str, revision: str | None) -> tuple[str, dict[str, tuple[str, int]]]:
-    """Return a revision's commit, and each file's digest and size by path. RemoteError if the answer is malformed."""
+    """Return a revision's commit, and the (digest, size) of each path. Raise RemoteError if the answer is malformed."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.hf_api import RepoFile
 
@@ -145,7 +141,7 @@ def _list(name: str, revision: str | None) -> tuple[str, dict[str, tuple[str, in
 
 
 def _has_digest(file: Path, digest: str) -> bool:
-    """True if a file exists and has this SHA-256 (64 digits) or git object id."""
+    """Return True if a file exists and has this SHA-256 (64 digits) or git object id (40 digits)."""
     if not file.is_file():
         return False
     if len(digest) == 64:
@@ -167,7 +163,7 @@ class _Bounded(io.BufferedWriter):
 
 
 def _download(name: str, commit: str, path: str, size: int, blob: Path) -> None:
-    """Download a file, or continue its download, and move it to `blob`. IntegrityError if it has another digest."""
+    """Download a file, or continue its download, to `blob`. Raise IntegrityError if it has another digest."""
     from huggingface_hub import hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]

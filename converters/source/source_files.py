@@ -1,4 +1,4 @@
-"""The files of a checkpoint on this machine: list, hash and read them, and remove paths of the machine (`scrub`)."""
+"""The files of a checkpoint: list, hash and read them, and remove paths of this machine (`scrub`)."""
 
 import hashlib
 import json
@@ -22,15 +22,13 @@ from onnxreg.schema.core.files import HEAD_BYTES, VALUE_ERRORS, FileState, check
 CONFIG = "config.json"
 GENERATION_CONFIG = "generation_config.json"
 GENAI_CONFIG = "genai_config.json"
-"""The settings of onnxruntime-genai, beside a graph."""
 WEIGHTS = {"model.safetensors": "model*.safetensors*", "pytorch_model.bin": "pytorch_model*.bin*"}
-"""The files of weights, each with the pattern of its shards. The first that exists (alone or as an index) is used."""
+"""Each file of weights, with the pattern of its shards. The first that exists is loaded."""
 TOKENIZER = (
     "added_tokens.json", "chat_template.jinja", "merges.txt", "sentencepiece.bpe.model", "special_tokens_map.json",
     "spiece.model", "spm.model", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json", "vocab.txt",
 )  # fmt: skip
 PROCESSOR = ("preprocessor_config.json", "processor_config.json")
-"""The files with the settings of a checkpoint's image processor, feature extractor or joint processor."""
 _ROLES = {
     **dict.fromkeys((name for name in TOKENIZER if name != "chat_template.jinja"), "tokenizer"),
     CONFIG: "config",
@@ -46,7 +44,7 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?(?:@[\w./-]+)?")
 
 @dataclass(frozen=True)
 class Location:
-    """A checkpoint on this machine. `hub_id` and `revision` (a commit) are None for a directory of the user."""
+    """A checkpoint on this machine. `hub_id` and `revision` (a commit) are None for a user's directory."""
 
     directory: Path
     hub_id: str | None = None
@@ -54,7 +52,7 @@ class Location:
 
 
 def hub_id(source: str) -> str | None:
-    """Return `ORG/NAME` of a source `ORG/NAME[@REVISION]` on the Hub; None for a directory here.
+    """Return `ORG/NAME` for a source on the Hub (`ORG/NAME[@REVISION]`); None for a directory on this machine.
 
     Raises InputError for an .onnx or .ort file, NotFoundError for anything else.
     """
@@ -70,12 +68,12 @@ def hub_id(source: str) -> str | None:
 
 
 def matching(patterns: Sequence[str]) -> Callable[[Iterable[str]], list[str]]:
-    """Return a function that selects the paths that match a pattern. `*` matches slashes too."""
+    """Return a function that selects the paths that match a pattern. `*` matches slashes, too."""
     return lambda paths: [path for path in paths if any(fnmatchcase(path, pattern) for pattern in patterns)]
 
 
 def check_inside(directory: Path, file: Path) -> None:
-    """Raise InputError if a file links out of the directory. Links to the blobs of huggingface_hub's cache are allowed."""
+    """Raise InputError if a file is a link out of the directory. Links to the Hub's cache are allowed."""
     real, root = file.resolve(), directory.resolve()
     snapshots = (folder for folder in (root, *root.parents) if folder.parent.name == "snapshots")
     is_blob = any(real.parent == snapshot.parent.parent / "blobs" for snapshot in snapshots)
@@ -85,7 +83,7 @@ def check_inside(directory: Path, file: Path) -> None:
 
 
 def weight_files(directory: Path) -> list[str]:
-    """List the files of weights to load: safetensors, else pickles. InputError for a missing shard or a bad index."""
+    """Return the files of weights to load, safetensors if possible. Raise InputError if a shard is missing."""
     for single in WEIGHTS:
         if (directory / single).is_file():
             return [single]
@@ -103,7 +101,7 @@ def weight_files(directory: Path) -> list[str]:
 
 
 def taking_part(directory: Path, code: bool) -> list[str]:
-    """List the files that affect an export, sorted; with `code`, Python files are among them."""
+    """Return the names of the files that affect an export. With `code`, include Python files."""
     names = {CONFIG, GENERATION_CONFIG, *weight_files(directory), *TOKENIZER, *PROCESSOR}
     if code:
         names |= {path.name for path in directory.iterdir() if path.suffix == ".py"}
@@ -111,7 +109,7 @@ def taking_part(directory: Path, code: bool) -> list[str]:
 
 
 def below(directory: Path) -> Iterator[Path]:
-    """Yield every file below a directory. Raises OSError if a folder cannot be listed; `rglob` would skip it."""
+    """Yield every file below a directory. Raise OSError if a folder cannot be listed."""
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
         if path.is_file():
             yield path
@@ -120,17 +118,15 @@ def below(directory: Path) -> Iterator[Path]:
 
 
 def row_files(path: Path) -> list[Path]:
-    """Return a file itself, or the `.npz` files in a folder, sorted. Raises OSError if the folder cannot be listed."""
     return sorted(file for file in path.iterdir() if file.suffix == ".npz") if path.is_dir() else [path]
 
 
 def digest_files(directory: Path, names: Iterable[str]) -> Digest:
-    """Return one digest of these files of a directory; see `directory_digest`."""
     return directory_digest({name: digest_file(directory / name) for name in names})
 
 
 def role_of(path: str) -> str:
-    """Choose the role of a companion by its file name: config, labels, tokenizer, report, operator-config or other."""
+    """Return the role of a companion by its name: config, labels, tokenizer, report, operator-config or other."""
     name = path.rpartition("/")[2]
     if name.startswith("tokenizer") and name.endswith((".json", ".model")):
         return "tokenizer"
@@ -138,10 +134,7 @@ def role_of(path: str) -> str:
 
 
 def digest_file(path: Path) -> Digest:
-    """Return the SHA-256 of a file, which is computed again only if the file's size or times have changed.
-
-    A change through another process's memory map goes unnoticed. Raises InputError as `check_content` does.
-    """
+    """Return the SHA-256 of a file. It is computed again only if the file's size or times have changed."""
     with path.open("rb") as file:
         before = FileState.of(os.fstat(file.fileno()))
         if before in _known:
@@ -156,7 +149,6 @@ def digest_file(path: Path) -> Digest:
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
-    """Read the YAML at the top of a model card; {} if it is absent or malformed."""
     import yaml
 
     card = directory / CARD
@@ -176,7 +168,6 @@ _ABSOLUTE = re.compile(
     r"|[A-Za-z]:[\\/][^\n]+|\\\\[^\\\n]+\\[^\n]+"
 )
 _PART = r"[^\s/\\\"'`<>|:;,()\[\]{}]+"
-"""The pattern of one part of a path within a text."""
 _BELOW = rf"(?:[\\/]{_PART})"
 _USUAL = (
     rf"/(?:home|Users|root|tmp|private|var|mnt|media|Volumes|opt|srv|scratch|workspace){_BELOW}+"
@@ -188,14 +179,14 @@ _TOKENS = frozenset({"added_tokens_decoder", "id2label", "label2id"})
 _VOCABULARY = frozenset(
     {"added_tokens.json", "id2label.json", "special_tokens_map.json", "tokenizer.json", "vocab.json"}
 )
-"""`_TOKENS` are keys, and `_VOCABULARY` are files, that have tokens or labels. They are never changed."""
+"""Keys and files with tokens or labels, which are never changed."""
 
 
 def scrub(value: Any, name: str, *directories: Path) -> tuple[Any, list[str]]:
-    """Remove absolute paths from a JSON value. Return the new value, and where it changed (`text_config.vocab_file`).
+    """Remove absolute paths from a JSON value. Return the new value, and the places of the changes.
 
-    A path that identifies the model becomes `name`; any other path becomes its last part. Within texts, paths below
-    `directories`, this process's directories and usual roots (`/home`, `C:\\Users`, ...) are replaced.
+    A path that identifies the model becomes `name`. Any other path becomes its last part: `/home/jane/a.json` becomes
+    `a.json`. Within longer texts, paths below `directories` and below usual roots are replaced.
     """
     embedded, changed = _embedded(directories), list[str]()
 
@@ -227,12 +218,12 @@ def _scrub_text(text: str, embedded: re.Pattern[str]) -> str:
 
 
 def _last(path: str) -> str:
-    """Return the last part of a path; `~` for a home directory, whose last part is a person's name."""
+    """Return the last part of a path; `~` for a person's home directory."""
     return "~" if _HOME.fullmatch(path) else re.split(r"[\\/]", path.rstrip("\\/"))[-1]
 
 
 def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
-    """Return the pattern of absolute paths within a text. For the directory `/work`, only paths below it match."""
+    """Return the pattern of absolute paths within a text."""
     folders = [Path(os.path.expanduser("~")), Path.cwd(), Path(tempfile.gettempdir()), *directories]  # noqa: PTH111
     paths = {
         folder for given in folders for folder in (given.absolute(), given.resolve()) if len(folder.parts) > 1
@@ -247,10 +238,10 @@ def _embedded(directories: tuple[Path, ...]) -> re.Pattern[str]:
 def scrub_file(
     path: Path, name: str, drop: tuple[str, ...] = (), directories: tuple[Path, ...] = ()
 ) -> tuple[bytes, list[str]] | None:
-    """Remove paths of the machine from a JSON file or template (see `scrub`), and the comments from an operator config.
+    """Remove paths of this machine from a JSON file or template, and comments from an operator config.
 
-    Returns the new bytes and the places that changed; None without changes. Vocabularies stay unchanged. `drop` lists
-    top-level keys of JSON to leave out.
+    Returns the new bytes and the places of the changes; None without changes. `drop` are top-level keys of JSON to
+    remove.
     """
     changed: list[str] = []
     if path.suffix == ".json" and path.name not in _VOCABULARY:
@@ -280,14 +271,13 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def copy_scrubbed(source: Path, target: Path, name: str, *directories: Path) -> None:
-    """Copy a file, changed as by `scrub_file`."""
     scrubbed = scrub_file(source, name, directories=directories)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(scrubbed[0] if scrubbed else source.read_bytes())
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a file as `read_json` does; {} if it is missing. Raises InputError, too, if it is not a JSON object."""
+    """Read a JSON object; {} if the file is missing. Raise InputError if it is too large or not a JSON object."""
     value = read_json(path) if path.is_file() else {}
     if not isinstance(value, dict):
         raise InputError(f"{path.parent.name}/{path.name} is not a JSON object", "save the model again")
@@ -295,7 +285,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file, with integers of any size. Raises InputError if it is too large or not JSON."""
+    """Read a JSON file. Raise InputError if it is too large or not JSON."""
     if path.stat().st_size > MAX_DOCUMENT_BYTES:
         raise InputError(f"{path.name} is too large for JSON: more than {MAX_DOCUMENT_BYTES >> 20} MiB")
     data = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The tools and the machine that make exports: versions of packages, the processor, free memory, and plug-ins."""
+"""The tools and the machine that make exports: versions, processor, free memory, and plug-ins."""
 
 import platform
 import sys
@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, missing_extra, suggest, why
 
 OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
-"""The tools that only some passes use. A recipe records them if it has such a pass; a cache key always has them."""
+"""The tools that only some passes use. A recipe records them only if it has such a pass."""
 TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
 EXTRA = ("PIL", "onnx_ir", "onnxscript", "safetensors", *TOOLS)
 """The modules that the extra `export` installs."""
@@ -22,20 +22,19 @@ _CLASSES = {
     "x86_64": ("avx512_vnni", "avx512f", "avx_vnni", "avx2", "avx"),
     "arm64": ("i8mm", "sve", "asimddp", "asimdhp", "asimd"),
 }
-"""The vector extensions by which ONNX Runtime chooses kernels, the widest first. The names are Linux's."""
+"""The vector extensions by which ONNX Runtime chooses kernels, the widest first, in Linux's names."""
 _NAMES = {"amd64": "x86_64", "aarch64": "arm64"}
 _CPUINFO = Path("/proc/cpuinfo")
 
 
 def require(*modules: str) -> None:
-    """Raise HostError if one of these modules is not installed. No module is imported."""
     for module in modules:
         if find_spec(module) is None:
             raise missing_extra(module, "export", "exporting a checkpoint")
 
 
 def refuse_missing(error: BaseException, purpose: str) -> BaseException:
-    """Return the first cause of a library's error. If a package is missing, raise HostError about the package."""
+    """Return the first cause of a library's error. Raise HostError if a package is missing."""
     cause = error
     while True:
         module = (getattr(cause, "name", None) or "").partition(".")[0]
@@ -51,19 +50,18 @@ def refuse_missing(error: BaseException, purpose: str) -> BaseException:
 
 @cache
 def tool_versions(more: tuple[str, ...] = ()) -> Mapping[str, str]:
-    """Return the versions of `TOOLS` and `more` (without parts such as `+cpu`), and the instruction set as `isa`."""
+    """Return the versions of `TOOLS` and of `more`, and the instruction set as `isa`."""
     versions = package_versions((*TOOLS, *more))
     public = {name: release.partition("+")[0] for name, release in versions.items() if release}
     return {**public, "isa": instruction_set()}
 
 
 def tools() -> Mapping[str, str]:
-    """Return the versions for a cache key: those of `TOOLS`, `OTHERS` and onnxreg itself."""
+    """Return the versions for a cache key: those of all tools and of onnxreg."""
     return tool_versions((*OTHERS, "onnxreg"))
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str | None]:
-    """Return the versions of packages by name; None for a package that is not installed."""
     versions: dict[str, str | None] = dict.fromkeys(names)
     for name in versions:
         with suppress(PackageNotFoundError):
@@ -78,7 +76,7 @@ def distributions() -> Mapping[str, list[str]]:
 
 
 def distribution_of(module: str) -> tuple[str, str] | None:
-    """Return a module's distribution (`python` for the standard library) and its version; None if not installed."""
+    """Return a module's distribution and its version, such as `("pillow", "11.0")`; None if it is not installed."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return "python", platform.python_version()
@@ -88,12 +86,11 @@ def distribution_of(module: str) -> tuple[str, str] | None:
 
 
 def cpu_model() -> str:
-    """Return the processor's name, else its family."""
     return _cpu_value(_CPUINFO, "model name", "Model") or platform.processor() or platform.machine()
 
 
 def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
-    """Return the processor family with its widest known vector extension, such as `x86_64+avx512_vnni`."""
+    """Return the processor's family with its widest vector extension, such as `x86_64+avx512_vnni`."""
     machine, flags = platform.machine().lower(), _cpu_value(cpuinfo, "flags", "Features").split()
     family = _NAMES.get(machine, machine)
     best = next((name for name in _CLASSES.get(family, ()) if name in flags), None)
@@ -101,7 +98,7 @@ def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
 
 
 def _cpu_value(cpuinfo: Path, *keys: str) -> str:
-    """Return the first value in `/proc/cpuinfo` whose key begins with one of `keys`, else ""."""
+    """Return the first value in `/proc/cpuinfo` whose key begins with one of `keys`; "" if there is none."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -111,7 +108,7 @@ def _cpu_value(cpuinfo: Path, *keys: str) -> str:
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes of memory that are free, within the limit of the control group; None if unknown."""
+    """Return the bytes of free memory, within the limit of the control group; None if unknown."""
     sizes: list[int] = []
     with suppress(OSError, ValueError):
         lines = (root / "proc/meminfo").read_text("ascii").splitlines()
@@ -124,7 +121,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def require_memory(size: int | None, work: str) -> None:
-    """Raise HostError if `work` needs more bytes of memory (`size`) than are free. None is an unknown size."""
+    """Raise HostError if `work` needs more than the free memory. `size` is in bytes; None if unknown."""
     free = free_memory()
     if size is not None and free is not None and size > free:
         message = f"{work} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free"
@@ -137,7 +134,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PlugIns(Generic[T]):
-    """The plug-ins of one kind. `built_in` are onnxreg's; other packages declare plug-ins as entry points of `group`.
+    """The plug-ins of a kind: onnxreg's (`built_in`), and those that other packages declare as entry points of `group`.
 
     `noun` is the kind with an article, such as `a pass`. `accept` returns the plug-in of a loaded object, or None.
     """
@@ -148,11 +145,10 @@ class PlugIns(Generic[T]):
     accept: Callable[[EntryPoint, Any], T | None]
 
     def names(self) -> list[str]:
-        """Return the names of the built-in plug-ins, then the others, sorted. No plug-in is imported."""
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:
-        """Return a plug-in by name. Raises InputError for none, ConflictError for two, HostError if loading fails."""
+        """Return a plug-in. Raise InputError for none, ConflictError for two, HostError if it does not load."""
         if name in self.built_in:
             return self.built_in[name]
         kind, others = self.noun.partition(" ")[2], self._others()
