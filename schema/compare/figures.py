@@ -1,7 +1,6 @@
-"""The measured values (figures) of two versions side by side: each quality and loss of each artifact, with a verdict.
+"""Compare the measured values (figures) of two versions: each quality and each loss of each artifact.
 
-The 95 % interval of a change follows from the figures that each version published. It treats the two versions as measured
-on independent texts, because published item scores are sorted and cannot be paired. A paired interval would be narrower.
+The 95 % interval of a change follows from the published figures, as if the versions were measured on independent texts.
 """
 
 from collections import Counter
@@ -16,20 +15,19 @@ from onnxreg.schema.log.state import RECALL
 from onnxreg.schema.manifest.manifest import Artifact, Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
-ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]
-"""For each name, such as `onnx/float32/model.onnx`: the old and the new version's artifact (None if absent)."""
+ArtifactPairs = Mapping[
+    str, tuple[Artifact | None, Artifact | None]
+]  # name -> the old and the new artifact, None if absent
 Interval = tuple[float, float]
-Z = 1.959964
-"""The 97.5 % quantile of the normal distribution."""
+Z = 1.959964  # the 97.5 % quantile of the normal distribution
+# The metrics whose values are shares from 0 to 1. Their samples are spans, texts or rows.
 PROPORTIONS = frozenset({"character_recall", "accuracy", "top_1", "top_5", "exact_match"})
-"""The metrics whose values are shares from 0 to 1. Their samples are spans, texts or rows."""
 FigureVerdict = Literal["worse", "removed", "uncompared", "unclear", "added", "better", "equal"]
-VERDICTS: tuple[FigureVerdict, ...] = get_args(FigureVerdict)
-"""The verdicts from worst to best."""
+VERDICTS: tuple[FigureVerdict, ...] = get_args(FigureVerdict)  # from worst to best
 
 
 def wilson(share: float, samples: int) -> Interval:
-    """Return the 95 % score interval of a share that was measured on independent samples (Wilson, JASA 22, 1927)."""
+    """Return the 95 % score interval of a share of independent samples (Wilson, JASA 22, 1927)."""
     spread = Z * sqrt(share * (1 - share) / samples + Z * Z / (4 * samples * samples))
     middle, total = share + Z * Z / (2 * samples), 1 + Z * Z / samples
     return max(0.0, (middle - spread) / total), min(1.0, (middle + spread) / total)
@@ -44,7 +42,7 @@ def difference(old: float, old_interval: Interval, new: float, new_interval: Int
 
 
 def own_interval(check: Check) -> Interval | None:
-    """Return the published interval of a check's value, or, if none was published, Wilson's interval of a share."""
+    """Return the published interval of a check's value; if there is none, Wilson's interval of a share."""
     if check.interval is not None or check.value is None or not check.samples:
         return check.interval
     is_share = check.metric in PROPORTIONS and 0 <= check.value <= 1
@@ -54,10 +52,9 @@ def own_interval(check: Check) -> Interval | None:
 class FigureRow(Record, frozen=True, kw_only=True):
     """One figure of one artifact in the old and the new version.
 
-    `change` is absent if a figure is missing or the figures cannot be compared. `interval` is the 95 % interval of the
-    change; `basis` says if it follows from published intervals or from numbers of samples. `verdict` is `unclear` if the
-    interval includes 0. `direction` says which values are better. `old_check` and `new_check` are verdicts of checks.
-    `changes` are indexes into the diff's list of changes.
+    `change` is absent if the figures cannot be compared. `interval` is its 95 % interval, computed from published
+    intervals or from numbers of samples (`basis`). If it includes 0, `verdict` is `unclear`. `direction` says which
+    values are better.
     """
 
     artifact: str
@@ -74,7 +71,7 @@ class FigureRow(Record, frozen=True, kw_only=True):
     old_check: str | None
     new_check: str | None
     limit: float | None
-    changes: tuple[Count, ...]
+    changes: tuple[Count, ...]  # indexes into the diff's changes
 
     @property
     def is_new_failure(self) -> bool:
@@ -88,12 +85,12 @@ class FigureRow(Record, frozen=True, kw_only=True):
 
 
 def direction_of(check: Check) -> Direction | None:
-    """Return which values of a check are better: `higher` or `lower`; None if it measures neither a quality nor a loss."""
+    """Return `higher` or `lower`, whichever is better; None for a check of neither a quality nor a loss."""
     return better_direction(check.label, check.direction)
 
 
 def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[tuple[str, str], FigureRow]:
-    """Make a row for each quality and loss, and for other checks with a severe change or a new verdict."""
+    """Make a row for each quality and each loss, and for other checks with a severe change or a new verdict."""
     shown = {
         delta.at.names[:2]
         for change, delta in changes
@@ -128,10 +125,7 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
 
 
 def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
-    """True if both checks were measured on the same suite. Checks without suite and direction are comparable too.
-
-    A recall or recall loss without a suite counts as measured on the suite of its artifact.
-    """
+    """True if two checks were measured on the same suite, or need none, as the parity of outputs does."""
     suites = [
         check.dataset or (side.suite if check.name.startswith((RECALL, LOSS)) else None)
         for side, check in zip(sides, checks, strict=True)
@@ -141,7 +135,7 @@ def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]
 
 
 def _compared(sides: tuple[Artifact, Artifact], old: Check | None, new: Check | None) -> dict[str, Any]:
-    """Compare the values of two checks. Return a row's `verdict` and, if known, its `change`, `interval` and `basis`."""
+    """Compare two checks. Return the row's `verdict` and, if known, its `change`, `interval` and `basis`."""
     if old is None or old.value is None:
         return {"verdict": "equal" if new is None or new.value is None else "added"}
     if new is None or new.value is None:

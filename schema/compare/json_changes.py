@@ -1,8 +1,4 @@
-"""Differences of two JSON values: the items of lists are matched by name, not by position.
-
-This module knows JSON, not manifests. Two values that differ as canonical JSON have at least one `JsonChange`. If the two
-values are exchanged, each added value becomes a removed one, and `old` becomes `new`.
-"""
+"""The differences of two JSON values. The items of lists are matched by name, not by position."""
 
 import json
 import re
@@ -12,8 +8,7 @@ from typing import Any, Literal, NamedTuple
 from onnxreg.schema.core.pointer import ABSENT, child
 
 Op = Literal["added", "removed", "changed", "reordered"]
-Namer = Callable[[Any, int], str]
-"""A function that names a list's item, given the item and its position."""
+Namer = Callable[[Any, int], str]  # names a list's item, given the item and its position
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
@@ -22,23 +17,23 @@ _QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
 class NamedList(NamedTuple):
     """Functions that name the items of a list. An old and a new item match if they have the same name.
 
-    The functions are tried in order, each on the items that are still unmatched. If `positions` is true, a list counts as
-    reordered as soon as a matched item has another index.
+    The second function names only items that the first left unmatched, and so on.
     """
 
     namers: tuple[Namer, ...]
-    positions: bool = False
+    positions: bool = False  # reordered if a matched item has another index
 
 
+# The namers of each list, by pattern, such as `artifacts[].files`. None: the list is compared as a whole.
 Lists = Mapping[str, NamedList | None]
-"""The naming functions of each list, by the list's pattern, such as `artifacts[].files`. None: compare the whole list."""
 
 
 class Spot(NamedTuple):
-    """A position in the old and the new value. `path` names list items (`labels[O]`), `pattern` does not (`labels[]`).
+    """A position in two JSON values.
 
-    `names` are the names of the list items in `path`. `within` has the old and the new list item around the position;
-    outside of lists, it has the two whole values. `pointers` are JSON pointers (RFC 6901) into the old and the new value.
+    `path` names list items, as in `labels[O]`; `pattern` does not, as in `labels[]`. `names` has these names.
+    `pointers` are JSON pointers (RFC 6901) into the old and the new value. `within` has the two innermost list items
+    around the position or, outside of lists, the two whole values.
     """
 
     within: tuple[Any, Any]
@@ -54,7 +49,7 @@ class Spot(NamedTuple):
         return self._replace(path=path, pattern=pattern, pointers=(before, after))
 
     def item(self, name: str, i: int = 0, j: int = 0) -> "Spot":
-        """Return the position of an item of this list. `i` is the item's index in the old list, `j` in the new list."""
+        """Return the position of an item of this list, at index `i` of the old list and `j` of the new list."""
         quoted = json.dumps(name) if _QUOTED.search(name) else name
         return self._replace(
             path=f"{self.path}[{quoted}]",
@@ -65,7 +60,7 @@ class Spot(NamedTuple):
 
 
 class JsonChange(NamedTuple):
-    """One difference. `old` is None for an added value, `new` is None for a removed one."""
+    """One difference. `old` is None for an added value, `new` is None for a removed value."""
 
     at: Spot
     op: Op
@@ -89,7 +84,7 @@ def same(old: Any, new: Any) -> bool:
 
 
 def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterator[JsonChange]:
-    """Yield all differences of two JSON values (`at` is their position). An absent list or object counts as empty."""
+    """Yield all differences of two JSON values at the position `at`. An absent list or object counts as empty."""
     if old == new and same(old, new):
         return
     at = at or Spot((old, new))
@@ -111,9 +106,10 @@ def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterato
     else:
         yield JsonChange(at, "changed", old, new)
 
+    # Both values if they are of this kind, else None. If one is absent or null, it counts as empty.
+
 
 def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
-    """Return both values if they are of this kind, else None. If only one of them is absent or null, it counts as empty."""
     before, after = (kind() if side is ABSENT or side is None else side for side in (old, new))
     if not (isinstance(before, kind) and isinstance(after, kind)):
         return None
@@ -137,9 +133,9 @@ def _named(old: list[Any], new: list[Any], named: NamedList, lists: Lists, at: S
 def match(
     old: Sequence[Any], new: Sequence[Any], namers: Sequence[Namer]
 ) -> tuple[list[tuple[str, int, int]], list[tuple[str, int]], list[tuple[str, int]]]:
-    """Match the items of two lists. Return pairs (name, old position, new position), then removed and added items.
+    """Match the items of two lists by name. Items of equal names are matched in order.
 
-    Each namer matches items that earlier namers left unmatched. Items of equal names are matched in their order.
+    Return the pairs (name, old position, new position), the removed items and the added items.
     """
     pairs: list[tuple[str, int, int]] = []
     left, right = set(range(len(old))), set(range(len(new)))
@@ -155,7 +151,7 @@ def match(
 
 
 def _names(items: Sequence[Any], positions: Collection[int], namer: Namer) -> dict[str, int]:
-    """Name the items at these positions. Return name -> position. A repeated name gets a number: `name#2`, `name#3`, ..."""
+    """Return name -> position of these items. Repeated names get numbers: `name#2`, `name#3`, ..."""
     counts: dict[str, int] = {}
     names: dict[str, int] = {}
     for position in sorted(positions):

@@ -1,4 +1,4 @@
-"""Changes between two versions of a model, and the effects of these changes on an app."""
+"""The changes between two versions, and their effects on an app."""
 
 import json
 from collections import Counter
@@ -21,31 +21,30 @@ Part = TypeVar("Part", bound=Document)
 class Change(Record, frozen=True, kw_only=True):
     """One difference between two manifests.
 
-    `kind` is `<noun>-<verb>`, such as `label-removed`. The verb is `added`, `removed`, `reordered` or `changed` (for a
-    tensor also `renamed`, `retyped`, `reshaped`). The noun is `field` for a field without a rule. `path` names the items of
-    lists: `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`. `artifact` is the name in the first
-    brackets. `old` is null if the value was added, `new` if it was removed. `note` is the consequence, if it is known.
+    `kind` is `<noun>-<verb>`, such as `label-removed` or `input-renamed`; the noun is `field` for a field without a
+    rule. `path` names the items of lists: `artifacts[onnx/float32/model.onnx].metadata.inputs[input_ids].dtype`.
+    `artifact` is the name in the first brackets. `note` is the consequence for an app.
     """
 
     kind: Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9-]+$")]
     path: str
     severity: Severity
     artifact: str | None = None
-    old: Any
-    new: Any
+    old: Any  # null: the value was added
+    new: Any  # null: the value was removed
     message: str
     note: str | None = None
 
 
 class LocatedChange(NamedTuple):
-    """A change, and the difference in JSON from which the change was made."""
+    """A change, and the JSON difference from which it was made."""
 
     change: Change
     delta: JsonChange
 
 
 class ManifestDiff(Record, frozen=True, kw_only=True):
-    """All changes, worst first. `compatible` is True if an app for the old version can run the new one unchanged."""
+    """All changes, worst first. If `compatible`, an app for the old version can run the new one unchanged."""
 
     format: Literal["onnxreg-diff"]
     format_version: Literal[1]
@@ -56,14 +55,14 @@ class ManifestDiff(Record, frozen=True, kw_only=True):
 
 
 def diff(old: Manifest, new: Manifest) -> ManifestDiff:
-    """Find every difference between two manifests. Manifests with equal canonical bytes have none."""
+    """Find every difference between two manifests."""
     return diff_of(located_changes(old, new))
 
 
 def located_changes(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ({}, {})
 ) -> list[LocatedChange]:
-    """Return the changes of two manifests and of their artifacts' speeds, the worst first. `states` is (old, new)."""
+    """Return the changes of two manifests, worst first. With `states` (old, new), speeds are compared too."""
     documents = old.to_json(), new.to_json()
     for document, side in zip(documents, states, strict=True):
         for artifact in document["artifacts"]:
@@ -74,7 +73,6 @@ def located_changes(
 
 
 def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
-    """Make the diff document of these changes."""
     changes = tuple(change for change, _ in located)
     counts = Counter(change.severity for change in changes)
     app = "An app that runs the old version"
@@ -100,7 +98,7 @@ def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
 def paired(
     old: Sequence[Part], new: Sequence[Part], named: NamedList
 ) -> dict[str, tuple[Part | None, Part | None]]:
-    """Pair the items of two lists by name, with None for a missing item. Items of the new list come first, in their order."""
+    """Pair the items of two lists by name, with None for a missing item. Items of the new list come first."""
     documents, new_documents = ([item.to_json() for item in items] for items in (old, new))
     pairs, removed, added = match(documents, new_documents, named.namers)
     before = {j: old[i] for _, i, j in pairs}
@@ -142,7 +140,7 @@ def subject(delta: JsonChange) -> str:
 
 
 def field(delta: JsonChange) -> str:
-    """Return the path of a changed field; if the field is part of an artifact, the path is relative to the artifact."""
+    """Return the path of the changed field; within an artifact, the path is relative to the artifact."""
     is_inside, path = delta.at.pattern.startswith("artifacts[]."), delta.at.path
     return _clip(path.removeprefix(f"artifacts[{delta.at.names[0]}].") if is_inside else path)
 
@@ -156,6 +154,5 @@ def _show(value: Any) -> str:
 
 
 def _clip(text: str) -> str:
-    """Shorten a text, and escape characters that could rewrite a terminal."""
     printable = text if text.isprintable() else ascii(text)
     return printable if len(printable) <= 100 else f"{printable[:97]}..."

@@ -1,7 +1,6 @@
-"""The difference of two versions as one screen: artifacts and figures side by side, other facts, folded changes.
+"""The difference of two versions as one screen: tables of artifacts and figures, facts, and counts of further changes.
 
-No I/O: the caller gives two manifests. Every change is shown exactly once: in a row, as a fact, or only counted under its
-cause (folded). The terminal, Markdown and the web pages all show this document.
+Every change occurs once: in a row, in a fact, or in a count (`folded`) of changes with the same cause.
 """
 
 from collections import Counter, defaultdict
@@ -39,53 +38,44 @@ from onnxreg.schema.log.state import ArtifactState, ArtifactStates, Speed
 from onnxreg.schema.manifest.manifest import Artifact, Manifest
 from onnxreg.schema.manifest.vocabulary import ASIDE, UNJUDGED
 
-MAX_NAMED = 3
-"""The most figures, files or changes of one kind that a sentence or a fact names."""
+MAX_NAMED = 3  # figures, files or changes that one sentence names
+# If a line has several changes and one is longer, the line shows the fields without values.
 MAX_SUBJECT_LETTERS = 40
-"""The most characters of a change on a line with several changes. Above it, the line shows the fields without values."""
-_OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")
-"""The roles of companion files that an evaluation writes."""
+_OF_EVALUATIONS = ("report:", "certificate:", "item-scores:")  # roles of files that evaluations write
 
+# Where a change is shown: in a row (`ARTIFACT`, name) or (`CHECK`, artifact, check), as a fact (`FACT`,
+# section), or in a count (`FOLLOWS`, cause).
 Place = tuple[str, ...]
-"""The place of a change on the screen: a table row as (`ARTIFACT`, name) or (`CHECK`, artifact, check), a line of text
-as (`FACT`, section), or a number of counted changes as (`FOLLOWS`, cause)."""
 FACT, FOLLOWS = "fact", "follows"
 
 
 class ArtifactSide(Record, frozen=True):
-    """An artifact in one version. `size` counts the bytes that a runtime loads.
-
-    `state` is `refused` also if a later evaluation refused the artifact. `speeds` are from the log, the newest last.
-    """
+    """An artifact in one version. `state` is its state after later evaluations."""
 
     path: str
     format: str
     precision: str
-    size: Count
+    size: Count  # the bytes that a runtime loads
     state: str
-    speeds: tuple[Speed, ...] = ()
+    speeds: tuple[Speed, ...] = ()  # from the log, the newest last
 
     @property
     def latency(self) -> str:
-        """The newest speed in words; empty if nothing was measured."""
+        """The newest speed in words; "" if nothing was measured."""
         return str(self.speeds[-1]) if self.speeds else ""
 
 
 class ArtifactRow(Record, frozen=True):
-    """One artifact in both versions. `old` or `new` is null if that version lacks it. `member` is its stage in a pipeline.
-
-    `graph` and `weights` compare the graphs and the weights; they are null if a version lacks the artifact.
-    `reasons` say why the new artifact is not `certified`. `changes` are indexes into the diff's list of changes.
-    """
+    """One artifact in both versions. `graph` and `weights` say if the graphs and the weights are the same."""
 
     name: str
-    member: str | None
-    old: ArtifactSide | None
-    new: ArtifactSide | None
+    member: str | None  # the stage in a pipeline
+    old: ArtifactSide | None  # null: only the new version has the artifact
+    new: ArtifactSide | None  # null: only the old version has the artifact
     graph: Share | None
     weights: Share | None
-    reasons: tuple[str, ...]
-    changes: tuple[Count, ...]
+    reasons: tuple[str, ...]  # why the new artifact is not certified
+    changes: tuple[Count, ...]  # indexes into the diff's changes
 
 
 class FactRow(Record, frozen=True):
@@ -99,7 +89,7 @@ class FactRow(Record, frozen=True):
 
 
 class FoldedChanges(Record, frozen=True):
-    """Changes that are only counted, because they follow from `cause`. If `cause` is "", they do not affect an app."""
+    """Changes that are only counted. They follow from `cause` or, if it is "", do not affect an app."""
 
     cause: str
     kinds: dict[str, Count]
@@ -107,7 +97,7 @@ class FoldedChanges(Record, frozen=True):
 
 
 class DiffOverview(Record, frozen=True):
-    """The comparison of two versions as one screen. `verdict` has sentences. `figures` and `facts` begin with the worst."""
+    """The comparison of two versions as one screen. `verdict` has sentences. Figures and facts begin with the worst."""
 
     verdict: tuple[str, ...]
     artifacts: tuple[ArtifactRow, ...]
@@ -124,9 +114,9 @@ class DiffOverview(Record, frozen=True):
 def overview(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ({}, {})
 ) -> tuple[ManifestDiff, DiffOverview]:
-    """Compare two manifests. Return the diff, and its changes grouped by the questions of an auditor.
+    """Compare two manifests. Return the diff, and the screen.
 
-    `states` has two tables, for the old and the new version: each artifact's state after later evaluations, and its speeds.
+    `states` has the artifacts' states after later evaluations, and their speeds, of the old and the new version.
     """
     changes = located_changes(old, new, states)
     diff = diff_of(changes)
@@ -176,7 +166,7 @@ def overview(
 def _places(
     changes: Sequence[LocatedChange], pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow]
 ) -> Iterator[Place]:
-    """Yield the place of each change on the screen. A severe change is always shown, never only counted."""
+    """Yield the place of each change on the screen. A severe change is never only counted."""
     causes = {
         name: CAUSES.get(_shares(old, new), "new bytes")
         for name, (old, new) in pairs.items()
@@ -223,14 +213,13 @@ def _loaded_bytes(artifact: Artifact) -> list[object]:
 
 
 def _shares(old: Artifact, new: Artifact) -> tuple[Share, Share]:
-    """Compare the graphs and the weights of two artifacts. If the bytes differ, the semantic digests decide."""
     if _loaded_bytes(old) == _loaded_bytes(new):
         return "same", "same"
     return shares(*(None if side.semantic is None else side.semantic.to_json() for side in (old, new)))
 
 
 def artifact_side(artifact: Artifact, states: ArtifactStates) -> ArtifactSide:
-    """Return an artifact with its state from `states`, or, if `states` lacks its path, with the state in the manifest."""
+    """Return an artifact with its state from `states` or, if `states` lacks it, from the manifest."""
     effective = states.get(artifact.path, ArtifactState(artifact.path, artifact.certification.state))
     return ArtifactSide(
         path=artifact.path,
@@ -243,7 +232,6 @@ def artifact_side(artifact: Artifact, states: ArtifactStates) -> ArtifactSide:
 
 
 def _reasons(artifact: Artifact, state: str) -> tuple[str, ...]:
-    """Return the manifest's reasons why an artifact in this state is not certified; empty if it was not evaluated."""
     stated = artifact.certification
     return () if "certified" in (state, stated.state) or stated.reasons == UNJUDGED else stated.reasons
 
@@ -305,7 +293,7 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
 def _facts(
     changes: Sequence[LocatedChange], positions: Mapping[Place, Sequence[int]], pairs: ArtifactPairs
 ) -> list[FactRow]:
-    """Make one fact for all changes of a section, severity and kind. The worst facts come first.
+    """Make one fact of all changes of a section, severity and kind, the worst first.
 
     Example: `opset added in 2 artifacts: opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`.
     """

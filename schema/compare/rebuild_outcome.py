@@ -1,7 +1,4 @@
-"""The comparison of a version with its rebuild. Measured numbers may differ within a tolerance.
-
-No I/O: the caller gives two manifests. A certificate or a golden vector with another digest is compared by its numbers.
-"""
+"""Compare a version with its rebuild. Measured numbers may differ within a tolerance."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -15,29 +12,28 @@ from onnxreg.schema.core.canonical import Digest, Record
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.manifest.manifest import FileEntry, Manifest
 
+# Gives a file's recorded and rebuilt bytes, by path; None if the recorded bytes are not available.
 Contents = Callable[[str], tuple[bytes, bytes] | None]
-"""A function that gives a file's recorded and rebuilt bytes, by path; None if the recorded bytes are not available."""
+# For recall, agreement and cosine. It is below half the loss of recall that certification allows.
 RATE_TOLERANCE = 0.002
-"""The absolute tolerance of rates (recall, agreement, cosine). It is below half the recall loss that certification allows."""
+# For distances, such as the largest difference of logits: relative, but at least `RATE_TOLERANCE`.
 DISTANCE_SHARE = 0.1
-"""The relative tolerance of distances, such as the largest difference of logits. `RATE_TOLERANCE` is the least tolerance."""
 DISTANCES = frozenset({"atol", "least"})
+# The keys of measured numbers. Values of checks and floats of a certificate are measured too.
 MEASURED = DISTANCES | {"min_row_cosine"}
-"""The keys whose values are measured numbers. Values of checks and floats of a certificate are measured too."""
 FAILED_STATES = frozenset({"missing", "extra", "differs"})
 
+# These fields follow from a file's bytes. They are skipped: files are compared by path.
 _OF_FILES = re.compile(r"(artifacts\[\]\.)?(files|digest|size|pieces)\b.*|.*\.evidence\.(artifact|report)")
-"""The fields of a manifest that follow from a file's bytes. They are skipped, because files are compared by path."""
-_SENTENCES = re.compile(r"(.*\.)?reasons\b.*")
-"""The fields whose sentences repeat measured numbers."""
+_SENTENCES = re.compile(r"(.*\.)?reasons\b.*")  # they repeat measured numbers
 _TENSOR_VALUE = re.compile(r"(.*)/data/[0-9]+")
 
 
 class RebuiltFile(Record, frozen=True):
     """A file of the recorded or the rebuilt version. `where` names the parts that differ.
 
-    `state` is `same`, `within tolerance`, `not promised` (recorded as not reproducible), `differs`, `missing` (only in the
-    recorded version) or `extra` (only in the rebuild).
+    `state` is `same`, `within tolerance`, `differs`, `not promised` (it was recorded as not reproducible), `missing`
+    (in the rebuild) or `extra` (only in the rebuild).
     """
 
     path: str
@@ -49,7 +45,7 @@ class RebuiltFile(Record, frozen=True):
 
 
 class Fact(Record, frozen=True):
-    """A changed value other than a file: a tool's version, a check or another field of the manifest."""
+    """A changed value: the version of a tool, a check, or another field of the manifest."""
 
     name: str
     recorded: Any
@@ -57,7 +53,7 @@ class Fact(Record, frozen=True):
 
 
 class RebuildComparison(Record, frozen=True):
-    """The outcome of a comparison. A changed version of a tool is not a mismatch, but may explain a mismatch."""
+    """The outcome of a comparison. Changed versions of tools are not a mismatch, but may explain one."""
 
     matches: bool
     files: tuple[RebuiltFile, ...]
@@ -71,7 +67,7 @@ class RebuildComparison(Record, frozen=True):
 
 
 def compare(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> RebuildComparison:
-    """Compare a rebuilt version with the recorded one."""
+    """Compare a rebuilt version with the recorded one. `contents` reads files that differ."""
     files = tuple(_files(recorded, rebuilt, contents))
     facts: dict[str, list[Fact]] = {"tools": [], "checks": [], "fields": []}
     for change in json_changes.compare(_with_parent_paths(recorded), _with_parent_paths(rebuilt), LISTS):
@@ -123,7 +119,7 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
 
 
 def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
-    """Return the paths of the numbers that differ beyond the tolerance, or `bytes` for a file without measured numbers."""
+    """Return the paths of the numbers that differ too much; `bytes` for a file without measured numbers."""
     if entry.role not in ("certificate", "golden"):
         return ("bytes",)
     pair = contents(entry.path)
@@ -139,9 +135,8 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 
 
 def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
-    """True for a changed sentence, and for a measured number within its tolerance. `is_measured`: every float is measured.
-
-    For a golden vector, the recorded `document` states the tolerances of each tensor (docs/golden.md).
+    """True for a changed sentence, and for a measured number within its tolerance. A golden `document` states
+    tolerances.
     """
     at, op, old, new = change
     if _SENTENCES.fullmatch(at.pattern):
@@ -161,7 +156,7 @@ def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = N
 
 
 def is_near(metric: str, old: float, new: float) -> bool:
-    """True if two measured values differ by at most the tolerance of `metric`, which is a check's metric or a JSON key."""
+    """True if two measured values differ by at most the tolerance of `metric`, a check's metric or a JSON key."""
     is_distance = "diff" in metric or metric in DISTANCES
     return abs(old - new) <= max(RATE_TOLERANCE, DISTANCE_SHARE * abs(old) if is_distance else 0.0)
 

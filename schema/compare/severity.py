@@ -1,4 +1,4 @@
-"""The effect of each change on an app: a table from a field's pattern to the kind, severity and section of a change."""
+"""The table of rules: a field of the manifest -> the kind, severity and section of its changes."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,31 +11,27 @@ from onnxreg.schema.compare.json_changes import JsonChange, Lists, NamedList, Na
 from onnxreg.schema.manifest.vocabulary import comparable_license
 
 Severity = Literal["breaking", "degrading", "notable", "cosmetic"]
+# Worst first: breaks an app, worsens results or evidence, is worth knowing, has no effect.
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
-"""The severities, worst first: breaks an app, worsens results or evidence, is worth knowing, has no effect."""
 SEVERE = ("breaking", "degrading")
-Direction = Literal["higher", "lower"]
-"""The direction in which a figure gets better."""
-Share = Literal["same", "new", "not known"]
-"""Says whether the old and the new artifact have the same graph, or the same weights."""
+Direction = Literal["higher", "lower"]  # in which a figure gets better
+Share = Literal["same", "new", "not known"]  # of the old and the new artifact's graph, or weights
 Judge = Callable[[JsonChange], Severity]
-"""A function that rates a change."""
 
+# Changes of these sections are rows of the overview's tables, or only counted.
 ARTIFACT, BYTES, CHECK, EVALUATION = "artifacts", "bytes", "checks", "the evaluation"
-"""The overview shows changes of these sections in table rows, or only counts them. Severe changes may also be facts."""
-NOISE = 1.1
-"""Two measured latencies of one file count as equal up to this ratio."""
+NOISE = 1.1  # up to this ratio, two latencies of one file count as equal
+# why bytes differ, by the comparison of (graph, weights)
 CAUSES = {
     ("same", "same"): "another producer",
     ("new", "same"): "another graph",
     ("same", "new"): "new weights",
     ("new", "new"): "another graph and new weights",
 }
-"""The reason why an artifact's bytes differ, by the comparison of (graph, weights)."""
 
 
 def _named(*keys: str) -> NamedList:
-    """Make a `NamedList` from templates, such as `{role}:{path}`. An item's values are filled into the template."""
+    """Make a `NamedList` of templates, such as `{role}:{path}`, for an item's values."""
 
     def namer(text: str) -> Namer:
         return lambda item, _: text.format_map(item)
@@ -45,10 +41,10 @@ def _named(*keys: str) -> NamedList:
 
 _ITSELF = NamedList((lambda item, _: str(item),))
 _IN_PLACE = _ITSELF._replace(positions=True)
+# Checks match by `<name>/<metric>`. If a check has a direction, its name already includes the metric.
 CHECKS = NamedList(
     (lambda item, _: item["name"] if item.get("direction") else f"{item['name']}/{item['metric']}",)
 )
-"""The name by which checks match: `<name>/<metric>`. If a check has a direction, its name already includes the metric."""
 ARTIFACTS = _named("{format}/{precision}/{path}", "{format}/{precision}", "{format}/{path}")
 _TENSORS = NamedList((lambda item, _: item["name"], lambda _, index: str(index)))
 
@@ -74,14 +70,13 @@ LISTS: Lists = {
     )
     for pattern in patterns.split()
 }
-"""The functions that name the items of a manifest's lists (see `json_changes.Lists`)."""
 
 
 class Rule(Struct, frozen=True):
-    """The kind, severity and message of a field's changes. `section` is the field's topic in an overview.
+    """The kind, severity and message of a field's changes.
 
-    The kind is `<noun>-<verb>`, such as `label-removed`; `changed_is` is the verb for a changed value. The message ends
-    with the text that `note` returns. If that text is empty and the change is severe, the message ends with `why`.
+    The kind is `<noun>-<verb>`, such as `label-removed`. The message ends with the text of `note` or, if it is empty
+    and the change is severe, with `why`.
     """
 
     noun: str
@@ -89,13 +84,13 @@ class Rule(Struct, frozen=True):
     removed: Severity | Judge = "notable"
     changed: Severity | Judge = "notable"
     reordered: Severity | Judge = "cosmetic"
-    changed_is: str = "changed"
+    changed_is: str = "changed"  # the verb for a changed value
     why: str = ""
     note: Callable[[JsonChange], str] = lambda delta: ""
-    section: str = "other"
+    section: str = "other"  # the topic in an overview
 
     def severity(self, delta: JsonChange) -> Severity:
-        """Return the severity of a change. Adding or removing an empty value is cosmetic in every field."""
+        """Return the severity of a change. Adding or removing an empty value is always cosmetic."""
         is_empty = delta.op in ("added", "removed") and all(
             side is None or side in ([], {}) for side in (delta.old, delta.new)
         )
@@ -115,12 +110,12 @@ def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tupl
 
 
 def _cause(delta: JsonChange) -> str:
-    """Return the reason why two artifacts have different bytes; "" if a semantic digest is not known."""
+    """Return the reason why two artifacts have different bytes; "" if a semantic digest is unknown."""
     return CAUSES.get(shares(*(artifact.get("semantic") for artifact in delta.at.within)), "")
 
 
 def _moved(sign: int, worse: Severity) -> Judge:
-    """Make a function that rates a changed number: `worse` if it grew (`sign` 1) or fell (`sign` -1), else notable."""
+    """Rate a changed number: `worse` if it grew (`sign` 1) or fell (`sign` -1), else notable."""
     return lambda delta: (
         worse if None not in (delta.old, delta.new) and (delta.new - delta.old) * sign > 0 else "notable"
     )
@@ -137,9 +132,9 @@ def better_direction(name: str, stated: Direction | None) -> Direction | None:
 
 
 def _measure(delta: JsonChange) -> Severity:
-    """Rate a changed figure: degrading if a quality fell, a loss grew or the new value is missing; else notable.
+    """Rate a changed figure: degrading if it got worse or is missing now, else notable.
 
-    A distance (parity of logits) is notable, because every training changes it. The check's verdict is rated separately.
+    A distance, such as the parity of logits, is notable, because every training changes it.
     """
     if _other_suite(delta):
         return "notable"
@@ -152,7 +147,7 @@ def _measure(delta: JsonChange) -> Severity:
 
 
 def _other_suite(delta: JsonChange) -> str:
-    """Return "" if two values have the same suite, else the reason why they cannot be compared."""
+    """Return the reason why two figures cannot be compared; "" if they were measured on one suite."""
     old, new = (check.get("dataset") for check in delta.at.within)
     if old == new:
         return ""
@@ -160,7 +155,6 @@ def _other_suite(delta: JsonChange) -> str:
 
 
 def _slowed(delta: JsonChange) -> Severity:
-    """Rate a latency: degrading if it grew by more than the factor `NOISE`, notable if it fell by more, else cosmetic."""
     if delta.new > NOISE * delta.old:
         return "degrading"
     return "notable" if NOISE * delta.new < delta.old else "cosmetic"
@@ -171,7 +165,7 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
 
 
 def _reshaped(harmless: tuple[str, ...]) -> Judge:
-    """Make a function that rates a changed axis: breaking, or notable if its kinds (old, new) are `harmless`."""
+    """Rate a changed axis: notable if its kinds (old, new) are `harmless`, else breaking."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))
@@ -183,28 +177,26 @@ def _reshaped(harmless: tuple[str, ...]) -> Judge:
 
 
 def _rerouted(delta: JsonChange) -> Severity:
-    """Rate the new head of a class: notable if it had no head before, degrading if it has none now, else breaking."""
     return "notable" if delta.old is None else "degrading" if delta.new is None else "breaking"
+
+    # Apps get a refused artifact only if no other artifact fits.
 
 
 def _is_refused(delta: JsonChange) -> bool:
-    """True if the old artifact was refused. Apps get a refused artifact only if no other artifact fits."""
     return bool(delta.old.get("certification", {}).get("state") == "refused")
 
 
 def _license(delta: JsonChange) -> Severity:
-    """Rate a licence: cosmetic if only the spelling differs, such as the case of an SPDX identifier; else notable."""
     names = {comparable_license(str(side)) for side in (delta.old, delta.new)}
     return "cosmetic" if len(names) == 1 else "notable"
 
 
 def _of_roles(worse: Severity, *roles: str) -> Judge:
-    """Make a function that rates a changed companion file: `worse` if it has one of these roles, else notable."""
+    """Rate a changed companion file: `worse` if it has one of these roles, else notable."""
     return lambda delta: worse if delta.at.names[0].partition(":")[0] in roles else "notable"
 
 
-FIELD = Rule("field", reordered="notable")
-"""The rule for fields without a rule of their own: every change is notable."""
+FIELD = Rule("field", reordered="notable")  # of fields without a rule of their own
 
 
 def _cosmetic(noun: str) -> Rule:
@@ -212,9 +204,9 @@ def _cosmetic(noun: str) -> Rule:
 
 
 def _ranked(noun: str, *order: Any) -> Rule:
-    """Make the rule of a value that has an order, such as a verdict. `order` lists the values, worst first.
+    """Make the rule of a value with an order, such as a verdict. A change to a worse value is degrading.
 
-    A change to a worse value is degrading. An absent value counts like the second value of `order`.
+    `order` has the worst value first. An absent value counts like the second one.
     """
 
     def judge(delta: JsonChange) -> Severity:
@@ -238,13 +230,12 @@ def _tensor(side: str, noun: str, added: Severity, reordered: Severity, *harmles
 
 
 _LOADER = Rule("loader", changed=_moved(1, "breaking"), why="an older runtime may refuse it")
-_PIECES = _cosmetic("pieces")
-"""The rule for digests of a file's pieces: cosmetic, because the file's digest changes too and is reported."""
+_PIECES = _cosmetic("pieces")  # the file's digest changes too
 _KERNEL = _breaking_unless(lambda delta: not delta.at.names[0].startswith("ort"))
-"""Rates a change of the operators that a model needs: breaking in ORT formats, else notable."""
 _OPERATOR = Rule("operator", added=_KERNEL, changed=_KERNEL, why="a minimal build must have its kernel")
-_DOMAIN = _breaking_unless(lambda delta: delta.at.pattern.endswith(('["ai.onnx"]', '[""]')))
-"""Rates an added opset: breaking, but notable for `ai.onnx`, which every graph needs."""
+_DOMAIN = _breaking_unless(
+    lambda delta: delta.at.pattern.endswith(('["ai.onnx"]', '[""]'))
+)  # every graph needs `ai.onnx`
 _STEP = Rule("step", reordered="notable")
 _BASIS = Rule("certification-basis")
 
@@ -359,14 +350,13 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         "recipe.parameters.search.candidates*": Rule("recipe"),
     },
 }
-SECTIONS = tuple(_SECTIONS)
-"""The sections of facts, in the order of the overview."""
+SECTIONS = tuple(_SECTIONS)  # in the order of the overview
+# A pattern that ends in `*` covers a field and all fields in it; the longest match applies.
 RULES: dict[str, Rule] = {
     pattern: replace(rule, section=section)
     for section, rules in _SECTIONS.items()
     for pattern, rule in rules.items()
 }
-"""The rules by pattern. A pattern that ends in `*` covers a field and all fields in it; the longest match applies."""
 _BRANCHES = sorted((key[:-1] for key in RULES if key.endswith("*")), key=len, reverse=True)
 
 

@@ -1,4 +1,4 @@
-"""The history of a model's sizes, figures and verdicts: one row for each version, made from its manifest. No I/O."""
+"""The history of a model: a row for each version, with sizes, figures and verdicts of its artifacts."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -15,45 +15,40 @@ from onnxreg.schema.manifest.vocabulary import LOSS
 
 
 class HistoryArtifact(ArtifactSide, frozen=True, kw_only=True):
-    """An artifact of a version. `figures` has the values of its measured qualities and losses, by the name of the check."""
+    """An artifact of a version. `figures` has its measured qualities and losses, by the name of the check."""
 
     figures: dict[str, float]
 
 
 class HistoryRow(Record, frozen=True, omit_defaults=False):
-    """One version. `artifact` is the smallest artifact with the metric, or the smallest of all if none has the metric.
-
-    `status` is a word such as `yanked`, or "". `value`, its 95 % `interval` and its `suite` belong to the metric; they are
-    null if it was not measured.
-    """
+    """One version. `artifact` is its smallest artifact with the metric or, without one, its smallest artifact."""
 
     version: str
     manifest: Digest
     time: str | None
     actor: str | None
-    status: str
+    status: str  # such as "yanked"
     channels: tuple[str, ...]
     artifact: HistoryArtifact | None = None
-    value: float | None = None
-    interval: tuple[float, float] | None = None
+    value: float | None = None  # of the metric; null if not measured
+    interval: tuple[float, float] | None = None  # 95 %
     suite: Digest | None = None
     verdict: str | None = None
     artifacts: tuple[HistoryArtifact, ...] = ()
 
 
-HistoryEntry = tuple[HistoryRow, Manifest | None, ArtifactStates]
-"""A published version: its row without artifacts, its manifest (None if taken down), and its artifacts' states."""
+HistoryEntry = tuple[HistoryRow, Manifest | None, ArtifactStates]  # a row without artifacts; None: taken down
 
 
 class ModelHistory(Record, frozen=True):
-    """The rows of a model, newest first. `metric` is the name of a check; null if no version has a figure."""
+    """The versions of a model, newest first. `metric` is the name of a check; null if no version has a figure."""
 
     name: str
     metric: str | None
     versions: tuple[HistoryRow, ...]
 
     def is_charted(self, row: HistoryRow) -> bool:
-        """True if a row's figure was measured on the same suite as the newest figure, and so can be compared with it."""
+        """True if a row's figure can be compared with the newest figure, because both have the same suite."""
         suite = next((row.suite for row in self.versions if row.value is not None), None)
         return row.value is not None and row.suite == suite
 
@@ -64,10 +59,10 @@ def model_history(
     metric: str | None = None,
     is_wanted: Callable[[Artifact], bool] = lambda artifact: True,
 ) -> ModelHistory:
-    """Make the history of a model from its versions, newest first. `is_wanted` selects artifacts.
+    """Make the history of a model. `records` begin with the newest version; `is_wanted` selects artifacts.
 
-    `metric` is the name of a check, or a part of the name, such as a label. The default is the loss of recall; if no version
-    has this loss, it is the first figure of the newest version. Raise NotFoundError if no version has the metric.
+    `metric` is the name of a check, or a part of it, such as a label. The default is the loss of recall or, if no
+    version has it, the first figure. Raise NotFoundError if no version has the metric.
     """
     versions = [
         [item for item in (manifest.artifacts if manifest else ()) if is_wanted(item)]

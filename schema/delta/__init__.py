@@ -1,9 +1,7 @@
-"""The delta format: the bytes that make a new file from old files.
+"""The delta format: a file that makes a new file from old files.
 
-A delta file is a `DeltaHeader` and a sequence of `Span`s. Each span makes the next bytes of the new file: as a copy of old
-bytes, as literal bytes, or from a difference to old numbers (`difference.py`). A delta is never trusted: the digest of the
-new file is checked.
+A delta is a `DeltaHeader` and `Span`s. Each span makes the next bytes of the new file: as a copy of old bytes, as
+literal bytes, or as a difference to old numbers (`difference.py`). The digest of the new file is checked.
 
-Start with docs/delta.md, then `delta_format.py`.
-Must not import: `gates`, `inputs`, `compare`, `formats`, `query`.
+Start with docs/delta.md, then `delta_format.py`. Must not import: `gates`, `inputs`, `compare`, `formats`, `query`.
 """

@@ -1,7 +1,7 @@
-"""Delta files, and the table of the deltas that a version offers. See docs/delta.md.
+"""Delta files, and the table of the deltas that a version offers (docs/delta.md).
 
-A delta file has a magic number, the length of the header, the header, and spans up to the end of the new file. The table is
-a blob whose digest is in the log and in the state. If the table is unreadable, the version offers no deltas.
+A delta file is a magic number, the length of the header, the header, and spans. The table is a blob; the log has its
+digest.
 """
 
 import struct
@@ -17,22 +17,19 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 
 MAGIC = b"ONXDELT1"
-BLOCK_BYTES = 2**20
-"""The most bytes of the new file that one literal span or one difference makes."""
-MAX_PAYLOAD_BYTES = 2 * BLOCK_BYTES
-"""The most bytes of a payload, compressed or not."""
+BLOCK_BYTES = 2**20  # the most that one literal or one difference makes
+MAX_PAYLOAD_BYTES = 2 * BLOCK_BYTES  # compressed or not
 WIDTHS = (1, 2, 4, 8)
 
 COPY, LITERAL, DIFFERENCE = 0, 1, 2
-FLOAT, SPARSE = 1, 2
-"""The two bits of a difference's `mode`."""
+FLOAT, SPARSE = 1, 2  # the bits of `mode`
 
 _LENGTH = struct.Struct("<I")
 _SPAN = struct.Struct("<BBBBIQI")
 
 
 class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The new file that a delta makes, and the old files that it reads; spans refer to old files by index."""
+    """The new file that a delta makes, and the old files that it reads."""
 
     format: Literal["onnxreg-delta"]
     format_version: Literal[1]
@@ -44,13 +41,13 @@ class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
         return cls(format="onnxreg-delta", format_version=1, new=new, old=old)
 
     def to_bytes(self) -> bytes:
-        """Encode the first bytes of a delta file, up to the first span."""
+        """Return the first bytes of a delta file, up to the first span."""
         data = self.encode()
         return MAGIC + _LENGTH.pack(len(data)) + data
 
     @classmethod
     def read_from(cls, stream: BinaryIO) -> "DeltaHeader":
-        """Read the header of a delta file. Raise InputError if the file is not a delta."""
+        """Read the header of a delta file. Raise InputError if it is not a delta."""
         if _exactly(stream, len(MAGIC)) != MAGIC:
             raise InputError("it is not a delta, or of a later format")
         (size,) = _LENGTH.unpack(_exactly(stream, _LENGTH.size))
@@ -60,19 +57,15 @@ class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Span(NamedTuple):
-    """The next `length` bytes of the new file; `op` is COPY, LITERAL or DIFFERENCE.
+    """The next `length` bytes of the new file."""
 
-    `source` is the index of an old file; `offset` is where the span begins to read in that file. A difference also has
-    `width` (bytes of an element) and `mode` (the bits FLOAT and SPARSE). `payload` is deflated (RFC 1951), empty for a copy.
-    """
-
-    op: int
+    op: int  # COPY, LITERAL or DIFFERENCE
     length: int
-    source: int = 0
-    offset: int = 0
-    width: int = 0
-    mode: int = 0
-    payload: bytes = b""
+    source: int = 0  # the index of the old file
+    offset: int = 0  # in the old file
+    width: int = 0  # of an element of a difference, in bytes
+    mode: int = 0  # of a difference: FLOAT, SPARSE or both
+    payload: bytes = b""  # deflated (RFC 1951); empty for a copy
 
     def encode(self) -> bytes:
         head = (self.op, self.width, self.mode, self.source, self.length, self.offset, len(self.payload))
@@ -80,9 +73,9 @@ class Span(NamedTuple):
 
 
 def read_spans(stream: BinaryIO, header: DeltaHeader) -> Iterator[Span]:
-    """Yield the spans after the header; each payload is read when its span is requested.
+    """Yield the spans after the header, each with its payload. Memory: one payload.
 
-    Raise InputError if a span is malformed or out of range, or the spans end too early or too late. Memory: one payload.
+    Raise InputError if a span is malformed or out of range, or if the spans end too early or too late.
     """
     remaining = header.new.size
     while remaining:
@@ -115,7 +108,7 @@ def _check(span: Span, size: int, remaining: int, old: Sequence[Descriptor]) -> 
 
 
 def inflate(payload: bytes, limit: int, least: int = 0) -> bytes:
-    """Inflate a payload. Raise InputError if it is malformed, or inflates to fewer than `least` or over `limit` bytes."""
+    """Inflate a payload. Raise InputError if it is malformed, or gives fewer than `least` or over `limit` bytes."""
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         data = inflater.decompress(payload, limit + 1)
@@ -137,17 +130,16 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
     return b"".join(parts)
 
 
-MAX_SHARE = 0.5
-"""A delta must be smaller than this share of the file that it makes."""
+MAX_SHARE = 0.5  # of the new file's size; a larger delta is not used
 
 
 class Delta(Record, frozen=True, forbid_unknown_fields=True, rename={"digest": "delta", "since": "from"}):
-    """A delta file, the blob `digest` of `size` bytes. It makes the blob `new` from the blobs `old` of version `since`."""
+    """A delta file: the blob `digest` makes the blob `new` from the blobs `old` of version `since`."""
 
     new: Digest
     old: Annotated[tuple[Digest, ...], msgspec.Meta(min_length=1, max_length=MAX_OLD_FILES)]
     digest: Digest
-    size: Count
+    size: Count  # of the delta, in bytes
     since: Version
 
 
@@ -162,16 +154,16 @@ def encode_table(deltas: Iterable[Delta]) -> bytes:
 
 
 def decode_table(data: bytes) -> tuple[Delta, ...]:
-    """Read the deltas of a table. Raise InputError if the bytes are not a table."""
+    """Read the deltas in a table. Raise InputError if it is malformed."""
     return _Table.decode(data, "a table of deltas").deltas
 
 
 def choose_deltas(
     deltas: Iterable[Delta], sizes: Mapping[Digest, int], present: Collection[Digest]
 ) -> dict[Digest, Delta]:
-    """Choose, for each file of `sizes` (in bytes), the smallest delta whose old files are all `present`.
+    """Choose the smallest delta for each file of `sizes` (in bytes). Its old files are all `present`.
 
-    Only deltas below `MAX_SHARE` of the file's size are chosen; other files are fetched whole.
+    Files without a delta below `MAX_SHARE` of their size are left out.
     """
     chosen: dict[Digest, Delta] = {}
     for delta in sorted(deltas, key=lambda delta: (delta.size, delta.digest)):

@@ -1,10 +1,10 @@
-"""Differences between arrays of numbers: `encode` makes a payload, from which `restore` makes the new bytes. Needs numpy.
+"""Differences of arrays: `encode` makes a payload, from which `restore` makes the new bytes. Needs numpy.
 
-An element of `width` bytes is read as an unsigned little-endian integer. In float mode, floats are first mapped to integers
-of the same order. The old element is subtracted from the new one (modulo 256 ** width). The sign moves to the lowest bit
-(zigzag), so that small changes are small numbers. Then the lowest bytes of all elements are stored, then the second-lowest,
-and so on (planes), because the high bytes are nearly all zero. A sparse payload has a bit for each element (1: changed),
-then planes of the changed elements alone, whose zigzag values are reduced by one.
+Elements of `width` bytes are read as unsigned little-endian integers. In float mode, they are first mapped to integers
+of the same order. The old element is subtracted from the new one, modulo 256 ** width, and the sign moves to the lowest
+bit (zigzag). The lowest bytes of all elements are stored first, then the second-lowest, and so on (planes). A sparse
+payload begins with a bit for each element: 1 if it changed. Only changed elements follow, with zigzag values reduced by
+1.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from onnxreg.schema.delta.delta_format import FLOAT, SPARSE, Span, inflate
 
 
 def restore(span: Span, old: bytes) -> Any:
-    """Make the new bytes of a difference: uint8, shape [span.length]. Raise InputError if the payload has a wrong size."""
+    """Make new bytes from old: uint8, shape `[span.length]`. Raise InputError if the payload has a wrong size."""
     kind = np.dtype(f"<u{span.width}")
     before = np.frombuffer(old, kind)
     if span.mode & SPARSE:
@@ -30,7 +30,7 @@ def restore(span: Span, old: bytes) -> Any:
 
 
 def encode(new: Any, old: Any, mode: int) -> bytes:
-    """Make the payload, not yet deflated, of a difference between two uint arrays of equal width and length."""
+    """Make the payload, not yet deflated, of a difference of two unsigned arrays of equal width and length."""
     delta = _to_ordered(new) - _to_ordered(old) if mode & FLOAT else new - old
     signed = delta.view(f"<i{new.dtype.itemsize}")
     zigzag = ((signed << 1) ^ (signed >> (8 * new.dtype.itemsize - 1))).view(new.dtype)
@@ -41,7 +41,7 @@ def encode(new: Any, old: Any, mode: int) -> bytes:
 
 
 def planes(payload: bytes, length: int, width: int, mode: int) -> list[Any]:
-    """Split a payload into parts of similar bytes: the bits of changed elements, then each plane. Empty parts are left out."""
+    """Split a payload into its mask of changed elements, if it is sparse, and its planes. Empty parts are left out."""
     data = np.frombuffer(payload, np.uint8)
     mask_size = (length // width + 7) // 8 if mode & SPARSE else 0
     parts = [data[:mask_size], *np.array_split(data[mask_size:], width)]
@@ -71,7 +71,7 @@ def _unplane(data: bytes, kind: Any) -> Any:
 
 
 def _to_ordered(values: Any) -> Any:
-    """Map the bits of floats to integers that have the order of the floats."""
+    """Map the bits of floats to integers in the order of the floats."""
     sign = values.dtype.type(1 << (8 * values.dtype.itemsize - 1))
     return np.where(values & sign, ~values, values | sign)
 

@@ -1,4 +1,4 @@
-"""Documents that people write for a dossier: its profile, and the facts that only a person can state (docs/dossier.md)."""
+"""Documents that people write for a dossier (docs/dossier.md): its profile, and facts that only people can state."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -8,19 +8,19 @@ from onnxreg.schema.core import pointer
 from onnxreg.schema.core.document import First, Items, ModelName, Table, Text, WrittenDocument
 
 OwnerKey = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
+# The manifest, the log line that published the version, or lines of the model's log.
 SourceName = Literal["manifest", "published", "log"]
-"""The source of a field: the manifest, the log line that published the version, or lines of the model's log."""
+# Signers, changes since the previous publication, moves of the version's channels, or rules for these
+# channels.
 GeneratorName = Literal["signatures", "changes", "history", "policy"]
-"""The tables that can be generated: `signatures` (the signers), `changes` (since the previous publication), `history` (the
-moves of the version's channels, with findings), and `policy` (the rules for these channels)."""
 
 
 class ProfileField(WrittenDocument):
-    """A field of a dossier. It has exactly one of `from`, `generate` and `owner`; `help` says what the owner should write.
+    """A field of a dossier. It has one of `from`, `generate` and `owner`; `help` says what the owner should write.
 
-    `value` and `rows` are JSON pointers. In `rows`, `*` matches every item, and each match is a row. A column is a label
-    and a path from the row, such as `../size`; a path that ends in `#` gives the key, not the value. A field from the log
-    shows lines with one of the `kinds` and a value at `having`. With `this`, it shows only lines about the version.
+    `value` is a JSON pointer. `rows` is one too; each match of its `*` is a row. A column is a label and a path from
+    the row, such as `../size`; a path that ends in `#` gives the key, not the value. A field `from: log` shows the
+    lines that have one of the `kinds` and a value at the pointer `having`, with `this` only lines about the version.
     """
 
     label: Text
@@ -51,7 +51,7 @@ class ProfileField(WrittenDocument):
         return self
 
     def chooses(self, line: dict[str, Any], manifest: str) -> bool:
-        """True if the field includes this log line in the dossier of the version with this manifest."""
+        """True if the field shows this log line in the dossier of the version with this manifest."""
         event = line["event"]
         is_kind = not self.kinds or event["kind"] in self.kinds
         is_about = not self.this or event.get("manifest") == manifest
@@ -59,7 +59,7 @@ class ProfileField(WrittenDocument):
 
 
 class ProfileSection(WrittenDocument):
-    """A part of the dossier. `note` is printed below the title."""
+    """A section of a dossier. `note` is printed below the title."""
 
     title: Text
     number: Text | None = None
@@ -68,7 +68,7 @@ class ProfileSection(WrittenDocument):
 
 
 class DossierProfile(WrittenDocument):
-    """The form of a dossier: sections with fields. `basis` names the text, such as a law, that the form follows."""
+    """The form of a dossier. `basis` names the text, such as a law, that it follows."""
 
     dossier: First
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
@@ -77,18 +77,18 @@ class DossierProfile(WrittenDocument):
     sections: Annotated[Items[ProfileSection], Field(min_length=1)]
 
     def owner_keys(self) -> set[str]:
-        """Return the keys of the fields that a person may fill in."""
+        """Return the keys of the fields that people may fill in."""
         return {field.owner for section in self.sections for field in section.fields if field.owner}
 
 
 class OwnerFacts(WrittenDocument):
-    """Statements by the owner of a model, by key of an owner field. Each statement is a text or a list of paragraphs."""
+    """Statements by the owner of a model, by key of an owner field. A statement is a text or a list of paragraphs."""
 
     facts: First
     name: ModelName
     statements: Annotated[Table[Text | Items[Text]], Field(description="Keys of the profile's owner fields.")]
 
     def paragraphs(self, key: str) -> tuple[str, ...]:
-        """Return the paragraphs of the statement with this key; empty if no such statement exists."""
+        """Return the paragraphs of the statement with this key; empty if there is none."""
         value = self.statements.get(key, ())
         return (value,) if isinstance(value, str) else tuple(value)

@@ -1,7 +1,6 @@
-"""The documents of onnxreg as JSON Schema (draft 2020-12), generated from the models.
+"""JSON Schemas (draft 2020-12) of the documents of onnxreg, generated from the classes.
 
-The schemas have shapes, types, patterns and limits. Rules about several fields (a parent is one of the artifacts, paths do
-not collide, a certificate is about the artifact's own bytes) are checked only by the Python classes.
+Rules about several fields, such as that paths do not collide, are checked only by the classes.
 """
 
 import json
@@ -21,6 +20,7 @@ from onnxreg.schema.manifest.manifest import Manifest, Recipe
 from onnxreg.schema.manifest.manifest_v1 import ManifestV1
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# name, as in `reg builtin schemas NAME` -> class
 MODELS: dict[str, type[Document] | type[Record]] = {
     "manifest-v1": ManifestV1,
     "manifest-v2": Manifest,
@@ -36,11 +36,10 @@ MODELS: dict[str, type[Document] | type[Record]] = {
     "dossier-profile": DossierProfile,
     "owner-facts": OwnerFacts,
 }
-"""Every published document by its name, as in `reg builtin schemas NAME`."""
 
 
 def text(name: str) -> str:
-    """Return the JSON Schema of a document. Raise InputError for a name that is not in `MODELS`."""
+    """Return the JSON Schema of a document. Raise InputError for an unknown name."""
     if name not in MODELS:
         raise InputError(f"no document is called {name[:80]!r}", suggest(name, MODELS))
     kind = MODELS[name]

@@ -1,7 +1,7 @@
-"""The layout of a version as a model package of ONNX Runtime, schema 1.0. It follows from the manifest alone.
+"""The layout of a version as a model package of ONNX Runtime, schema 1.0.
 
-Source: `model_package/README.md` of ONNX Runtime. A component is a logical model; a variant is one file of the model for
-one execution provider; a shared asset is a directory named by its `directory_digest`.
+Source: `model_package/README.md` of ONNX Runtime. A component is a logical model, a variant is one of its files for one
+execution provider, and a shared asset is a directory named by its digest.
 """
 
 import json
@@ -19,20 +19,18 @@ from onnxreg.schema.manifest.manifest import Artifact, FileEntry, Manifest
 from onnxreg.schema.query.device import provider
 
 MANIFEST = "manifest.json"
-NAMESPACE = "onnxreg"
-"""The key of onnxreg in `executor_info` and `additional_metadata`."""
+NAMESPACE = "onnxreg"  # onnxreg's key in objects for further keys
 LOADABLE = (".onnx", ".ort")
-"""The suffixes of model files that ONNX Runtime loads."""
 _PROVIDERS = (
     "CPU ACL Azure CANN CoreML CUDA Dml Dnnl Js MIGraphX Nnapi NvTensorRTRTX OpenVINO QNN Rknpu Tensorrt VSINPU "
     "VitisAI WebGpu WebNN Xnnpack"
 )
+# ONNX Runtime's names of execution providers (`onnxruntime.get_all_providers()`), by normalized name.
 PROVIDERS = {provider(name): f"{name}ExecutionProvider" for name in _PROVIDERS.split()}
-"""ONNX Runtime's names of its execution providers (`onnxruntime.get_all_providers()`), by their normalized names."""
 
 
 class PackageVariant(NamedTuple):
-    """An artifact for one execution provider; `directory` is the `directory_digest` of the artifact's files."""
+    """An artifact for one execution provider. `directory` is the `directory_digest` of its files."""
 
     name: str
     ep: str
@@ -41,14 +39,14 @@ class PackageVariant(NamedTuple):
 
 
 class PackageLayout(Struct, frozen=True):
-    """The content of a package. `documents` are new files (bytes by path), `left_out` the paths of omitted artifacts."""
+    """The content of a package. `documents` are new files, as bytes by path."""
 
     component: str
     documents: Mapping[str, bytes]
     files: tuple[FileEntry, ...]
     variants: tuple[PackageVariant, ...]
     assets: tuple[Digest, ...]
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...]  # paths of omitted artifacts
 
     @property
     def size(self) -> int:
@@ -56,10 +54,11 @@ class PackageLayout(Struct, frozen=True):
 
 
 def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequence[Artifact]) -> PackageLayout:
-    """Lay out artifacts of a version as one component. Each artifact gets a directory, and a variant for every execution
-    provider that it names. It also gets a variant for the CPU, unless its format is `webgpu`.
-    The files beside the artifacts are one shared asset. Variants have the order of the artifacts; of equal variants ONNX
-    Runtime chooses the first. Raise InputError if ONNX Runtime can load none of the artifacts.
+    """Lay out artifacts of a version as one component. Raise InputError if ONNX Runtime can load none of them.
+
+    Each artifact gets a directory, and variants for the CPU (unless its format is `webgpu`) and for each execution
+    provider that it names. Files beside the artifacts are one shared asset. Of equal variants, ONNX Runtime chooses the
+    first.
     """
     chosen = [artifact for artifact in artifacts if artifact.path.endswith(LOADABLE)]
     if not chosen:
@@ -75,7 +74,6 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
     variants: list[PackageVariant] = []
 
     def free(name: str) -> str:
-        """Return an unused name for a variant: `name`, or `name` with a number."""
         choices = chain([name], (f"{name}-{number}" for number in count(2)))
         return next(choice for choice in choices if choice not in bodies)
 
@@ -124,7 +122,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
 
 
 def packaged_files(manifest: bytes) -> set[str]:
-    """Return the paths of a package's files, read from its `manifest.json`; empty if another program wrote the package."""
+    """Return the paths in a package's `manifest.json`; empty if another program wrote it."""
     try:
         value = canonical.decode(manifest, MANIFEST)
         return {MANIFEST, *value["additional_metadata"][NAMESPACE]["files"]}
@@ -135,7 +133,8 @@ def packaged_files(manifest: bytes) -> set[str]:
 def _digest(files: Sequence[FileEntry]) -> Digest:
     return directory_digest({entry.path: entry.digest for entry in files})
 
+    # Keys are not sorted: the order of variants has a meaning.
+
 
 def _encode(value: dict[str, Any]) -> bytes:
-    """Encode JSON without sorting the keys, because the order of variants has a meaning."""
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

@@ -1,7 +1,6 @@
-"""The bill of materials of a version, for auditors: CycloneDX 1.6 (ECMA-424) with model cards, made from the manifest.
+"""The bill of materials of a version, made from the manifest: CycloneDX 1.6 (ECMA-424) with model cards.
 
-The same manifest and version give the same bill. The bill's serial number follows from the manifest's digest. Facts that
-the standard has no key for are in properties `onnxreg:...`.
+Equal input gives an equal bill. Facts without a key in the standard are properties named `onnxreg:...`.
 """
 
 import re
@@ -29,9 +28,10 @@ def bill(
     timestamp: str | None = None,
     proofs: Mapping[str, RecordedProof] = {},
 ) -> Json:
-    """Make the bill of materials as a JSON value. `timestamp` is in RFC 3339's form. `proofs` are by artifact path.
+    """Make the bill of materials as JSON. `digest` is the manifest's digest; `states` and `proofs` are by artifact
+    path.
 
-    `digest` is the digest of the manifest's exact bytes. Without `states` the states in the manifest are used.
+    Without `states`, the states in the manifest are used. `timestamp` is a text such as `2026-01-31T12:00:00Z`.
     """
     ref = f"{manifest.name}:{version}@{digest}"
     sidecars = [entry for artifact in manifest.artifacts for entry in artifact.files]
@@ -65,7 +65,6 @@ def bill(
 
 
 def _version(manifest: Manifest, digest: Digest, version: Version) -> Json:
-    """Return the version as a component. The component's model card has the intended use and the limits."""
     group, _, name = manifest.name.rpartition("/")
     parameters = {"task": manifest.task, "architectureFamily": manifest.family}
     limits = []
@@ -105,7 +104,6 @@ def _version(manifest: Manifest, digest: Digest, version: Version) -> Json:
 
 
 def _artifact(artifact: Artifact, effective: ArtifactState | None, proof: RecordedProof | None) -> Json:
-    """Return an artifact as a component. The model card has the tensors, measurements, evaluation data and verdict."""
     metadata, stated = artifact.metadata, artifact.certification
     evidence, state = stated.evidence, effective.state if effective else stated.state
     datasets = dict.fromkeys([*(check.dataset for check in artifact.checks), artifact.suite])
@@ -150,7 +148,6 @@ def _artifact(artifact: Artifact, effective: ArtifactState | None, proof: Record
 
 
 def _metric(check: Check) -> Json:
-    """Return a check as a CycloneDX metric: value, slice, interval. The card's properties have limit, samples and verdict."""
     head, _, label = check.name.partition("/")
     is_part = check.direction is None and head == check.metric  # `character_recall/NAME`: the recall of NAME
     value: Json = {"type": head, "slice": label} if is_part and label else {"type": check.label}
@@ -163,7 +160,6 @@ def _metric(check: Check) -> Json:
 
 
 def _formula(recipe: Recipe) -> Json:
-    """Return the record of how the version was made: the tools that affected its bytes, and the steps in order."""
     facts: Facts = [
         ("recipe:profile_version", recipe.profile_version),
         ("recipe:parameters", recipe.parameters),
@@ -202,7 +198,7 @@ def _limitations(limits: list[str]) -> Json:
 
 
 def _properties(facts: Facts) -> Json:
-    """Return the facts that are not None as `{"properties": [...]}`, named `onnxreg:<key>`; `{}` if all are None."""
+    """Return the facts that are not None as `{"properties": [...]}`; `{}` if all are None."""
     entries = [{"name": f"onnxreg:{key}", "value": _text(value)} for key, value in facts if value is not None]
     return {"properties": entries} if entries else {}
 

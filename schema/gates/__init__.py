@@ -1,7 +1,7 @@
 """The rules that a version must meet before a governed channel may point to it.
 
-A `Policy` has `Rule`s for channels; checking a `PromotionCandidate` against them gives `GateFinding`s.
+A `Policy` has `Rule`s. Checking a `PromotionCandidate` against them gives `GateFinding`s.
 
-Start with `policy.py`. The rules in words: docs/gates.md.
-Must not import: `inputs`, `formats`. Reading logs and stores is the work of `registry.gates`.
+Start with `policy.py`. The rules in words: docs/gates.md. Must not import: `inputs`, `formats`. Reading logs and stores
+is the work of `registry.gates`.
 """

@@ -1,4 +1,4 @@
-"""Policies: rules that a version must meet before a channel may point to it. People write TOML; the policy log has JSON."""
+"""Policies: the rules that a version must meet before a channel may point to it. People write them in TOML."""
 
 from typing import Annotated, Any, cast
 
@@ -17,12 +17,11 @@ TAMPERED = "the registry was tampered with or damaged: compare policy.jsonl with
 
 
 class Policy(WrittenDocument):
-    """The rules of a registry. If several rules cover a channel of a model, the version must meet all of them."""
+    """The rules of a registry. A version must meet all rules that cover the channel."""
 
     rules: Annotated[tuple[Rule, ...], Field(alias="rule")] = ()
 
     def covering(self, model: str, channel: str) -> tuple[Rule, ...]:
-        """Return the rules that a channel of a model must meet; empty if no rule covers the channel."""
         return tuple(rule for rule in self.rules if rule.covers(model, channel))
 
     def to_json(self) -> dict[str, Any]:
@@ -30,28 +29,25 @@ class Policy(WrittenDocument):
 
 
 def read_policy(data: bytes, label: str) -> Policy:
-    """Read a policy file. Raise InputError, naming the file and the rule, if the file is malformed."""
+    """Read a policy in TOML. Raise InputError, naming the file and the rule, if it is malformed."""
     return Policy.from_json(read_toml(data, label), label)
 
 
 def policy_of(line: LogLine) -> Policy:
-    """Return the policy that a line of a `PolicyLog` sets. Raise IntegrityError if this build cannot read the line."""
+    """Return the policy that a line of the policy log sets. Raise IntegrityError if this build cannot read it."""
     with about(f"line {line.seq} of policy.jsonl cannot be read", IntegrityError, UPGRADE):
         return Policy.from_json({"rule": cast("PolicyEvent", line.event).rules}, "the policy")
 
 
 class PolicyLog(Struct, frozen=True):
-    """Every policy that a registry had, oldest first; the newest applies. Empty if the registry never had a policy.
-
-    The log is the file `policy.jsonl`: chained lines without a state line.
-    """
+    """The file `policy.jsonl`: all policies of a registry, oldest first, as chained lines. The last policy applies."""
 
     registry: str
     lines: tuple[LogLine, ...] = ()
 
     @classmethod
     def decode(cls, data: bytes, registry: str) -> "PolicyLog":
-        """Read the log. Raise IntegrityError if a line is unreadable, not a policy, or does not follow the line before it."""
+        """Read the log. Raise IntegrityError if a line is malformed, not a policy, or breaks the chain."""
         if not data.endswith(b"\n"):
             raise IntegrityError("policy.jsonl is cut short", TAMPERED)
         with about("policy.jsonl cannot be read", IntegrityError):
@@ -67,5 +63,5 @@ class PolicyLog(Struct, frozen=True):
 
     @property
     def policy(self) -> Policy:
-        """The newest policy, which applies. Raise IntegrityError as `policy_of` does."""
+        """The policy that applies. Raise IntegrityError if this build cannot read it."""
         return policy_of(self.lines[-1]) if self.lines else Policy()

@@ -1,7 +1,7 @@
-"""A rule of a policy: its demands on a version, and the check of each demand. No I/O.
+"""A rule of a policy: its demands on a version, and the check of each demand.
 
-Each demand is a key of `Rule`, annotated with its check function. For every part of the demand, the function yields a bool
-(True if the part is met) and a detail for people.
+Each demand is a key of `Rule`, annotated with a check function. The function yields findings: True or False, and a
+detail for people.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -32,15 +32,15 @@ from onnxreg.schema.query.resolve import judge, of_member, presence
 
 Found = Iterator[tuple[bool, str]]
 Demand = Callable[["Rule", "PromotionCandidate"], Found]
+# The findings if no artifact was evaluated.
 OF_NOTHING: Mapping[str, tuple[tuple[bool, str], ...]] = dict.fromkeys(
     ("suites", "where", "synthetic"), ((False, "nothing was evaluated"),)
 )
-"""The findings if no artifact was evaluated, for each demand that tests evaluated artifacts."""
 NOTHING_BEFORE = "there is no other version to compare with"
 
 
 class GateFinding(Document):
-    """One demand of a rule, its verdict, and a detail for people."""
+    """The verdict on one demand of a rule, and a detail for people."""
 
     requirement: Text
     verdict: Literal["pass", "fail"]
@@ -48,11 +48,7 @@ class GateFinding(Document):
 
 
 class PromotionEvidence(Document):
-    """The evidence of a promotion: the version, the policy that the version met, the findings and the statements.
-
-    `before` is the manifest with which the version was compared. `statements` are the manifest's attestations in the log.
-    A reader does not trust the findings: it checks that the evidence is about this promotion, and judges the version again.
-    """
+    """The record of a promotion: version, policy and findings. Readers judge again and do not trust the findings."""
 
     format: Literal["onnxreg-evidence"] = "onnxreg-evidence"
     format_version: First = 1
@@ -61,9 +57,9 @@ class PromotionEvidence(Document):
     version: Text
     manifest: Digest
     policy: Digest
-    before: Digest | None = None
+    before: Digest | None = None  # the manifest that was compared
     findings: Items[GateFinding]
-    statements: Items[Digest]
+    statements: Items[Digest]  # the attestations of the manifest
 
     def to_json(self) -> dict[str, Any]:
         return self.model_dump(mode="json", exclude_none=True)
@@ -81,7 +77,7 @@ class PromotionEvidence(Document):
         return "; ".join(f"{finding.requirement}: {finding.detail}" for finding in self.failed)
 
     def refusal(self, reasons: str = "") -> GateError:
-        """Return the error for a version that does not meet the policy. By default, its reasons are the failed demands."""
+        """Return the error for a version that does not meet the policy. The default reasons are the failed demands."""
         reasons = reasons or ", ".join(dict.fromkeys(finding.requirement for finding in self.failed))
         hint = "the findings say what is missing; `reg policy show` shows what is demanded"
         if any(finding.requirement == "signed_by" for finding in self.failed):
@@ -90,26 +86,16 @@ class PromotionEvidence(Document):
 
 
 class PromotionCandidate(Struct, frozen=True, dict=True):
-    """A version to be promoted to a channel, with the facts that rules test.
-
-    Args:
-        manifest, digest, size: the version's manifest, its digest, and its size in bytes.
-        evaluations: the later evaluations of the artifacts, as attested.
-        signers: for each trusted key that validly signed the manifest, the set of the key's names and ids.
-        before: the channel's earlier manifest, which is compared with the version; None if there is none.
-        held: the paths of the artifacts that the registry has; None means all.
-        trusted: the names and ids of all keys that the reader trusts; None if they were not read.
-        proofs: the recorded proofs that an artifact is its parent with rounded weights.
-    """
+    """A version that may be promoted to a channel, with the facts that rules test."""
 
     manifest: Manifest
     digest: Digest
-    size: int
-    evaluations: tuple[EvaluationDocument, ...] = ()
-    signers: tuple[frozenset[str], ...] = ()
-    before: Manifest | None = None
-    held: tuple[str, ...] | None = None
-    trusted: frozenset[str] | None = None
+    size: int  # of the manifest, in bytes
+    evaluations: tuple[EvaluationDocument, ...] = ()  # attested after publication
+    signers: tuple[frozenset[str], ...] = ()  # of the manifest: names and id of each trusted key
+    before: Manifest | None = None  # the manifest to compare with
+    held: tuple[str, ...] | None = None  # paths of artifacts in the registry; None: all
+    trusted: frozenset[str] | None = None  # names and ids of the reader's trusted keys, if read
     proofs: tuple[RecordedProof, ...] = ()
 
     @cached_property
@@ -119,12 +105,11 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
 
     @cached_property
     def full_summary(self) -> VersionSummary:
-        """The version's summary with all artifacts, also those members of a family that an index file omits."""
+        """The summary of the version with all artifacts; an index file omits most members of a family."""
         return summarize(self.manifest, self.digest, self.size, every=True)
 
     @cached_property
     def operators(self) -> Mapping[Digest, tuple[Need, ...]]:
-        """The operator sets of the artifacts, by digest."""
         sets = (operator_set(artifact) for artifact in self.manifest.artifacts)
         return {Digest.of(data): read_operator_set(data) for data in sets if data is not None}
 
@@ -140,14 +125,13 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
         return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
 
     def evaluated(self, rule: "Rule") -> list[Artifact]:
-        """Return the artifacts in the formats of `rule.certified` or, if there are none, all evaluated artifacts."""
+        """Return the artifacts in the formats of `rule.certified` or, if it names none, all evaluated artifacts."""
         return self.of_formats(rule.certified) or [
             item for item in self.manifest.artifacts if _losses(item) or item.suite is not None
         ]
 
 
 def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that artifacts in the formats of `rule.certified` are certified, and that no later evaluation refused them."""
     for form in rule.certified:
         artifacts = candidate.of_formats([form])
         if not artifacts:
@@ -163,7 +147,6 @@ def _certified(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that at least `signatures` (default: all) of the keys named in `signed_by` signed the version."""
     signed = [name for name in rule.signed_by if any(name in names for names in candidate.signers)]
     count = sum(not names.isdisjoint(rule.signed_by) for names in candidate.signers)
     threshold = len(rule.signed_by) if rule.signatures is None else rule.signatures
@@ -178,7 +161,6 @@ def _signed_by(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that each artifact was certified on each suite, in the manifest or later, and was not refused on any."""
     for artifact, suite in product(candidate.evaluated(rule), rule.suites):
         states = {item.state for item in candidate.later(artifact) if item.suite == suite}
         if artifact.suite == suite:
@@ -189,10 +171,7 @@ def _suites(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _max_recall_loss(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check the loss of recall in the manifest, which must be known, and in each later evaluation that measured a loss.
-
-    With `loss_interval`, the upper end of the loss's interval is compared in place of the loss.
-    """
+    """Check the loss of recall in the manifest, which must be known, and in later evaluations that measured it."""
 
     def judge(check: Check | None, unknown: str, verb: str) -> tuple[bool, str]:
         loss = None if check is None else check.value
@@ -222,7 +201,6 @@ def _losses(artifact: Artifact) -> list[Check]:
 
 
 def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that each artifact meets the expression, given the manifest's figures and the states of later evaluations."""
     expression = parse(rule.where or "")
     for artifact in candidate.evaluated(rule):
         states = [evaluation.state for evaluation in candidate.later(artifact)]
@@ -233,7 +211,6 @@ def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _synthetic(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that the suite of each artifact states that its texts are not synthetic. A suite that states nothing fails."""
     words = {True: "synthetic", False: "not synthetic", None: "not said to be real"}
     for artifact in candidate.evaluated(rule):
         evidence = artifact.certification.evidence
@@ -267,7 +244,6 @@ def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _contract(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that the registry has an artifact for each contract in `contract`, which lists contracts of released apps."""
     for digest in rule.contract:
         artifacts = [item for item in candidate.full_summary.artifacts if item.contract == digest]
         paths = [item.path for item in artifacts if candidate.held is None or item.path in candidate.held]
@@ -281,9 +257,10 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that each artifact of lower precision is proven to be a float32 artifact with rounded weights.
+    """Check that each smaller artifact is proven to be a float32 artifact with rounded weights. The newest proof
+    decides.
 
-    If the rule has `signed_by`, a key named there must have signed the proof. The newest valid report decides.
+    If the rule has `signed_by`, only proofs that one of these keys signed count.
     """
     artifacts = candidate.of_formats(rule.certified)
     smaller = [item for item in artifacts or candidate.manifest.artifacts if item.precision != FULL_PRECISION]
@@ -316,9 +293,10 @@ def _different(words: tuple[Any, ...]) -> tuple[Any, ...]:
         raise ValueError("not a list of different words, at least one")
     return words
 
+    # Fields of the version, such as `newest`, are refused: the promotion itself changes them.
+
 
 def _check_where(text: str) -> str:
-    """Check an expression. It may test only fields of an artifact, because a promotion changes the version's status."""
     for name in sorted(parse(text).fields - {*ARTIFACT_FIELDS}):
         raise InputError(f"{name} is not a field of an artifact: these are {', '.join(ARTIFACT_FIELDS)}")
     return text
@@ -337,10 +315,7 @@ Sizes = Table[Annotated[int, BeforeValidator(value_error(units.size))]]
 
 
 class Rule(WrittenDocument):
-    """The demands on a channel of some models; an absent key demands nothing. docs/gates.md explains the keys.
-
-    The key of a demand is annotated with the function that checks it. `max_size` maps a format to a number of bytes.
-    """
+    """The demands on a channel of some models (docs/gates.md). An absent key demands nothing."""
 
     channel: Annotated[str, AfterValidator(value_error(check_channel))]
     models: Words = ("*",)
@@ -371,21 +346,20 @@ class Rule(WrittenDocument):
 
     @property
     def checks(self) -> dict[str, Demand]:
-        """The check functions of this rule's demands, by key."""
         return {key: check for key, check in DEMANDS.items() if getattr(self, key) not in (None, (), {})}
 
     def covers(self, model: str, channel: str) -> bool:
         return channel == self.channel and any(fnmatchcase(model, pattern) for pattern in self.models)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the rule as a JSON value, without absent demands."""
+        """Return the rule as JSON, without absent demands."""
         demanded = self.model_dump(mode="json", exclude_defaults=True)
         return {"channel": self.channel, "models": list(self.models), **demanded}
 
     def evaluate(
         self, candidate: PromotionCandidate, demands: Collection[str] | None = None
     ) -> tuple[GateFinding, ...]:
-        """Check a candidate against every demand of the rule, or only the demands with these keys."""
+        """Check a candidate against the demands with these keys; None means every demand."""
         return tuple(
             GateFinding(requirement=key, verdict="pass" if is_met else "fail", detail=detail)
             for key, check in self.checks.items()
@@ -394,7 +368,7 @@ class Rule(WrittenDocument):
         )
 
 
+# key -> check function
 DEMANDS: dict[str, Demand] = {
     key: check for key, field in Rule.model_fields.items() for check in field.metadata if isfunction(check)
 }
-"""The check function of each demand that a rule can have, by key."""

@@ -1,11 +1,9 @@
-"""Statements about published bytes: evaluations, proofs and measured latencies. Each is a blob and an event of the log.
+"""Statements about published files: evaluations, proofs, and measured latencies. Each is a blob, and an event of the
+log.
 
-An evaluation is the certificate that an export writes (with `task`, `metrics` and `resampling`), or a shorter document of
-another tool (docs/gates.md). The loss of recall is the check `quant_recall_delta`. A proof says that an artifact is its
-parent with rounded weights; anybody can repeat the proof from the two files (docs/prove.md). A latency is attested after
-publication, because a manifest records neither the machine nor the time of a measurement. No rule tests latencies. The
-checks of a latency are named `latency of batch 8` or `latency, short (17 tokens)`; the metric is `median_ms`, `p95_ms` or
-`ratio` (to the parent's latency).
+An evaluation is a certificate that an export wrote, or a shorter document of another tool (docs/gates.md). A proof says
+that an artifact is its parent with rounded weights (docs/prove.md). A latency depends on the machine, so a manifest
+does not have it; its checks are named `latency of batch 8` or `latency, short (17 tokens)`.
 """
 
 from collections.abc import Collection
@@ -30,7 +28,7 @@ State = Literal["certified", "refused", "unknown"]
 
 
 class ItemScores(Document):
-    """The path and SHA-256 of the file with the published scores of single items."""
+    """The path and digest of the file with the published scores of single items."""
 
     path: RelPath
     digest: Digest
@@ -39,8 +37,9 @@ class ItemScores(Document):
 class MetricRecord(Document):
     """The figures of one metric on one artifact, and the rule that judged them.
 
-    The loss must be below `limit`. `parent` is the parent's figure, `value` the artifact's figure. Figures and `loss`
-    are None if not measured. `interval` is the paired 95 % interval of the loss. `package` defines a plug-in metric.
+    `parent` and `value` are the figures of the parent and of the artifact. The `loss` must be below `limit`. All three
+    are null if not measured. `interval` is the paired 95 % interval of the loss. `package` defines the metric, if it is
+    a plug-in.
     """
 
     metric: Text
@@ -71,7 +70,7 @@ class Resampling(Document):
 
 
 class EvaluationDocument(Document):
-    """One verdict on one artifact: the certificate that an export writes, or a document of another tool."""
+    """The verdict on one artifact: a certificate that an export wrote, or a document of another tool."""
 
     format: Literal["onnxreg-evaluation"]
     format_version: First
@@ -88,26 +87,25 @@ class EvaluationDocument(Document):
 
     @property
     def loss(self) -> Check | None:
-        """The check of the loss of recall; None if the loss was not measured."""
+        """The check of the loss of recall; None if it was not measured."""
         check = next((check for check in self.checks if check.name == LOSS), None)
         return None if check is None or check.value is None else check
 
 
 def read_evaluation(data: bytes, label: str = "report") -> EvaluationDocument:
-    """Read an evaluation. Raise InputError if it is not valid or does not name its artifact."""
+    """Read an evaluation. Raise InputError if it is malformed."""
     try:
         return EvaluationDocument.decode(data, label)
     except InputError as error:
         raise InputError(error.message, error.hint or GIVE_A_REPORT) from error
 
 
-RULES = 3
-"""The version of docs/prove.md that this program follows. Reports of other versions can be read, but prove nothing."""
+RULES = 3  # the version of docs/prove.md; reports of other versions prove nothing
 FULL_PRECISION = "float32"
 
 
 class RuleCount(Document):
-    """A rule of docs/prove.md, and the number of its uses."""
+    """The number of uses of a rule of docs/prove.md."""
 
     rule: Text
     count: Annotated[Count, Field(gt=0)]
@@ -122,12 +120,11 @@ class LargestError(Document):
 
 
 class FaithfulnessReport(Document):
-    """The result of one proof.
+    """The result of one proof. `reasons` say why the verdict is not `proven`.
 
-    `reasons` say why the verdict is not `proven`. `weights` counts the compared floating-point values, `quantized` the
-    values stored as integers, `clipped` the values beyond their scale's range, `ranges` the activations with a fixed range,
-    `unread_tensors` and `unread_nodes` the tensors and nodes that no output needs. `rewrites`, `scales` and `roundings`
-    name the rules that were used.
+    `weights` counts the compared floating-point values, `quantized` the values stored as integers, `clipped` the values
+    beyond the range of their scale, and `ranges` the activations with a fixed range. `unread_tensors` and
+    `unread_nodes` count what no output needs. `rewrites`, `scales` and `roundings` name the rules that were used.
     """
 
     format: Literal["onnxreg-faithfulness"]
@@ -152,25 +149,25 @@ class FaithfulnessReport(Document):
 
     @property
     def is_current(self) -> bool:
-        """True if the report follows the rules of this program; a report by other rules proves nothing."""
+        """True if the report follows the rules of this program. Other reports prove nothing."""
         return self.rules == RULES
 
 
 class RecordedProof(Struct, frozen=True):
-    """A proof in a log. `signers` has, for each trusted key that validly signed the proof, the key's names and id."""
+    """A proof in a log. `signers` has the names and the id of each trusted key that signed it."""
 
     report: FaithfulnessReport
     signers: tuple[frozenset[str], ...] = ()
 
     @property
     def authority(self) -> str:
-        """The signers in words: `signed by a, b`, or `unsigned`. Each key is named by the shortest of its names and id."""
+        """The signers in words: `signed by a, b` or `unsigned`."""
         names = sorted(min(each_key, key=len) for each_key in self.signers)
         return f"signed by {', '.join(names)}" if names else "unsigned"
 
 
 def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact | None:
-    """Return the artifact with which a proof compares `artifact`: its nearest float32 ancestor, else its parent, else None."""
+    """Return the nearest float32 ancestor of an artifact, else its parent, else None. A proof compares the two."""
     lineage = manifest.ancestors(artifact)
     exact = (item for item in lineage if item.precision == FULL_PRECISION)
     return next(chain(exact, lineage), None)
@@ -179,12 +176,11 @@ def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact 
 def proof_pairs(
     manifest: Manifest, label: str, paths: Collection[str] = (), has_parent: bool = False
 ) -> list[tuple[Artifact, Artifact | None]]:
-    """Return the artifacts that can be proven, each with the artifact with which its proof compares it.
+    """Return the artifacts that can be proven, each with the artifact with which the proof compares it.
 
-    If `paths` names artifacts of the manifest, only these are returned. If the caller has a parent (`has_parent`), the
-    artifacts need none in the manifest, and the second item of each pair is None.
-
-    Raises InputError, about the version `label`, if a named artifact is not a graph or has no parent, or if none has.
+    `paths` selects artifacts. If the caller has a file to compare with (`has_parent`), the second item of each pair is
+    None. Raise InputError, about the version `label`, if a selected artifact is not a graph or has no parent, or if
+    none has one.
     """
     artifacts = {artifact.path: artifact for artifact in manifest.artifacts}
     chosen = [artifacts[path] for path in paths or artifacts]
@@ -206,10 +202,7 @@ def proof_pairs(
 
 
 class TimedArtifact(Document):
-    """The measured latency of one artifact, in milliseconds for a batch or for one input of a suite.
-
-    The metric `ratio` is the latency divided by the latency of `parent`, the full-precision file, in the same benchmark.
-    """
+    """The measured latency of one artifact. The metric `ratio` is relative to `parent`, the file in full precision."""
 
     artifact: Digest
     path: RelPath
@@ -218,7 +211,7 @@ class TimedArtifact(Document):
 
 
 class TimedCandidate(Document):
-    """The latency of a candidate file of a search, which need not be published."""
+    """The measured latency of a candidate of a search, which may be unpublished."""
 
     name: Text
     checks: Items[Check]
@@ -227,8 +220,8 @@ class TimedCandidate(Document):
 class BenchmarkDocument(Document):
     """The measured latencies of a version's artifacts on one machine.
 
-    `cpu` is the processor's model, `isa` its widest instruction set, `runtime` the name and version of the runtime,
-    `warm_up` the number of untimed runs of each batch before the `runs` that were timed.
+    `cpu` is the processor's model, `isa` its widest instruction set. `runtime` has a name and version. `runs` counts
+    the timed runs, `warm_up` the untimed runs before them.
     """
 
     format: Literal["onnxreg-benchmark"]
@@ -244,7 +237,7 @@ class BenchmarkDocument(Document):
 
     @property
     def speeds(self) -> dict[Digest, Speed]:
-        """For each artifact, the speed with the largest ratio, as a `timing` event records it."""
+        """The speed of each artifact, as the log records it: the one with the largest ratio."""
         machine = {"isa": self.isa[:MAX_MACHINE_CHARS], "runtime": self.runtime[:MAX_MACHINE_CHARS]}
         speeds: dict[Digest, Speed] = {}
         for item in self.artifacts:

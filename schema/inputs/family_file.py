@@ -1,6 +1,6 @@
-"""A family as people write it (docs/families.md): a backbone, a folder of heads, a detector, variants, and limits.
+"""A model family as people write it (docs/families.md): a backbone, heads, a detector, variants, and limits.
 
-Paths are relative to the file. The manifest records the result in `recipe` and `model_family`.
+Paths are relative to the file.
 """
 
 from typing import Annotated, Literal, Self
@@ -25,21 +25,20 @@ from onnxreg.schema.manifest.manifest import Description, Pixels
 
 TensorName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]{0,63}$")]
 Share = Annotated[float, Field(ge=0, le=1)]
-FACTORY_KEYS = frozenset({"factory", "arguments", "input"})
-"""The keys of a backbone that are for a factory, and mean nothing without one."""
+FACTORY_KEYS = frozenset({"factory", "arguments", "input"})  # they need a factory
 Above0 = Annotated[float, Field(gt=0)]
 Bytes = Annotated[Count, BeforeValidator(size), WithJsonSchema({"type": ["integer", "string"]})]
 
 
 class BackboneSpec(WrittenDocument):
-    """The backbone. `checkpoint` is a directory of `save_pretrained`, `file` the file name of the backbone's graphs.
+    """The backbone of a family. `checkpoint` is a directory that `save_pretrained` wrote.
 
-    `classes` are the backbone's class ids in order; the checkpoint's config must have the same ids. `logits` and
-    `embedding` name the outputs of the graph.
+    `classes` are its class ids in order, as in the checkpoint's config. `logits` and `embedding` name the graph's
+    outputs. `file` is the file name of its graphs.
 
-    A `factory` (`module:function` or `file.py:function`) is called with `arguments` and returns the module. Then
-    `checkpoint` is a file with the weights, and `input` the shape (channels, height, width). The module returns a dict with
-    both outputs under their names, or a tuple (logits, embedding).
+    For other modules, `factory` is a function (`module:function` or `file.py:function`) that is called with `arguments`
+    and returns the module. Then `checkpoint` is a file of weights, and `input` is the shape (channels, height, width).
+    The module returns a dict with both outputs by name, or a tuple (logits, embedding).
     """
 
     checkpoint: Text
@@ -66,9 +65,9 @@ class BackboneSpec(WrittenDocument):
 class HeadsSpec(WrittenDocument):
     """The heads of a family. `folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`.
 
-    `none` lists the classes without a head. `classes` may map a class id to the classes of its head, in order; the head's
-    checkpoint must record the same classes, or none. `activation` is applied between the layers of a head. `file` is the
-    folder of the heads' graphs, `logits` the name of their output.
+    `none` lists the class ids without a head. `classes` maps a class id to the classes of its head, in order; if the
+    head's checkpoint records classes, they are the same. `activation` is applied between the layers of a head. `file`
+    is the folder of the heads' graphs, `logits` the name of their output.
     """
 
     folder: Text
@@ -80,10 +79,10 @@ class HeadsSpec(WrittenDocument):
 
 
 class DetectorSpec(WrittenDocument):
-    """The out-of-distribution detector: its settings, and its data, which are `.npz` files with `input` or `embedding`.
+    """The detector of inputs out of distribution. Its data are `.npz` files with `input` or `embedding`.
 
-    The detector is fitted to the rows of `fit`; its threshold is a `percentile` of the distances of the rows of
-    `calibrate`. `shrinkage` shrinks the covariance; the default is Ledoit and Wolf's estimate.
+    The detector is fitted to `fit`. Its threshold is the `percentile` of the distances in `calibrate`. `shrinkage`
+    shrinks the covariance; the default is Ledoit and Wolf's estimate.
     """
 
     fit: Text
@@ -101,10 +100,10 @@ class VariantsSpec(WrittenDocument):
 
 
 class ParityLimits(WrittenDocument):
-    """The largest difference allowed in an output, by precision.
+    """The largest allowed difference of an output, by precision.
 
-    For float32 it is the absolute difference from the checkpoint's output. For other precisions it is the difference from
-    the float32 output, divided by the largest absolute value of that output or by 1, whichever is larger.
+    For float32, it is absolute, from the checkpoint's output. For others, it is from the float32 output, divided by the
+    output's largest absolute value or by 1, whichever is larger.
     """
 
     float32: Above0 | None = 0.01
@@ -113,7 +112,7 @@ class ParityLimits(WrittenDocument):
 
 
 class RoleSizes(WrittenDocument):
-    """The most bytes of one file, by precision: a number, or a text such as `32MB`."""
+    """The most bytes of one file, by precision, such as `1000000` or `32MB`."""
 
     float32: Bytes | None = None
     float16: Bytes | None = None
@@ -121,7 +120,7 @@ class RoleSizes(WrittenDocument):
 
 
 class SizeLimits(WrittenDocument):
-    """The most bytes of one file, by role; a missing size means no limit."""
+    """The most bytes of one file, by role."""
 
     backbone: RoleSizes = RoleSizes()
     head: RoleSizes = RoleSizes()
@@ -131,8 +130,8 @@ class SizeLimits(WrittenDocument):
 class FamilyLimits(WrittenDocument):
     """The limits that a family must meet to be published; null removes a limit.
 
-    `ood_true_positive` is the least share of `outliers` that the detector must reject; `latency_p95` limits the 95th
-    percentile of the time, in milliseconds on the CPU, of backbone, head and detector together.
+    `ood_true_positive` is the least share of `outliers` that the detector must reject. `latency_p95` limits the time of
+    backbone, head and detector together: the 95th percentile on the CPU, in milliseconds.
     """
 
     parity: ParityLimits = ParityLimits()
@@ -144,10 +143,10 @@ class FamilyLimits(WrittenDocument):
 class FamilyFile(WrittenDocument):
     """A model family: backbone, heads, detector, variants and limits.
 
-    `evaluation` is an `.npz` file with `input` (float32 `[n, channels, height, width]`): images not used for training, on
-    which precisions are compared and the detector is measured. `preprocessing` has the keys of the manifest's
-    `preprocessing`; its size is the size of the backbone's input. `certify` maps a member (`backbone`, `head:<id>`) to a
-    suite, which judges the member's lower precisions against float32: see docs/certification.md.
+    `evaluation` is an `.npz` file of images that were not used for training (`input`: float32, `[n, channels, height,
+    width]`). Precisions are compared and the detector is measured on it. `preprocessing` is as in the manifest.
+    `certify` maps a member, such as `backbone` or `head:<id>`, to a suite that judges its lower precisions against
+    float32 (docs/certification.md).
     """
 
     family: First

@@ -1,7 +1,6 @@
-"""`onnxreg.lock`: the exact artifacts of an app's build, so that the next build uses the same ones.
+"""`onnxreg.lock`: the exact artifacts of an app's build, by digest (docs/lock.md).
 
-Each model has one entry, sorted by name: the request and its answer, with the digest of every file. The lock has no facts
-about the machine or the time, so that equal answers give equal bytes. `docs/lock.md` describes the format.
+Each model has one entry: the request and the answer. Equal answers give equal bytes.
 """
 
 import json
@@ -24,7 +23,7 @@ FORMAT_VERSION = 1
 
 
 class ChosenArtifact(Record, frozen=True):
-    """The artifact that `resolve` chose. `contract` is the digest of what an app's code relies on (None: not recorded)."""
+    """The artifact that `resolve` chose. `contract` is the digest of what an app's code relies on, if recorded."""
 
     format: str
     precision: str
@@ -33,10 +32,7 @@ class ChosenArtifact(Record, frozen=True):
 
 
 class LockedArtifact(Record, frozen=True):
-    """One model: the request, and the artifact that the registry with the id `registry` chose.
-
-    `files` are the artifact and all files that it needs, sorted by path.
-    """
+    """The entry of one model: the request, and the answer of the registry with the id `registry`."""
 
     name: str
     question: dict[str, Any] = msgspec.field(name="asked")
@@ -44,7 +40,7 @@ class LockedArtifact(Record, frozen=True):
     version: Version
     manifest: Digest
     artifact: ChosenArtifact
-    files: tuple[FileSummary, ...]
+    files: tuple[FileSummary, ...]  # the artifact and the files that it needs, by path
 
     def __post_init__(self) -> None:
         check_registry_id(self.registry)
@@ -63,7 +59,7 @@ class LockedArtifact(Record, frozen=True):
 
     @property
     def size(self) -> int:
-        """The number of bytes to download; equal files count once."""
+        """The number of bytes to download. Equal files count once."""
         return sum({file.digest: file.size for file in self.files}.values())
 
     def __str__(self) -> str:
@@ -90,7 +86,7 @@ class LockChange(msgspec.Struct, frozen=True):
 
 
 class Lockfile(msgspec.Struct, frozen=True):
-    """The whole lock file: entries by the names of their models."""
+    """A lock file: entries by the names of their models."""
 
     models: Mapping[str, LockedArtifact]
 
@@ -99,16 +95,16 @@ class Lockfile(msgspec.Struct, frozen=True):
         return cls({entry.name: entry for entry in sorted(entries, key=lambda entry: entry.name)})
 
     def with_entries(self, entries: Iterable[LockedArtifact]) -> "Lockfile":
-        """Return a lock with these entries, which replace the entries of the same models.
+        """Return a lock with these entries in place of the old entries of their models.
 
-        If a new entry differs from the old one only in the registry, the old entry stays, because the digests are the same.
+        If a new entry differs from the old one only in the registry, the old one stays.
         """
         locked = {entry.name: entry for entry in entries}
         moved = {name: self.models[name] for name, entry in locked.items() if self.is_moved(entry)}
         return Lockfile.of({**self.models, **locked, **moved}.values())
 
     def is_moved(self, entry: LockedArtifact) -> bool:
-        """True if the lock has an entry that differs from this entry only in the registry."""
+        """True if the lock has an entry that differs from this one only in the registry."""
         before = self.models.get(entry.name)
         return before is not None and before != entry == before.replace(registry=entry.registry)
 
@@ -119,7 +115,6 @@ class Lockfile(msgspec.Struct, frozen=True):
         return [change for change in changes if change.before != change.after]
 
     def encode(self) -> bytes:
-        """Encode the lock in its only spelling: sorted keys, indent of two blanks, a final line feed."""
         value = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -129,7 +124,7 @@ class Lockfile(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes, label: str = FILENAME) -> "Lockfile":
-        """Read a lock in any spelling. Raise InputError, naming `label` and the entry, if the lock is malformed."""
+        """Read a lock in any spelling. Raise InputError, naming the entry, if it is malformed."""
         value = canonical.decode(data, label)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise InputError(f"{label} is not a lock: its format is not {FORMAT!r}", "`reg lock` writes one")

@@ -1,7 +1,6 @@
-"""A recipe as people write it: the source, a tree of passes, the outputs to publish, and limits on the outputs.
+"""A recipe as people write it (docs/recipes.md): a source, a tree of passes, outputs to publish, and limits on them.
 
-docs/recipes.md explains recipes; docs/fleets.md explains job files, which list exports (`JobRow`). An unknown key is an
-error. In a manifest, `manifest.Recipe` records the steps that were run.
+`JobRow` is a row of a job file (docs/fleets.md).
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -27,15 +26,14 @@ from onnxreg.schema.manifest.vocabulary import check_license
 
 StepName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 UpTo1024 = Annotated[Count, Field(gt=0, le=1_024)]
-LEAST = frozenset({"min_cosine", "argmax_agreement"})
-"""The metrics with a lower limit, `min`, because higher values are better; other metrics have a `max`."""
+LEAST = frozenset({"min_cosine", "argmax_agreement"})  # these have a `min`: higher values are better
 
 
 class RecipeStep(WrittenDocument):
-    """One pass to run. `input` names the step whose result the pass reads (absent: the source).
+    """One pass to run. It reads the result of the step `input`, or else the source.
 
-    `data` is a `.npz` file, or a directory of such files, for passes that calibrate; its path is relative to the recipe. An
-    `optional` step is skipped if a dependency of its pass is not installed; the manifest records the skipped step.
+    `data` is an `.npz` file, or a directory of them, for a pass that calibrates. An `optional` step is skipped, and
+    recorded as skipped, if a dependency of its pass is not installed.
     """
 
     name: StepName
@@ -47,11 +45,10 @@ class RecipeStep(WrittenDocument):
 
 
 class RecipeOutput(WrittenDocument):
-    """A step's result to publish.
+    """A step's result to publish. The default `format` is read from the graph.
 
-    The default `format` is read from the graph. `golden` is the tolerance of the artifact's golden vectors (inputs and
-    outputs for testing other runtimes), relative to the largest output value; 0 omits the vectors. `member` is the
-    artifact's name as a stage of a pipeline.
+    `golden` is the tolerance of the golden vectors, which test other runtimes, relative to the largest output value; 0
+    omits them. `member` is the artifact's name as a stage of a pipeline.
     """
 
     step: StepName
@@ -62,10 +59,10 @@ class RecipeOutput(WrittenDocument):
 
 
 class RecipeCheck(WrittenDocument):
-    """A limit on a measurement of an output; if a limit is broken, nothing is published.
+    """A limit on a measurement of an output. If it is not met, nothing is published.
 
-    `output` is the path of an output, or `*` for all. The metric `bytes` is the size of the file; all others compare with
-    the source. `max_abs_diff` is limited by `max`, or by `share`, a part of the source's largest value.
+    `output` is a path, or `*` for all. The metric `bytes` is the size of the file; the others compare with the source.
+    `share` limits `max_abs_diff` by a part of the source's largest value.
     """
 
     output: Text = "*"
@@ -86,10 +83,9 @@ class RecipeCheck(WrittenDocument):
 
 
 class MetricLimit(WrittenDocument):
-    """A metric by which outputs are judged.
+    """A metric that judges outputs. An output passes if its loss against the source is below `limit`.
 
-    An artifact passes if its loss against the source is below `limit`. `settings` are for the metric's rule, such as
-    `{min_gold_chars: 200}` for `character_recall`.
+    `settings` are for the metric's rule, such as `{min_gold_chars: 200}` for `character_recall`.
     """
 
     metric: Text
@@ -98,15 +94,14 @@ class MetricLimit(WrittenDocument):
 
 
 class EvaluationRequest(WrittenDocument):
-    """An evaluation that judges outputs on a suite: see docs/certification.md.
+    """An evaluation that judges outputs on a suite (docs/certification.md).
 
-    `suite` is a file; its path is relative to the recipe. `name` is put before the names of the metrics, as in
-    `sts/spearman`. Without `metrics`, all metrics of the task for which the suite has data are measured. `artifacts` are
-    paths of outputs; by default all outputs whose precision is not float32. `item_scores` publishes the scores of single
-    items, sorted, as numbers only. With `margin`, an artifact is certified only if the whole interval of its loss is below
-    the limit. `label_map` maps each label of gold spans to a label of the model, or to null, which excludes it;
-    `label_names: openmed` matches spellings that OpenMed treats as equal. `half` reads only one half of the suite's groups,
-    drawn with `seed`: a search chooses on one half and confirms on the other.
+    `suite` is a path relative to the recipe. `name` is put before the metrics, as in `sts/spearman`. The default
+    `metrics` are all metrics of the task for which the suite has data; the default `artifacts` are all outputs that are
+    not float32. `item_scores` publishes scores of single items as sorted numbers. With `margin`, the whole interval of
+    the loss must be below the limit. `label_map` maps a label of gold spans to a label of the model, or to null, which
+    excludes it. `label_names: openmed` matches spellings that OpenMed treats as equal. `half` reads one half of the
+    suite's groups, drawn with `seed`: a search chooses on one half and confirms on the other.
     """
 
     suite: Text
@@ -138,14 +133,14 @@ class SearchCandidate(WrittenDocument):
 
 
 class SearchRequest(WrittenDocument):
-    """A search for the smallest artifact that passes the recipe's evaluation: see docs/certification.md.
+    """A search for the smallest artifact that passes the recipe's evaluation (docs/certification.md).
 
-    Candidates start from the result of the step `input`. They are judged on the suite of `evaluation`. The winner is judged
-    once more, on the suite `confirm`; without `confirm`, `seed` splits the groups of one suite into two halves for the two
-    judgements. `candidates` are names of built-in candidates, or steps; by default all built-in candidates. `output` is the
-    winner's path without the mark of its precision: `model.onnx` gives `model_int8.onnx`. `objective` is `bytes`, `latency`,
-    or `fast-enough`: the fewest bytes among files with at most 1.1 times the latency of the file in full precision, on this
-    machine. `calibration` has rows (`.npz`) for static quantization. `checks` limit the winner; their `output` is ignored.
+    Candidates start from the result of the step `input`, and are judged on the suite of `evaluation`. The winner is
+    judged once more on the suite `confirm`; without it, `seed` splits the suite's groups into two halves. The default
+    `candidates` are all built-in ones. `objective` is `bytes`, `latency`, or `fast-enough`: the fewest bytes with at
+    most 1.1 times the latency of full precision on this machine. `output` is the winner's path without its precision:
+    `model.onnx` gives `model_int8.onnx`. `calibration` has rows (`.npz`) for static quantization. `checks` limit the
+    winner; their `output` is ignored.
     """
 
     input: StepName
@@ -160,10 +155,7 @@ class SearchRequest(WrittenDocument):
 
 
 class Benchmark(WrittenDocument):
-    """A benchmark that times the outputs on the CPU: for each size in `batches`, a number of `runs` after a warm-up.
-
-    The figures are attested beside the version, never in its manifest: see docs/vision.md.
-    """
+    """A benchmark of the outputs on the CPU (docs/vision.md): `runs` timed runs for each size in `batches`."""
 
     runs: Annotated[Count, Field(gt=0, le=100_000)] = 100
     threads: UpTo1024 = 1
@@ -171,7 +163,7 @@ class Benchmark(WrittenDocument):
 
 
 class FieldTranslation(WrittenDocument):
-    """The use of one field of another tool's document. `value` is the field's value or default; null if it is not used."""
+    """The use of one field of another tool's document. `value` is null if the field is not used."""
 
     field: Text
     value: Any
@@ -179,7 +171,7 @@ class FieldTranslation(WrittenDocument):
 
 
 class ModelStatements(WrittenDocument):
-    """Statements of people about a model: a licence (SPDX expression or name of the Hub), and a description in one line."""
+    """A licence (an SPDX expression or a name of the Hub) and a description in one line."""
 
     license: Annotated[str, AfterValidator(value_error(check_license))] | None = None
     description: Description | None = None
@@ -193,8 +185,8 @@ class ModelStatements(WrittenDocument):
 class RecipeFile(ModelStatements):
     """A recipe: the source's task, the steps, their outputs and the limits.
 
-    `options` are options of the task. Only the program sets `profile` and `profile_version` (a built-in recipe) and
-    `translation` (the fields of another tool's document); in a file for `reg export --recipe` they are errors.
+    `options` are for the task. Only the program itself sets `profile`, `profile_version` and `translation` (the fields
+    of another tool's document); in a file for `reg export --recipe` they are errors.
     """
 
     recipe: First = 1
@@ -224,9 +216,8 @@ class RecipeFile(ModelStatements):
 class JobRow(ModelStatements):
     """One export of `reg export --batch`. Paths are relative to the job file.
 
-    Exactly one of `profile` (a built-in recipe), `recipe` (a file) and `task` is given; `options` are for the profile or the
-    task; `license` and `description` replace those of the source. The default version is the next patch, or 0.1.0; the
-    default name comes from the recipe or the Hub.
+    A row has one of `profile` (a built-in recipe), `recipe` (a file) and `task`. `options` are for the profile or the
+    task. The default `version` is the next patch, or 0.1.0. The default `name` comes from the recipe or the Hub.
     """
 
     source: Text | None = None

@@ -1,7 +1,4 @@
-"""The trust file, in TOML: the keys that a user trusts for each model, and the signatures that the user requires.
-
-docs/signing.md shows the file and explains its keys; `TrustedKey` and `SignatureRequirement` are its two tables.
-"""
+"""The trust file (docs/signing.md): the keys that a user trusts, and the signatures that the user requires."""
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -19,23 +16,20 @@ from onnxreg.schema.signing.dsse import PublicKey
 
 ID_ADVICE = "`reg log NAME --json` shows it"
 SIGNED = "signed lines, the last line that you saw and mirrors reveal a changed history"
+# keys of older files -> what to write instead
 REMOVED = {
     "witness": f"remove [[witness]] and write lines = true: {SIGNED}",
     "witnesses": f"write lines = true: {SIGNED}",
     "approvals": 'write lines = true for models = [".policy"]: each policy is signed by a key that the one before it names',
 }
-"""The keys of older trust files, and what to write instead."""
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table of the trust file. An unknown key is refused, because it may be a misspelt requirement."""
+    """A table of the trust file. Unknown keys are refused, because they may be misspelt requirements."""
 
 
 class RevocationPoint(_Table, frozen=True):
-    """A line of a log, by its number and digest. The digest also covers all earlier lines.
-
-    In `until`, it is the last line for which a revoked key counts. In `after`, only later lines need a signature.
-    """
+    """A line of a log, by number and digest. In `until`, it is the last line for which a revoked key counts."""
 
     registry: str
     model: str
@@ -47,7 +41,7 @@ class RevocationPoint(_Table, frozen=True):
 
 
 class Revocation(_Table, frozen=True):
-    """The revocation of a key: the date, the reason, and the log lines up to which the key still counts (`until`)."""
+    """The revocation of a key. The key still counts up to the lines in `until`."""
 
     date: Any
     reason: str
@@ -62,7 +56,7 @@ class _KeyTable(_Table, frozen=True, kw_only=True):
 
 
 class TrustedKey(_KeyTable, frozen=True, kw_only=True):
-    """A key, the user's name for the key, and patterns of the models that the key may sign."""
+    """A key, the user's name for it, and patterns of the models that it may sign."""
 
     name: str
     key: PublicKey  # type: ignore[assignment]
@@ -72,18 +66,15 @@ class TrustedKey(_KeyTable, frozen=True, kw_only=True):
 
 
 class SignatureRequirement(_Table, frozen=True):
-    """A requirement of signatures for some models. `keys` are names; an empty list means any trusted key.
-
-    Lines from number `since` on must be signed. If `after` has a line of the log, only later lines must be signed.
-    """
+    """A requirement of signatures on versions, or on log lines from number `since` on, of some models."""
 
     models: tuple[str, ...] = ("*",)
     registry: str | None = None
     lines: bool = False
     since: Count = 1
     versions: bool = False
-    keys: tuple[str, ...] = ()
-    after: tuple[RevocationPoint, ...] = ()
+    keys: tuple[str, ...] = ()  # names of keys; empty: any trusted key
+    after: tuple[RevocationPoint, ...] = ()  # only later lines must be signed
 
     def __post_init__(self) -> None:
         if self.registry is not None:
@@ -107,14 +98,14 @@ class Trust(msgspec.Struct, frozen=True):
         return next((key for key in self.keys.values() if key.name == name), None)
 
     def lineage(self, key: TrustedKey) -> list[TrustedKey]:
-        """Return a key and its predecessors, newest first: each key replaces the next one."""
+        """Return a key, the key that it replaces, and so on."""
         keys = [key]
         while (old := self.named(keys[-1].replaces or "")) is not None and old not in keys:
             keys.append(old)
         return keys
 
     def signers(self, keyids: Iterable[str]) -> tuple[frozenset[str], ...]:
-        """Return the signers with these keys, each as a set of names and ids. A key and its predecessors are one signer."""
+        """Return the signers with these keys, each as names and ids. A key and the keys it replaces are one signer."""
         names: dict[str, frozenset[str]] = {}
         for lineage in (self.lineage(self.keys[keyid]) for keyid in keyids):
             own = {name for key in lineage for name in (key.name, key.key.id)}
@@ -122,11 +113,11 @@ class Trust(msgspec.Struct, frozen=True):
         return tuple(names.values())
 
     def governs(self, registry: str) -> bool:
-        """True if a registry must have a policy log, because a requirement names `.policy` among its models."""
+        """True if a registry must have a policy log, because a requirement names `.policy`."""
         return any(POLICY_LOG in need.models for need in self.required(registry, POLICY_LOG))
 
     def concerns(self, registry: str, model: str) -> bool:
-        """True if the file requires signatures for a model, or has a key that may sign the model."""
+        """True if the file requires signatures for a model, or has a key that may sign it."""
         return bool(self.required(registry, model)) or any(key.covers(model) for key in self.keys.values())
 
     def required(self, registry: str, model: str) -> list[SignatureRequirement]:

@@ -1,11 +1,10 @@
-"""Events, which are self-contained facts about one model, and the hash-chained log lines that order them.
+"""Events, which are facts about one model, and the lines of a log, which order events.
 
-The id of an event is the SHA-256 of its canonical bytes, so it is the same in the log of every registry.
+The id of an event is the SHA-256 of its canonical bytes, and so is the same in every registry.
 
-A line says that an event came next in the log of one registry: `{"seq", "prev", "event", "via"?, "sig"?}`. `prev` is the
-digest of the previous line (for the first line, `genesis`). `via` names the registry and the line from which the event was
-copied. `sig` is a signature over the line without `sig` (`dsse.sign_line`). A line's digest includes its `sig`, so that
-removing a signature breaks the chain.
+A line belongs to the log of one registry: `{"seq", "prev", "event", "via"?, "sig"?}`. `prev` is the digest of the
+previous line. `via` names the registry and the line from which the event was copied. `sig` signs the line and, through
+`prev`, all lines before it. A line's digest includes `sig`, so that removing a signature breaks the chain.
 """
 
 import re
@@ -28,11 +27,9 @@ if TYPE_CHECKING:
     from onnxreg.schema.signing.dsse import SignLine
 
 BENCHMARK = "application/vnd.onnxreg.benchmark.v1+json"
-"""The media type of benchmark documents."""
 UPGRADE = "a newer onnxreg wrote it: upgrade this one"
 
 Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")]
-"""A time in UTC, to the second, as RFC 3339 writes it."""
 Nonce = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Intent = Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}-[0-9a-f]{16}\Z")]
 Label = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -41,15 +38,14 @@ _KIND = re.compile(r"[a-z][a-z0-9._-]{0,39}")
 
 
 class Event(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True, tag_field="kind"):
-    """The base of all events. `time` is for display only; `actor` is a claim that nobody checks."""
+    """The base of all events."""
 
-    shorten: ClassVar[str] = "shorten the reason"
-    """The hint for an event that is too large for a log line."""
+    shorten: ClassVar[str] = "shorten the reason"  # the hint if an event is too large
 
     name: str
-    time: Time
+    time: Time  # for display only
     nonce: Nonce
-    actor: Label | None = None
+    actor: Label | None = None  # a claim that nobody checks
     reason: Sentence | None = None
 
     def __post_init__(self) -> None:
@@ -82,22 +78,18 @@ class VersionEvent(Event, frozen=True, kw_only=True):
 
 
 class Publish(VersionEvent, frozen=True, kw_only=True, tag="publish"):
-    """A version was published: the version number means this manifest for ever. `size` is the manifest's size in bytes."""
+    """A version was published: from now on, its number means this manifest. `size` is the manifest's size in bytes."""
 
     size: Count
 
 
 class Tag(VersionEvent, frozen=True, kw_only=True, tag="tag"):
-    """A channel moved to a version. `expects` is the channel's manifest before the move; a new channel had none.
-
-    If a policy governed the channel, `policy` is the digest of the policy log's last line at that time. `evidence` is the
-    blob that says how the version met the rules.
-    """
+    """A channel moved to a version."""
 
     tag: str
-    expects: Digest | None = None
-    policy: Digest | None = None
-    evidence: Digest | None = None
+    expects: Digest | None = None  # the channel's manifest before the move
+    policy: Digest | None = None  # the digest of the policy log's last line
+    evidence: Digest | None = None  # the blob that says how the version met the policy
 
 
 class Untag(Event, frozen=True, kw_only=True, tag="untag"):
@@ -108,17 +100,17 @@ class Untag(Event, frozen=True, kw_only=True, tag="untag"):
 
 
 class Yank(VersionEvent, frozen=True, kw_only=True, tag="yank"):
-    """A version was yanked: until the yank is taken back, versions with this manifest resolve only by digest."""
+    """A version was yanked. Versions with this manifest resolve only by digest, until the yank is taken back."""
 
     @property
     def words(self) -> str:
-        """The yank as a sentence with its reason: `these are the bytes of acme/ner:0.2.1, yanked: leaks names`."""
+        """The yank in words, such as `these are the bytes of acme/ner:0.2.1, yanked: leaks names`."""
         reason = f": {self.reason}" if self.reason else ""
         return f"these are the bytes of {self.name}:{self.version}, yanked{reason}"
 
 
 class Unyank(VersionEvent, frozen=True, kw_only=True, tag="unyank"):
-    """A yank was taken back. `yank` is the id of the `Yank` event, so that the two events may arrive in any order."""
+    """A yank was taken back. `yank` is the id of the `Yank` event."""
 
     yank: Digest
 
@@ -126,7 +118,7 @@ class Unyank(VersionEvent, frozen=True, kw_only=True, tag="unyank"):
 class Attest(Event, frozen=True, kw_only=True, tag="attest"):
     """A statement about a manifest, such as an evaluation or a signature, was added. The statement is a blob.
 
-    For an evaluation, the event repeats the artifact and the verdict, so that the state line follows from the log alone.
+    For an evaluation, the event repeats the artifact and the verdict, so that the state follows from the log alone.
     """
 
     manifest: Digest
@@ -145,13 +137,13 @@ class Unpin(VersionEvent, frozen=True, kw_only=True, tag="unpin"):
 
 
 class GiveUp(VersionEvent, frozen=True, kw_only=True):
-    """The base of events after which a version's files may be deleted; `how` is the version's status."""
+    """The base of events after which a version's files may be deleted. `how` becomes the version's status."""
 
     how: ClassVar[Literal["expired", "purged", "dropped"]]
 
 
 class Expire(GiveUp, frozen=True, kw_only=True, tag="expire"):
-    """A retention policy expired a version. The manifest stays, and no other version ever gets the version's number."""
+    """A retention policy expired a version. The manifest stays, and the version's number is never used again."""
 
     how = "expired"
 
@@ -163,29 +155,23 @@ class Restore(VersionEvent, frozen=True, kw_only=True, tag="restore"):
 
 
 class Purge(GiveUp, frozen=True, kw_only=True, tag="purge"):
-    """A version was taken down. The `blobs`, such as a leaked file, must never return to this model.
-
-    The manifest stays, unless it is one of the blobs.
-    """
+    """A version was taken down. The `blobs`, such as a leaked file, must never return to this model."""
 
     how = "purged"
     blobs: tuple[Digest, ...]
 
 
 class Drop(GiveUp, frozen=True, kw_only=True, tag="drop"):
-    """A version that was never sent to another registry was withdrawn; its number can be used again."""
+    """A version that was never sent to another registry was withdrawn. Its number can be used again."""
 
     how = "dropped"
 
 
 class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
-    """This registry has these artifacts of a version: `paths` are their sorted paths, or None for all artifacts.
-
-    The event is never sent to another registry. A registry always has the shared companion files.
-    """
+    """This registry has only these artifacts of a version. The event is never sent to another registry."""
 
     shorten: ClassVar[str] = "it names every artifact here: take the whole version, or fewer artifacts"
-    paths: tuple[str, ...] | None = None
+    paths: tuple[str, ...] | None = None  # sorted; None: all artifacts
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -194,27 +180,23 @@ class Hold(VersionEvent, frozen=True, kw_only=True, tag="hold"):
 
 
 class Fence(Event, frozen=True, kw_only=True, tag="fence"):
-    """The garbage collector added this line to change the head of the log, so that the push with this `intent` fails."""
+    """The garbage collector changed the head of the log, so that the push with this `intent` fails and starts again."""
 
     intent: Intent
 
 
 class PolicyEvent(Event, frozen=True, kw_only=True, tag="policy"):
-    """The rules of the registry were replaced (see `schema.gates.policy`). Only the policy log has this event."""
+    """The policy of the registry was replaced. Only the policy log has this event."""
 
     rules: list[dict[str, Any]]
 
 
 class OptionalEvent(Event, frozen=True, kw_only=True):
-    """The base of events that a reader may ignore, because every answer stays right without them.
-
-    A reader that does not know an event's kind keeps only the line and the event's `blobs`. `supersedes` has the ids of
-    earlier optional events, whose blobs are no longer needed.
-    """
+    """The base of events that a reader may ignore. A reader keeps the line and the `blobs` of an unknown event."""
 
     optional: Literal[True] = field(default_factory=lambda: True)  # a factory's defaults are always written
     blobs: tuple[Descriptor, ...] = field(default_factory=lambda: ())
-    supersedes: tuple[Digest, ...] = ()
+    supersedes: tuple[Digest, ...] = ()  # ids of events whose blobs are no longer needed
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -223,13 +205,11 @@ class OptionalEvent(Event, frozen=True, kw_only=True):
 
 
 class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
-    """The deltas of a version were replaced. The blobs are the `table` (see `schema.delta.delta_format`) and the deltas that
-    it lists. Without a table, the version has no deltas.
-    """
+    """The deltas of a version were replaced. The blobs are the table of deltas and the deltas in it."""
 
     version: Version
     manifest: Digest
-    table: Digest | None = None
+    table: Digest | None = None  # None: no deltas
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -238,10 +218,10 @@ class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
 
 
 class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
-    """A staged rollout of a channel began, widened or stopped (then `version` is None); see `schema.log.state`.
+    """A rollout of a channel began, widened or stopped. The only blob is the evidence.
 
-    The channel itself does not move; `expects` is its manifest. `policy` and `evidence` are as in `Tag`. The only blob
-    is the evidence.
+    `expects` is the manifest of the channel, which itself does not move. `version` is None if the rollout stopped.
+    `policy` and `evidence` are as in `Tag`.
     """
 
     tag: str
@@ -266,7 +246,7 @@ class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
 
 
 class Timing(OptionalEvent, frozen=True, kw_only=True, tag="timing"):
-    """Speeds of a manifest's artifacts were measured. The only blob is the benchmark document; an `Attest` records it too."""
+    """The speeds of a manifest's artifacts were measured. The only blob is the benchmark document."""
 
     manifest: Digest
     speeds: Annotated[dict[Digest, Speed], Meta(min_length=1, max_length=MAX_SPEEDS)]
@@ -278,12 +258,9 @@ class Timing(OptionalEvent, frozen=True, kw_only=True, tag="timing"):
 
 
 class UnknownEvent(OptionalEvent, frozen=True, kw_only=True):
-    """An optional event whose kind only a later build knows. It has no effect, but its line and its blobs are kept.
+    """An optional event of a kind that only later builds know. It has no effect; its line and blobs are kept."""
 
-    `value` is the whole JSON value, with the keys that only the later build knows.
-    """
-
-    value: dict[str, Any]
+    value: dict[str, Any]  # the whole event
 
     @property
     def kind(self) -> str:
@@ -294,7 +271,7 @@ class UnknownEvent(OptionalEvent, frozen=True, kw_only=True):
 
     @classmethod
     def keep(cls, value: dict[str, Any]) -> "UnknownEvent":
-        """Read the common fields of an event of an unknown kind. Raise InputError if the event is not optional."""
+        """Read an event of an unknown kind. Raise InputError if it is not optional."""
         kind = value.get("kind")
         if value.get("optional") is not True or not isinstance(kind, str) or not _KIND.fullmatch(kind):
             raise InputError(f"it holds an event of unknown kind {str(kind)[:40]!r}", UPGRADE)
@@ -306,12 +283,11 @@ class UnknownEvent(OptionalEvent, frozen=True, kw_only=True):
 
 _OfVersion = Publish | Tag | Yank | Unyank | Pin | Unpin | Expire | Restore | Purge | Drop | Hold
 ModelEvent = _OfVersion | Untag | Attest | Fence | Deltas | RolloutStep | Timing
-"""Any event in a model's log. The policy log has `PolicyEvent`s."""
 KINDS: dict[str, type[Event]] = {str(kind.__struct_config__.tag): kind for kind in ModelEvent.__args__}
 
 
 def check_time(time: str) -> None:
-    """Raise InputError for an impossible time, such as the 30th of February, because retention rules compute with times."""
+    """Raise InputError for an impossible time, such as the 30th of February."""
     try:
         datetime.fromisoformat(time)
     except ValueError:
@@ -319,7 +295,7 @@ def check_time(time: str) -> None:
 
 
 def check_channel(tag: str) -> str:
-    """Return the tag of a channel unchanged. Raise InputError for a malformed tag, and for a version, which never moves."""
+    """Return a channel unchanged. Raise InputError for a malformed tag or a version."""
     if Version.is_version(check_tag(tag)):
         hint = "a version never moves; name a channel, such as stable"
         raise InputError(f"{tag} is a version, not a channel", hint)
@@ -331,12 +307,12 @@ def _check_ascending(digests: Sequence[Digest], label: str) -> None:
         raise InputError(f"the {label} of an optional event are not in ascending order, each once")
 
 
+# These may have floats or non-ASCII keys, which msgspec may write unlike RFC 8785.
 _WITH_FLOATS = PolicyEvent | RolloutStep | Timing | UnknownEvent
-"""The events that may have floats or non-ASCII keys, which msgspec may write in another way than RFC 8785."""
 
 
 class Via(Record, frozen=True, forbid_unknown_fields=True):
-    """The origin of a copied line: the other registry's id, the line's number and digest there, and the time of copying."""
+    """The origin of a copied line: the other registry, the line's number and digest there, and the time of copying."""
 
     registry: str
     seq: Count
@@ -379,14 +355,14 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
     @property
     def time(self) -> str:
-        """The time at which the line was written to this registry's log, by the writer's clock."""
+        """The time at which the line was written to this log, by the writer's clock."""
         return (self.via and self.via.time) or self.event.time
 
     @classmethod
     def make(
         cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: "SignLine | None" = None
     ) -> "LogLine":
-        """Make a line of a registry's log; `sign`, if given, makes its `sig`. Raise InputError if the line is too long."""
+        """Make a line, with a `sig` if `sign` is given. Raise InputError if it is too long."""
         line = cls(seq=seq, prev=prev, event=cast("ModelEvent", event), via=via)
         if sign is not None:
             line = line.replace(sig=sign(line.to_json()))
@@ -397,7 +373,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
     @classmethod
     def decode(cls, data: bytes, label: str = "log line", max_bytes: int = MAX_LINE_BYTES) -> "LogLine":
-        """Read a line. Raise InputError if it is not canonical, or has an unknown key or a required event of unknown kind."""
+        """Read a line. Raise InputError if it is not canonical, or has an unknown key or an unknown required event."""
         canonical.check_size(data, label, max_bytes)
         try:
             line = decode_json(data, cls, label)
@@ -409,7 +385,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
 
 def _unknown(data: bytes, label: str, error: InputError) -> LogLine:
-    """Read a line whose event has an unknown kind. Raise `error` if the kind is known, InputError if the event is required."""
+    """Read a line with an event of an unknown kind. Raise `error` if the kind is known, or the event is required."""
     value = canonical.decode(data, label)
     event = value.pop("event", None) if isinstance(value, dict) else None
     if not isinstance(event, dict) or event.get("kind") in (*KINDS, "policy"):
@@ -426,10 +402,10 @@ def walk_chain(
     seq: int = 0,
     head: tuple[int, Digest] | None = None,
 ) -> Iterator[LogLine]:
-    """Yield the lines that follow line `seq`, and check that each of them names the digest of the line before.
+    """Yield the lines after line `seq`. Check that each names the digest of the line before; `prev` is the digest of
+    `seq`.
 
-    `prev` is the digest of line `seq`. Raise IntegrityError at the first break, or if the last line does not have the number
-    and the digest in `head`.
+    Raise IntegrityError at the first break, or if the last line's number and digest are not `head`.
     """
     for line in lines:
         seq += 1
@@ -443,5 +419,5 @@ def walk_chain(
 
 
 def genesis(registry: str, name: str) -> Digest:
-    """Return the `prev` of the first line of a log: a digest that binds the chain to one registry and model."""
+    """Return the `prev` of a log's first line: a digest of the registry and the model."""
     return Digest.of(canonical.encode({"name": name, "registry": registry}))

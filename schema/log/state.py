@@ -1,16 +1,12 @@
-"""The state line: tables about one model, computed from its log. With these, most queries need only one small request.
+"""The state line: the first line of an index file. It has tables about one model, which are computed from the log.
 
-Sealing moves `SEGMENT_LINES` lines of the log into a blob; `segments` lists these blobs in order. It also writes all
-versions to another blob, the checkpoint. After sealing, `versions` has only the newest versions, the versions of channels
-and rollouts, and versions that changed since. `summaries` describes the newest versions and the versions of channels and
-rollouts. Each summary follows from the version's manifest (`summarize`), so `reg verify` can check it.
+After every `SEGMENT_LINES` lines, the log is sealed: these lines move to a blob, and `segments` lists these blobs. All
+versions move to another blob, the checkpoint. Then `versions` keeps only the newest versions, the versions of channels
+and rollouts, and versions that changed since. `summaries` has the newest versions and the versions of channels and
+rollouts.
 
-`tombstones` are blobs that were taken down and must not return. `refused` are artifacts that a later evaluation refused; they
-are refused in every version that has them. `speeds` are measured latencies by manifest and artifact; a checkpoint has none.
-Keys that a later build added are kept and written back (see `registry.log.log`).
-
-A staged rollout gives the next release of a channel first to a share of the channel's devices; `schema.query.device` decides
-which devices take part. `docs/rollouts.md` is the specification.
+`tombstones` are blobs that were taken down and must not return. `refused` are artifacts that a later evaluation
+refused, in any version. `speeds` are measured latencies. Keys of later builds are kept.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -28,20 +24,20 @@ from onnxreg.schema.core.ref import Version, check_name, check_path, check_regis
 if TYPE_CHECKING:
     from onnxreg.schema.manifest.manifest import Artifact, Check, FileEntry, Manifest
 
+# From best to worst. A refused artifact is chosen only if no other artifact of its version fits.
 STATES = ("certified", "unknown", "refused")
-"""The states from best to worst; a refused artifact is chosen only if no other artifact of its version fits."""
 
 
 def effective_state(stated: str, *verdicts: str | None) -> str:
-    """Return the effective state of an artifact: `refused` if a later verdict on its bytes refuses it, else `stated`.
+    """Return `refused` if a later verdict on the artifact's bytes refuses it, else the `stated` state of the manifest.
 
-    A later certificate never improves the manifest's state, because all who can write to the registry could attest one.
+    A later certificate improves nothing, because everybody who can write to the registry could attest one.
     """
     return "refused" if "refused" in verdicts else stated
 
 
 def worst(states: Iterable[str]) -> str:
-    """Return the worst of several verdicts on the same bytes: a refusal wins."""
+    """Return the worst of several verdicts."""
     return max(states, key=STATES.index)
 
 
@@ -50,20 +46,15 @@ _Word = Annotated[str, Meta(min_length=1, max_length=MAX_MACHINE_CHARS)]
 
 
 class Speed(Record, frozen=True):
-    """The latency of an artifact on a class of machine: the median in milliseconds, and the `ratio` to full precision.
+    """The latency of an artifact on a class of machine, for the input with the largest ratio."""
 
-    A class of machine is the widest instruction set, the runtime with its version, and the number of threads. Of several
-    inputs, the input with the largest ratio counts. `low` is the low end of the ratio's 95 % interval. `seq` is the number
-    of the line in the log; the event itself states 0.
-    """
-
-    isa: _Word
+    isa: _Word  # the widest instruction set, such as "x86_64+avx2"
     runtime: _Word
     threads: Count
-    ratio: _Positive
-    low: _Positive
+    ratio: _Positive  # to the latency in full precision
+    low: _Positive  # the low end of the ratio's 95 % interval
     median_ms: _Positive | None = None
-    seq: Count = 0
+    seq: Count = 0  # the number of the log line; 0 in the event itself
 
     @property
     def machine(self) -> str:
@@ -76,21 +67,17 @@ class Speed(Record, frozen=True):
 
 
 class ArtifactState(NamedTuple):
-    """The state of an artifact, from three sources, and its speeds in the log, the newest last.
-
-    `stated` is the manifest's state. `attested` is the worst verdict of this version's later evaluations (None without any).
-    `refused_elsewhere` is True if the same bytes were refused in another version.
-    """
+    """The state of an artifact, from three sources, and its speeds."""
 
     path: str
-    stated: str
-    attested: str | None = None
-    refused_elsewhere: bool = False
-    speeds: tuple[Speed, ...] = ()
+    stated: str  # in the manifest
+    attested: str | None = None  # the worst verdict of this version's later evaluations
+    refused_elsewhere: bool = False  # in another version
+    speeds: tuple[Speed, ...] = ()  # the newest last
 
     @property
     def latency(self) -> str:
-        """The newest speed in words, such as `12.3 ms, 0.57 x, x86_64+avx2`; empty if nothing was measured."""
+        """The newest speed in words, such as `12.3 ms, 0.57 x, x86_64+avx2`; "" if nothing was measured."""
         return str(self.speeds[-1]) if self.speeds else ""
 
     @property
@@ -99,7 +86,7 @@ class ArtifactState(NamedTuple):
 
     @property
     def remark(self) -> str:
-        """A sentence if the effective state or a later evaluation differs from the manifest; else empty."""
+        """A sentence if a later evaluation differs from the manifest; else ""."""
         if self.state != self.stated:
             is_own = self.attested == self.state
             why = "by a later evaluation" if is_own else "with the bytes of another version"
@@ -109,20 +96,17 @@ class ArtifactState(NamedTuple):
         return ""
 
 
-ArtifactStates = Mapping[str, ArtifactState]
-"""The states of all artifacts of a version by path, in the manifest's order."""
+ArtifactStates = Mapping[str, ArtifactState]  # by path, in the manifest's order
 
 
-RECALL = "character_recall/"
-"""The prefix of a check's name if the check measures the recall of one label."""
+RECALL = "character_recall/"  # + a label: the name of a check
 CERTIFICATE, ITEM_SCORES = "certificate", "item-scores"
-EVIDENCE = frozenset({CERTIFICATE, ITEM_SCORES})
-"""The roles of companion files that are evidence for a verdict. Downloads omit these files: no artifact needs them to run."""
+EVIDENCE = frozenset(
+    {CERTIFICATE, ITEM_SCORES}
+)  # roles of files that downloads omit: no artifact needs them to run
 
 
 class FileSummary(Record, frozen=True):
-    """The summary of a file of a version."""
-
     role: str
     path: str
     digest: Digest
@@ -133,7 +117,7 @@ class FileSummary(Record, frozen=True):
 
 
 class KvCacheSummary(Record, frozen=True):
-    """The memory that a decoder needs for keys and values; see `manifest.KvCache`."""
+    """The memory of a decoder's keys and values: bytes for each token, and the most tokens."""
 
     bytes_per_token: Count
     max_tokens: Count
@@ -142,13 +126,8 @@ class KvCacheSummary(Record, frozen=True):
 class ArtifactSummary(Record, frozen=True):
     """The summary of one artifact: all that a device must know before a download.
 
-    `operators` is the digest of the operator-set blob (the canonical JSON of the manifest's `operators`); `domains` are the
-    domains of these operators except `ai.onnx`. `ir_version` is read from the ONNX file. `recall` maps a label to its
-    measured recall. `metrics` maps the name of a check on the certification's suite to the check's value. `member` is the
-    pipeline stage of the artifact. `contrib` lists the operators and features that the artifact needs and that a release of
-    ONNX Runtime may lack. `contract` is the digest of all that an app's code relies on. `kv_cache` is set for a decoder.
-    `preferred` is True for the winner of the search that made the version. If a later evaluation refused the artifact,
-    `state` is `refused` and `stated` is the manifest's state. An index file stores neither `stated` nor `speeds`.
+    If a later evaluation refused the artifact, `state` is `refused` and `stated` is the manifest's state. `stated` and
+    `speeds` are not stored in index files.
     """
 
     format: str
@@ -160,18 +139,18 @@ class ArtifactSummary(Record, frozen=True):
     files: tuple[FileSummary, ...] = ()
     opset: Count | None = None
     ort_format: Count | None = None
-    operators: Digest | None = None
+    operators: Digest | None = None  # the digest of the operator-set blob
     providers: tuple[str, ...] = ()
-    recall: dict[str, float] = {}
+    recall: dict[str, float] = {}  # by label
     ir_version: Count | None = None
-    domains: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()  # of its operators, without ai.onnx
     stated: str | None = None
-    member: str | None = None
-    metrics: dict[str, float] = {}
-    contrib: tuple[str, ...] = ()
-    contract: Digest | None = None
+    member: str | None = None  # the stage of a pipeline
+    metrics: dict[str, float] = {}  # checks on the suite, by name
+    contrib: tuple[str, ...] = ()  # operators and features that a release of ONNX Runtime may lack
+    contract: Digest | None = None  # the digest of what an app's code relies on
     kv_cache: KvCacheSummary | None = None
-    preferred: bool = False
+    preferred: bool = False  # the winner of a search
     speeds: tuple[Speed, ...] = ()
 
     def __post_init__(self) -> None:
@@ -179,7 +158,7 @@ class ArtifactSummary(Record, frozen=True):
 
 
 class VersionSummary(Record, frozen=True, dict=True):
-    """The summary of a version: manifest, artifacts, shared companion files. `size` is the manifest's size in bytes."""
+    """The summary of a version: manifest, artifacts, companion files. `size` is the manifest's size in bytes."""
 
     manifest: Digest
     size: Count
@@ -192,12 +171,12 @@ class VersionSummary(Record, frozen=True, dict=True):
 
     @property
     def shared_files(self) -> tuple[FileSummary, ...]:
-        """The companion files that every download includes: all but the evidence."""
+        """The companion files that every download includes: all but evidence."""
         return tuple([entry for entry in self.files if entry.role not in EVIDENCE])
 
     @cached_property
     def download_sizes(self) -> tuple[int, ...]:
-        """The bytes to fetch for each artifact: its own files and the shared companion files. Equal files count once."""
+        """The bytes to fetch for each artifact, with companion files. Equal files count once."""
         shared, sizes = {entry.digest: entry.size for entry in self.shared_files}, []
         for artifact in self.artifacts:
             own = {artifact.digest: artifact.size, **{entry.digest: entry.size for entry in artifact.files}}
@@ -205,21 +184,21 @@ class VersionSummary(Record, frozen=True, dict=True):
         return tuple(sizes)
 
     def downloads(self, paths: Collection[str] | None) -> Iterator[tuple[ArtifactSummary, int]]:
-        """Yield each artifact with one of these paths (None: every artifact) and its download size in bytes."""
+        """Yield the artifacts at `paths` (None: all), each with its download size in bytes."""
         for artifact, size in zip(self.artifacts, self.download_sizes, strict=True):
             if paths is None or artifact.path in paths:
                 yield artifact, size
 
     @cached_property
     def members(self) -> tuple[str, ...]:
-        """The names of a pipeline's stages, in the manifest's order; empty for a model that is not a pipeline."""
+        """The names of a pipeline's stages, in the manifest's order; empty for another model."""
         named = (artifact.member for artifact in self.artifacts)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     def after(
         self, attested: Mapping[Digest, str], speeds: Mapping[Digest, tuple[Speed, ...]] = {}
     ) -> "VersionSummary":
-        """Return a copy with the artifacts' effective states and speeds. `attested` has later verdicts by artifact."""
+        """Return a copy with later verdicts (`attested`) and speeds, both by artifact."""
         if (attested.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = []
@@ -231,10 +210,7 @@ class VersionSummary(Record, frozen=True, dict=True):
 
 
 def operator_set(artifact: "Artifact") -> bytes | None:
-    """Return the operator-set blob of an artifact; None if the artifact lists no operators.
-
-    Versions with equal sets share one blob.
-    """
+    """Return the blob of an artifact's operators; None if none are listed. Versions with equal operators share it."""
     operators = [operator.to_json() for operator in artifact.operators]
     return canonical.encode(operators) if operators else None
 
@@ -242,10 +218,10 @@ def operator_set(artifact: "Artifact") -> bytes | None:
 def summarize(
     manifest: "Manifest", digest: Digest, size: int, *, every: bool = False, member: str | None = None
 ) -> VersionSummary:
-    """Summarize a manifest. `digest` and `size` (bytes) describe the manifest itself.
+    """Summarize a manifest, whose digest and size in bytes are given.
 
-    A family's summary has only the `entry_artifacts`, because hundreds of members would not fit into an index file. With
-    `every` it has all artifacts. With `member` it also has the artifacts of this member, and each artifact names its member.
+    The summary of a family has only the `entry_artifacts`, because hundreds of members would not fit into an index
+    file. `every` adds all artifacts, `member` those of one member; then each artifact names its member.
     """
     stages = manifest.stages if member is None else manifest.members
     first = {artifact.path for artifact in manifest.entry_artifacts}
@@ -270,7 +246,7 @@ def _file(entry: "FileEntry") -> FileSummary:
 
 
 def suite_checks(artifact: "Artifact") -> list["Check"]:
-    """Return an artifact's measured checks on the suite that judged it, except the recalls of single labels."""
+    """Return an artifact's measured checks on the suite that judged it, without the recalls of single labels."""
     return [
         check
         for check in artifact.checks
@@ -321,44 +297,38 @@ def _artifact(manifest: "Manifest", artifact: "Artifact", member: str | None) ->
 
 
 SEGMENT_LINES = 64
+# The newest releases have a summary in the state line, and so have the versions of channels and rollouts.
 SUMMARIZED_RELEASES = 4
-"""The number of newest releases with a summary in the state line, besides the versions of channels and rollouts."""
 MAX_LISTED_VERSIONS = 5
 Percent = Annotated[int, Meta(gt=0, le=100)] | Annotated[float, Meta(gt=0, le=100)]
-Salt = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
-"""The random text of a rollout; it decides which devices take part."""
+Salt = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]  # decides which devices take part in a rollout
 
 
 def check_held(paths: tuple[str, ...]) -> None:
-    """Raise InputError unless there is at least one path, and the paths are valid, sorted and different."""
+    """Raise InputError unless `paths` is a sorted list of different valid paths, and not empty."""
     if not paths or list(paths) != sorted(set(map(check_path, paths))):
         raise InputError("not a sorted list of different paths")
 
 
 class Gone(Record, frozen=True):
-    """The reason why a version has no files: `how` (expired, purged or dropped), and the id of the event that says so."""
+    """The reason why a version has no files: its status, and the id of the event."""
 
     how: Literal["expired", "purged", "dropped"]
     event: Digest
 
 
 class VersionEntry(Record, frozen=True):
-    """One version: its manifest, the manifest's size in bytes, and the number of the line that published the version.
-
-    `yanks` has the ids of the yanks in effect on the manifest, ascending; a version with a yank is yanked. `held` has the
-    paths of the artifacts that this registry has; None means all. `attested` maps an artifact's digest to the worst
-    verdict of later evaluations. `deltas` is the digest of the table of deltas.
-    """
+    """One version. `size` is the manifest's size in bytes, `seq` the number of the line that published the version."""
 
     manifest: Digest
     size: Count
     seq: Count
-    yanks: tuple[Digest, ...] = ()
+    yanks: tuple[Digest, ...] = ()  # ids of the yanks in effect
     pinned: bool = False
     gone: Gone | None = None
-    held: tuple[str, ...] | None = None
-    attested: dict[Digest, str] = {}
-    deltas: Digest | None = None
+    held: tuple[str, ...] | None = None  # paths of artifacts in this registry; None: all
+    attested: dict[Digest, str] = {}  # artifact -> worst later verdict
+    deltas: Digest | None = None  # the table of deltas
 
     def __post_init__(self) -> None:
         if self.held:
@@ -377,10 +347,10 @@ class VersionEntry(Record, frozen=True):
         return self.gone is not None and self.gone.how == "dropped"
 
     def status(self, summary: VersionSummary | None) -> str:
-        """Return the status of the version in one word, or "" for a usual version.
+        """Return the status of the version in one word; "" for a usual version.
 
-        The words are expired, purged, dropped, yanked, refused (an artifact is refused), pinned and partial. The first
-        that applies is returned. `summary` is the version's summary with effective states; None if it is not known.
+        The first word that applies is returned: expired, purged, dropped, yanked, refused (an artifact is refused),
+        pinned or partial. `summary` has the effective states, if known.
         """
         if self.gone is not None:
             return self.gone.how
@@ -389,37 +359,30 @@ class VersionEntry(Record, frozen=True):
         return next((word for word, holds in words.items() if holds), "")
 
     def is_refused(self, summary: VersionSummary | None) -> bool:
-        """True if the manifest or a later evaluation refuses an artifact. For `summary` see `status`."""
+        """True if the manifest or a later evaluation refuses an artifact. `summary` has the effective states."""
         states = {artifact.state for artifact in summary.artifacts} if summary else set()
         return effective_state("", *states, *self.attested.values()) == "refused"
 
 
 class Channel(Record, frozen=True):
-    """The version of a channel, and the number of the line that moved the channel to this version.
-
-    `policy` and `evidence` are copied from the line's event (`Tag`); None if the event lacks them.
-    """
+    """The version of a channel. `policy` and `evidence` are as in the event `Tag`."""
 
     version: Version
     manifest: Digest
-    seq: Count
+    seq: Count  # the number of the line that moved the channel
     policy: Digest | None = None
     evidence: Digest | None = None
 
 
 class Rollout(Record, frozen=True):
-    """A rollout of a channel: the new version, the percentage of devices, and the number of the rollout's latest line.
-
-    `where` is an expression over the device document that limits the devices; for `policy` and `evidence` see
-    `RolloutStep`.
-    """
+    """A rollout of a channel (docs/rollouts.md): a share of its devices gets the version `to` first."""
 
     to: Version
     manifest: Digest
-    percent: Percent
+    percent: Percent  # of the devices
     salt: Salt
-    seq: Count
-    where: str | None = None
+    seq: Count  # the number of its latest line
+    where: str | None = None  # an expression over the device document
     policy: Digest | None = None
     evidence: Digest | None = None
 
@@ -432,19 +395,19 @@ class Rollout(Record, frozen=True):
 
 
 def check_percent(share: float) -> float:
-    """Return a share in percent unchanged; raise InputError unless 0 < share <= 100 with at most two decimals."""
+    """Return a percentage unchanged. Raise InputError unless 0 < share <= 100 with at most two decimals."""
     if not 0 < share <= 100 or round(share * 100) != round(share * 100, 6):
         hint = "write a number from 0.01 to 100 with at most two decimals"
         raise InputError(f"not a percentage: {str(share)[:40]}", hint)
     return share
 
 
+# By manifest and artifact: the newest on each class of machine, in the order of the log lines.
 Speeds = dict[Digest, dict[Digest, tuple[Speed, ...]]]
-"""The speeds by manifest and artifact: the newest on each class of machine, in the order of the log lines."""
 
 
 class Checkpoint(Record, frozen=True):
-    """The tables of a model up to its last sealed line, stored as a blob. `versions` has every version but dropped ones."""
+    """The tables of a model up to its last sealed line, as a blob. `versions` has every version but dropped ones."""
 
     versions: dict[Version, VersionEntry] = {}
     channels: dict[str, Channel] = {}
@@ -454,7 +417,7 @@ class Checkpoint(Record, frozen=True):
 
 
 class State(Record, frozen=True, dict=True):
-    """The state line of an index file; the module explains its keys."""
+    """The state line of an index file. The module's docstring explains its keys."""
 
     registry: str
     name: str
@@ -477,15 +440,15 @@ class State(Record, frozen=True, dict=True):
             check_tag(tag)
 
     def verdicts(self, entry: VersionEntry | None) -> Mapping[Digest, str]:
-        """Return the verdict of later evaluations on each artifact, by the artifact's digest. A refusal wins.
+        """Return later verdicts on the artifacts of a version, by digest. A refusal in any version wins.
 
-        `entry` is the version's entry, or None if only the checkpoint has the entry. With None, only refusals are known.
+        `entry` is None if the state line lacks the version. Then only refusals are known.
         """
         attested = {} if entry is None else entry.attested
         return {**attested, **dict.fromkeys(self.refused, "refused")} if self.refused else attested
 
     def effective_summary(self, version: Version) -> VersionSummary | None:
-        """Return a version's summary with the effective states of its artifacts; None if the state line lacks the summary."""
+        """Return a version's summary with later verdicts and speeds; None if the state line lacks it."""
         summary = self.summaries.get(version)
         if summary is None:
             return None
@@ -503,7 +466,7 @@ class State(Record, frozen=True, dict=True):
         return states
 
     def speeds_until(self, seq: int) -> Speeds:
-        """Return the speeds that the log lines up to line `seq` recorded."""
+        """Return the speeds that the log lines up to `seq` recorded."""
         tables: Speeds = {}
         for manifest, table in self.speeds.items():
             for artifact, speeds in table.items():
@@ -513,7 +476,7 @@ class State(Record, frozen=True, dict=True):
 
     @cached_property
     def releases(self) -> list[Version]:
-        """The newest usable releases, the newest first: the versions that a ref without a tag may mean."""
+        """The usable releases that a ref without a tag may mean, the newest first."""
         return [version for version in newest_of(self.versions) if not version.is_prerelease]
 
     def newest_release(self) -> Version | None:
@@ -524,9 +487,10 @@ class State(Record, frozen=True, dict=True):
 def newest_of(
     entries: Mapping[Version, VersionEntry], count: int = SUMMARIZED_RELEASES
 ) -> tuple[Version, ...]:
-    """Return the `count` newest usable releases and, before them, at most `count` pre-releases that are newer than all releases.
+    """Return the `count` newest usable releases and, before them, at most `count` pre-releases that are newer than
+    these.
 
-    Versions are sorted by SemVer precedence, then by the number of the publishing line; never by time.
+    The order is SemVer precedence, then the number of the publishing line.
     """
     ranked = [(version.precedence, entry.seq, version) for version, entry in entries.items() if entry.usable]
     usable = [version for _, _, version in sorted(ranked, reverse=True)]
@@ -536,7 +500,7 @@ def newest_of(
 
 
 def version_of(state: State, tag: str) -> Version:
-    """Return the version of a tag. If the tag is a version, it need not exist. Raise NotFoundError for an unknown channel."""
+    """Return the version of a channel, or the tag itself as a version. Raise NotFoundError for an unknown channel."""
     if Version.is_version(tag):
         return Version.parse(tag)
     if tag not in state.channels and tag[:1].isdigit():
@@ -550,10 +514,7 @@ def version_of(state: State, tag: str) -> Version:
 def no_version(
     name: str, subject: str, entries: Mapping[Version, VersionEntry], rule: str = ""
 ) -> NotFoundError:
-    """Make the error for a model that lacks `subject`, such as `version 9.0.0`.
-
-    The hint is `rule`, followed by the newest versions among `entries`.
-    """
+    """Make the error for a model without `subject`, such as `version 9.0.0`. The hint is `rule` and new versions."""
     newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)
     shown = newest[:MAX_LISTED_VERSIONS]
     names = [f"{version} (yanked)" if entries[version].yanked else str(version) for version in shown]
@@ -562,6 +523,6 @@ def no_version(
 
 
 def no_channel(name: str, tag: str, channels: Collection[str], more: str = "") -> NotFoundError:
-    """Make the error for a model that lacks a channel. The hint lists the model's channels, followed by `more`."""
+    """Make the error for a model without a channel. The hint lists its channels, followed by `more`."""
     listed = f"its channels: {', '.join(channels)}" if channels else "it has none yet: `reg tag` makes one"
     return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed + more))

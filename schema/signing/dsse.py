@@ -1,12 +1,10 @@
-"""Signed documents: DSSE envelopes 1.0.2 (github.com/secure-systems-lab/dsse), in-toto statements, and signed log lines.
+"""Public keys, DSSE envelopes 1.0.2 (github.com/secure-systems-lab/dsse), in-toto statements, and signed log lines.
 
-A signature covers the payload's type and exact bytes, so that bytes signed as one kind of document are never accepted as
-another kind.
+A signature covers the payload's type and exact bytes. So bytes that were signed as one kind of document are not
+accepted as another kind.
 
-The signature of a log line is `"<key id>:<base64>"` in its `sig`. It covers `{registry, name, seq, prev, event, via?}` and,
-through `prev`, every earlier line. So a signature on the last line signs the whole log.
-
-This module has keys and signatures as values, and does no cryptography.
+A signed log line has the key `sig`, `<key id>:<base64>`. The signature covers the registry's id, the line, and through
+the line's `prev` all earlier lines. So it signs the whole log up to the line.
 """
 
 import hashlib
@@ -25,17 +23,16 @@ from onnxreg.schema.core.canonical import Digest, Record, convert
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version, check_name
 
+# The bytes before the raw key in a DER SubjectPublicKeyInfo (RFC 8410, RFC 5480).
 SPKI = {
     "ed25519": bytes.fromhex("302a300506032b6570032100"),
     "ecdsa-p256": bytes.fromhex("3059301306072a8648ce3d020106082a8648ce3d030107034200"),
 }
-"""The bytes before the raw key in a key's DER SubjectPublicKeyInfo (RFC 8410, RFC 5480)."""
-SIZES = {"ed25519": 32, "ecdsa-p256": 65}
-"""The bytes of a raw key: an Ed25519 key (RFC 8032), or an uncompressed point of P-256 (SEC 1)."""
+SIZES = {"ed25519": 32, "ecdsa-p256": 65}  # of raw keys, in bytes (RFC 8032; SEC 1, uncompressed)
 
 
 class PublicKey(Struct, frozen=True):
-    """A public key, written `<kind>:<base64 of the raw key>`, such as `ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=`."""
+    """A public key. As text it is `<kind>:<base64>`, such as `ed25519:11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=`."""
 
     kind: str
     raw: bytes
@@ -49,12 +46,12 @@ class PublicKey(Struct, frozen=True):
 
     @property
     def spki(self) -> bytes:
-        """The DER SubjectPublicKeyInfo, as `openssl pkey -pubout -outform DER` writes it."""
+        """The key as `openssl pkey -pubout -outform DER` writes it."""
         return SPKI[self.kind] + self.raw
 
     @property
     def pem(self) -> str:
-        """The SubjectPublicKeyInfo as PEM (RFC 7468)."""
+        """The key as PEM (RFC 7468)."""
         body = fill(b64encode(self.spki).decode(), 64)
         return f"-----BEGIN PUBLIC KEY-----\n{body}\n-----END PUBLIC KEY-----\n"
 
@@ -77,7 +74,7 @@ _HINT = "a public key is written ed25519:<base64> or ecdsa-p256:<base64>; `reg k
 
 
 def decode_base64(text: str, label: str) -> bytes:
-    """Decode canonical base64 (RFC 4648, 3.5 and 4). Raise InputError, naming `label`, for other text."""
+    """Decode canonical base64 (RFC 4648). Raise InputError, naming `label`, for other text."""
     with suppress(ValueError):
         data = b64decode(text, validate=True)
         if b64encode(data).decode() == text:
@@ -88,39 +85,33 @@ def decode_base64(text: str, label: str) -> bytes:
 MEDIA_TYPE = "application/vnd.dsse.envelope.v1+json"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
-RELEASE = "urn:onnxreg:release:v1"
-"""The predicate type of a release: the subject is the manifest, the predicate its version, certificates and recipe."""
-EVALUATED = "urn:onnxreg:evaluation:v1"
-"""The predicate type of a signed evaluation: the subject is the artifact, the predicate the report."""
-PROVEN = "urn:onnxreg:faithfulness:v1"
-"""The predicate type of a signed proof: the subject is the artifact, the predicate the report."""
-CERTIFICATE = ("format", "precision", "path", "digest", "certification")
-"""The keys of an artifact that the predicate of a release repeats."""
+RELEASE = "urn:onnxreg:release:v1"  # subject: a manifest; predicate: version, certificates and recipe
+EVALUATED = "urn:onnxreg:evaluation:v1"  # subject: an artifact; predicate: the report
+PROVEN = "urn:onnxreg:faithfulness:v1"  # subject: an artifact; predicate: the report
+CERTIFICATE = ("format", "precision", "path", "digest", "certification")  # of an artifact in a release
 LINE_PAYLOAD_TYPE = "application/vnd.onnxreg.line.v1+json"
 BUNDLE_KEY_KIND = "ecdsa-p256"
-SignLine = Callable[[Mapping[str, Any]], str]
-"""A function that makes the `sig` of a line, given the line's JSON value."""
+SignLine = Callable[[Mapping[str, Any]], str]  # line as JSON -> its `sig`
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
-    """The bytes to sign: the pre-authentication encoding (PAE) of a payload and its type."""
+    """Return the bytes to sign for a payload: DSSE's pre-authentication encoding (PAE)."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
 
 
 class Signature(Record, frozen=True):
-    """A signature, and the id of the key that is claimed to have made it. The claim proves nothing until it is verified."""
+    """A signature, and the id of the key that is said to have made it. It is not verified."""
 
     sig: bytes
     keyid: str = ""
 
 
-Sign = Callable[[bytes], Signature]
-"""A function that signs bytes with a key of the user."""
+Sign = Callable[[bytes], Signature]  # signs bytes with a key of the user
 
 
 class Envelope(Record, frozen=True):
-    """A payload as exact bytes, and the signatures over the payload. Unknown keys are ignored, as DSSE requires."""
+    """A payload as exact bytes, and its signatures. Unknown keys are ignored, as DSSE requires."""
 
     payload_type: str = field(name="payloadType")
     payload: bytes
@@ -140,7 +131,7 @@ class Envelope(Record, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes, label: str = "envelope", max_bytes: int = MAX_RECORD_BYTES) -> "Envelope":
-        """Read an envelope, canonical or not; signatures may lack key ids. Raise InputError if it is malformed."""
+        """Read an envelope, canonical or not. Raise InputError if it is malformed."""
         value = canonical.decode(data, label)
         envelope = convert(value, cls, label)
         for text in (value["payload"], *(signature["sig"] for signature in value["signatures"])):
@@ -149,7 +140,7 @@ class Envelope(Record, frozen=True):
 
 
 class Subject(Record, frozen=True):
-    """The subject of a statement: its digests by algorithm, and its name, if it has one."""
+    """The subject of a statement: its digests by algorithm, and its name."""
 
     digest: dict[str, str]
     name: str | None = None
@@ -158,7 +149,7 @@ class Subject(Record, frozen=True):
 class Statement(Record, frozen=True):
     """An in-toto Statement v1 (github.com/in-toto/attestation): a predicate about one subject.
 
-    `predicate_type` says how to read the predicate, `digest` is the SHA-256 of the subject.
+    `predicate_type` says how to read the predicate. `digest` is the SHA-256 of the subject.
     """
 
     predicate_type: str = field(name="predicateType")
@@ -187,9 +178,9 @@ class Statement(Record, frozen=True):
 
 
 def release_statement(name: str, version: Version, manifest: bytes) -> Statement:
-    """Make the statement that a manifest with these bytes is one version of a model.
+    """Make the statement that the bytes `manifest` are the version `version` of a model.
 
-    The predicate repeats the recipe and all certificates, so that an auditor can read them without onnxreg.
+    It repeats the recipe and all certificates, so that an auditor can read them without onnxreg.
     """
     value = convert(canonical.decode(manifest, "manifest"), dict[str, Any], "manifest")
     artifacts = [
@@ -211,20 +202,20 @@ def released_version(release: Statement) -> Version:
 
 
 def signed_bytes(registry: str, line: Mapping[str, Any]) -> bytes:
-    """Return the bytes to sign for a log line. `line` is the line as a JSON value."""
+    """Return the bytes to sign for a log line, which is given as JSON."""
     value = {key: line[key] for key in ("seq", "prev", "event", "via") if key in line}
     value |= {"registry": registry, "name": line["event"]["name"]}
     return pae(LINE_PAYLOAD_TYPE, canonical.encode(value))
 
 
 def sign_line(registry: str, sign: Sign, line: Mapping[str, Any]) -> str:
-    """Make the `sig` of a line in a registry's log. `line` is the line as a JSON value."""
+    """Return the `sig` of a log line, which is given as JSON."""
     signature = sign(signed_bytes(registry, line))
     return f"{signature.keyid}:{b64encode(signature.sig).decode()}"
 
 
 def read_sig(text: str) -> Signature:
-    """Read the `sig` of a line. Raise InputError if it is not `<key id>:<base64>`."""
+    """Read the `sig` of a line. Raise InputError if it is malformed."""
     match = re.fullmatch(r"([0-9a-f]{64}):([A-Za-z0-9+/=]+)", text)
     if match is None:
         raise InputError("the signature of a line is malformed")
@@ -232,13 +223,10 @@ def read_sig(text: str) -> Signature:
 
 
 def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Sign) -> bytes:
-    """Make the signature bundle of a directory with exactly these files: OpenSSF Model Signing 1.0, key mode.
+    """Sign a directory with exactly these files. Return a bundle of OpenSSF Model Signing 1.0 (key mode).
 
-    The bundle is a Sigstore bundle 0.3 with an envelope. The envelope's statement lists every file with its SHA-256; the
-    subject is the SHA-256 over these digests, in the listed order. So programs without onnxreg can check the directory
-    (github.com/sigstore/model-transparency).
-
-    Raise InputError if the key is not ECDSA P-256, which the standard requires.
+    Programs without onnxreg check the directory with it (github.com/sigstore/model-transparency). It is a Sigstore
+    bundle 0.3 whose statement lists every file with its SHA-256. Raise InputError if the key is not ECDSA P-256.
     """
     if key.kind != BUNDLE_KEY_KIND:
         hint = f"reg key new NAME --kind {BUNDLE_KEY_KIND} makes such a key"
