@@ -1,14 +1,11 @@
-"""Convert a checkpoint into the files that an app runs. The result is a `Draft`; no converter reads or writes a registry.
+"""Convert a checkpoint into the files that an app runs. The result is a `Draft`; no converter uses a registry.
 
     from onnxreg.converters import export
 
     export("./checkpoint", task="pooling", output="model.onnx", quantize=True)
 
-`engine` runs a recipe: a `Task` (`tasks`) loads the source, each `Pass` (`passes`) makes a graph, and the graph is compared
-with the one it was made from. `profiles` has named recipes, `families` makes several graphs, `importers` reads existing
-files, `evaluation` judges a quantized model. Start with `engine/__init__.py`, then `passes/base.py`.
-
-Must not import: `onnxreg.registry`, `onnxreg.cli`.
+`engine` runs a recipe: a `Task` (`tasks`) loads the source, and each `Pass` (`passes`) makes a graph. Start with
+`engine/__init__.py`, then `passes/base.py`.
 """
 
 import os

@@ -1,7 +1,4 @@
-"""Run a version's recorded recipe again, from the recorded source only.
-
-A manifest has no paths: it records the files that the recipe needs by digest, and the user gives their paths again.
-"""
+"""Run a version's recorded recipe again. A manifest has digests instead of paths, so the user names the files again."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,17 +21,14 @@ from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Code, Manifest, Source
 
 RECIPE, SUITE = "recipe", "the evaluation suite"
-"""The profile that is recorded for a recipe without a profile, and the name of the suite in messages."""
 
 
 @dataclass(frozen=True)
 class Materials:
-    """The inputs of a rebuild. If `source` is None, the recorded source is used. For `allow_code`, see `plan_export`.
+    """The inputs of a rebuild. `source` replaces the recorded source. `allow_code` is as in `plan_export`.
 
-    For a family, the source is the family document, or a directory with the file `family.yaml`. For a module made by a
-    function, the source is the directory with the code, or the function. `data` has the paths of files that the recipe
-    records by digest. A key of `data` is the name of the step that reads the file, or `options.KEY` for an option of
-    the task. `stored` returns the path of a file in the registry, by its digest.
+    For a family, the source is its document. `data` has paths by the name of the step that reads the file, or by
+    `options.KEY` for an option of the task. `stored` returns the path of a file in the registry.
     """
 
     source: str | None = None
@@ -48,9 +42,10 @@ class Materials:
 def rebuild(
     manifest: Manifest, label: str, materials: Materials, workspace: Path, progress: Progress = SILENT
 ) -> Draft:
-    """Run a manifest's recipe again in `workspace`. The limits of a family are not checked. Messages call the version `label`.
+    """Run a manifest's recipe again in `workspace`. Messages call the version `label`.
 
-    Raises NotFoundError if the manifest has no recipe, InputError if source, suite or data differ from the recorded ones.
+    Raises NotFoundError if the manifest has no recipe, InputError if source, suite or data differ from the recorded
+    ones.
     """
     progress.step("checking the source")
     if manifest.model_family is not None and not manifest.stages:
@@ -99,7 +94,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
 
 
 def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """For each file of a recipe (JSON), return the object that has the file's digest, and the digest's key there."""
+    """Return, for each file of a recipe (JSON), the object and the key of its digest."""
     options, evaluation = recipe.get("options", {}), recipe.get("evaluation")
     keys = [key for key in task_catalog.find(recipe["task"]).paths if options.get(key) is not None]
     steps = {step["name"]: (step, "data") for step in recipe["steps"] if "data" in step}
@@ -108,7 +103,7 @@ def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 def _fill_in(recorded: Any, digests: Mapping[str, Digest], materials: Materials, label: str) -> None:
-    """Replace the digests of files in a recipe by paths. The source directory is searched for the files of options."""
+    """Replace the digests of files in a recipe by paths."""
     files = {**materials.data, **({} if materials.suite is None else {SUITE: materials.suite})}
     if unused := sorted(files.keys() - digests.keys()):
         hint = f"it has {', '.join(digests) or 'no files'}"
@@ -128,7 +123,7 @@ def _fill_in(recorded: Any, digests: Mapping[str, Digest], materials: Materials,
 
 
 def _recorded_source(recorded: Source, label: str) -> str:
-    """Return the recorded hub id with its revision. Raises InputError if the source was not from a hub."""
+    """Return the recorded hub id with its revision. Raise InputError if the source was not from a hub."""
     if recorded.revision is None:
         raise InputError(f"{label} was made from a directory or file", "name it: --source PATH")
     name = f"{recorded.id}@{recorded.revision}"
@@ -139,7 +134,7 @@ def _recorded_source(recorded: Source, label: str) -> str:
 
 
 def _check_code(recorded: Code | None, current: Code | None, label: str) -> None:
-    """Raise InputError if the function of a module has changed. The source's digest does not cover the function."""
+    """Raise InputError if the code that makes the module has changed."""
     if current in (None, recorded) or (recorded is None and current.distribution is None):
         return
     made_by, here = (

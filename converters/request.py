@@ -1,7 +1,4 @@
-"""The entry of every export: a request becomes a plan, and a plan becomes a draft; `export` does both in one call.
-
-Python, the command line and batches make an `ExportRequest`, with a profile, a task or a recipe.
-"""
+"""The entry of every export: a request becomes a plan, and a plan becomes a draft. `export` does both."""
 
 import gc
 import os
@@ -24,7 +21,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.draft import Draft
 
 ON_BY_DEFAULT = ("int8",)
-"""The options that are on by default; on the command line, they exist only as `--no-...`."""
+"""The options that are on by default. On the command line, `--no-...` turns them off."""
 TASK = ("opset", "quantize", "int8_embeddings", "max_seq_length")
 EVALUATION = {"eval_suite": "suite"} | {key: key for key in ("item_scores", "margin", "label_map")}
 SEARCH = {"confirm_suite": "confirm", "candidate": "candidates"}
@@ -34,17 +31,16 @@ NAME_SUITE = "name a suite: --eval-suite FILE"
 STATEMENTS = ("license", "description")
 COMMON = (*EVALUATION, "certify", *SEARCH, *STATEMENTS)
 OPTIONS = (*TASK, "checkpoint", *ON_BY_DEFAULT, "min_gold_chars", "min_parent_recall", *COMMON)
-"""The names of all options of exports."""
 
 
 def flag(option: str) -> str:
-    """Return the command line's form of an option, such as `--no-int8`."""
+    """Return an option as on the command line, such as `--no-int8`."""
     return f"--{'no-' if option in ON_BY_DEFAULT else ''}{option.replace('_', '-')}"
 
 
 def prepare_process() -> None:
-    """Make exports 8 % faster: collect garbage rarely, let idle threads of OpenBLAS sleep. Call this before importing numpy."""
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+    """Make exports 8 % faster. Call this before importing numpy."""
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # idle threads sleep
     if 0 < gc.get_threshold()[0] < 10_000:
         gc.set_threshold(10_000, 10, 10)
 
@@ -53,8 +49,8 @@ def prepare_process() -> None:
 class ExportRequest:
     """A requested export: a `profile`, a `recipe` or a `task`, and `options` by their names on the command line.
 
-    `source` replaces the recipe's own source; see `plan_export` for `allow_code`. With `is_typed`, a person typed the
-    source; if it is a function, that is the consent to run it.
+    `source` replaces the recipe's source. `allow_code` is as in `plan_export`. With `is_typed`, a person typed the
+    source: if it is a function, that is the consent to run it.
     """
 
     source: str | None = None
@@ -77,7 +73,7 @@ class ExportRequest:
             raise InputError(problem, hint)
 
     def plan(self) -> "ExportPlan | FamilyPlan":
-        """Find, hash and check all inputs of the export; return the plan. Raises InputError for a wrong option."""
+        """Find, hash and check all inputs of the export. Return the plan. Raise InputError for a wrong option."""
         from onnxreg.converters.engine.plan import plan_export
 
         document, consent = self._document(), self._consent()
@@ -101,7 +97,7 @@ class ExportRequest:
         return plan
 
     def check(self) -> str | None:
-        """Check everything but hashes and downloads; return the model's name, or None. Raises errors as `plan` does."""
+        """Check all but hashes and downloads. Return the model's name, or None. Raise the errors of `plan`."""
         from onnxreg.converters.engine.plan import read_parts
 
         recipe, directory, _ = self._read(self._document())
@@ -121,7 +117,7 @@ class ExportRequest:
         return Consent.of(self.allow_code, self.source if self.is_typed else None)
 
     def _read(self, document: "RecipeDocument | None") -> "tuple[RecipeFile, Path, Profile | None]":
-        """Return the recipe with all options, the directory where its relative paths begin, and the profile."""
+        """Return the recipe with all options, the directory for its relative paths, and the profile."""
         from onnxreg.converters.source.toolchain import require
         from onnxreg.converters.tasks import task_catalog
 
@@ -144,7 +140,7 @@ class ExportRequest:
         return recipe.model_copy(update=self._changes(recipe)), directory, profile
 
     def _own(self, kind: str, names: Collection[str]) -> dict[str, Any]:
-        """Return the values of the options in `names`. Raises InputError for an option that this `kind` of export lacks."""
+        """Return the values of the options in `names`. Raise InputError for an option that this `kind` of export lacks."""
         names_here = (*names, *COMMON)
         if foreign := next((key for key in self.options if key not in names_here), None):
             options = list(map(flag, names_here))
@@ -195,7 +191,7 @@ def run(
     cache: "StepCache | None" = None,
     progress: Progress = SILENT,
 ) -> "tuple[Draft, list[LatencyTable]]":
-    """Run a plan in `workspace`; return the draft, and the latencies of judged artifacts and of a requested benchmark."""
+    """Run a plan in `workspace`. Return the draft, and tables of latencies."""
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.engine.run_plan import execute
 
@@ -227,11 +223,10 @@ def export(
     opset: int = 14,
     int8_embeddings: bool = False,
 ) -> bytes | Path:
-    """Export a checkpoint to ONNX, and raise an error if a graph does not give the checkpoint's outputs.
+    """Export a checkpoint to ONNX. Raise an error if a graph does not give the checkpoint's outputs.
 
     Args:
-        model: a checkpoint directory, a hub id with an optional `@revision`, or `(model, tokenizer)` of transformers;
-            these objects are not changed.
+        model: a checkpoint directory, a hub id with an optional `@revision`, or `(model, tokenizer)` of transformers.
         task: `default`, `pooling`, `question-answering`, ...: see `docs/tasks.md`.
         output: a file to write, or a directory (an existing one, or a text that ends in a slash). A directory gets
             `model.onnx` with config, labels and tokenizer beside it.
@@ -241,8 +236,8 @@ def export(
 
     Returns the path of the last graph (the INT8 graph with `quantize`). Without `output`, returns the graph's bytes.
 
-    Raises InputError for a checkpoint, task or opset that cannot be used, NotFoundError or RemoteError if the
-    checkpoint cannot be loaded, ConversionError if a graph does not load or differs, HostError for a missing extra.
+    Raises InputError for an unusable checkpoint, task or opset, NotFoundError or RemoteError if the checkpoint cannot
+    be loaded, ConversionError if a graph does not load or differs, HostError for a missing extra.
     """
     from onnxreg.converters.engine.plan import plan_export
     from onnxreg.converters.source.toolchain import require
@@ -282,7 +277,7 @@ def export(
 
 
 def _save(objects: Any, task: str, directory: Path) -> str:
-    """Save a model and its tokenizer in a directory. Raise InputError for other objects, and for the task `pooling`."""
+    """Save a model and its tokenizer in a directory. Raise InputError for other objects."""
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from onnxreg.converters.runtime.sessions import silent_transformers

@@ -1,12 +1,8 @@
-"""A cache of the results of exports. The key of a result holds everything that affects the result.
+"""A cache of the results of exports. The key of a result has everything that affects the result.
 
     <root>/<kind>/<sha256 of the canonical key>/    files of the result, and entry.json:
                                                     {"key", "files": {path: digest}}, or
                                                     {"key", "value"} if the result is a JSON value
-
-The key of a step has the digests of its inputs, the pass with its version and parameters, and the versions of the
-tools. An entry appears whole or not at all. An entry is used only if every file still has its digest. Trimming removes
-the least recently used entries.
 
 An entry of the kind `exports` has the digest of the manifest that a plan made. For an equal plan, no step runs again.
 """
@@ -28,11 +24,10 @@ from onnxreg.schema.core.errors import InputError
 
 ENTRY_FILE = "entry.json"
 MAX_CACHE_BYTES = 10 * 2**30
-"""The default limit for the size of a cache, in bytes."""
 
 STAGED_PREFIX = ".staged-"
 ABANDONED_AFTER_SECONDS = 3600.0
-"""An unfinished entry of this age counts as abandoned by a killed process."""
+"""An unfinished entry of this age is removed: the process that wrote it was killed."""
 
 Key = Mapping[str, Any]
 EXPORTS = "exports"
@@ -40,7 +35,7 @@ EXPORTS = "exports"
 
 @dataclass(frozen=True)
 class TrimResult:
-    """The result of `trim`: the number of removed entries, their size in bytes, and the size of the `kept` entries."""
+    """The number of removed entries, their size in bytes, and the size of the other entries (`kept`)."""
 
     entries: int = 0
     bytes: int = 0
@@ -48,13 +43,13 @@ class TrimResult:
 
 
 class StepCache:
-    """A directory of cached results; `trim` shrinks it to `limit` bytes. Its files may be hard links: do not change them."""
+    """A directory of cached results of at most `limit` bytes. Its files may be hard links: do not change them."""
 
     def __init__(self, root: Path, limit: int = MAX_CACHE_BYTES) -> None:
         self.root, self.limit = root, limit
 
     def find(self, kind: str, key: Key, target: Path) -> bool:
-        """Link an entry's files into the empty directory `target`. If the entry is missing or damaged, return False."""
+        """Link an entry's files into the empty directory `target`. Return False if the entry is missing or damaged."""
         directory, entry = self._read(kind, key)
         try:
             for path, digest in entry["files"].items():
@@ -69,9 +64,9 @@ class StepCache:
         return True
 
     def keep(self, kind: str, key: Key, source: Path, digests: Mapping[str, str] | None = None) -> None:
-        """Store the files below `source` as an entry. An unwritable cache stores nothing.
+        """Store the files below `source` as an entry. `digests` has digests that are known already, by path.
 
-        `digests` has the digests, by path, of files that the caller has hashed already.
+        An unwritable cache stores nothing.
         """
         with suppress(OSError), self._staged(kind, key) as (staged, entry):
             files = [path.relative_to(source) for path in sorted(source.rglob("*")) if path.is_file()]
@@ -83,20 +78,16 @@ class StepCache:
             entry["files"] = {name: earlier.get(name) or str(digest_file(staged / name)) for name in names}
 
     def find_value(self, kind: str, key: Key) -> Any:
-        """Return the JSON value that `remember` stored under a key, or None."""
         return self._read(kind, key)[1].get("value")
 
     def remember(self, kind: str, key: Key, value: Any) -> None:
-        """Store a JSON value under a key, in place of an earlier value. An unwritable cache stores nothing."""
+        """Store a JSON value under a key. An unwritable cache stores nothing."""
         with suppress(OSError), self._staged(kind, key) as (_, entry):
             entry["value"] = value
             shutil.rmtree(self._directory(kind, key), ignore_errors=True)
 
     def trim(self, dry_run: bool = False) -> TrimResult:
-        """Remove the least recently used entries, so that the size of the others is within the limit.
-
-        Abandoned unfinished entries are removed too. With `dry_run`, nothing is removed, only counted.
-        """
+        """Remove the least recently used entries until the rest is within the limit. With `dry_run`, only count them."""
         kept_bytes, removed, entries = 0, [], []
         for directory in self.root.glob(f"{STAGED_PREFIX}*"):
             with suppress(OSError):
@@ -115,7 +106,7 @@ class StepCache:
         return TrimResult(len(removed), sum(size for size, _ in removed), kept_bytes)
 
     def _read(self, kind: str, key: Key) -> tuple[Path, dict[str, Any]]:
-        """Mark an entry as used; return its directory and the content of its entry.json ({} if it cannot be read)."""
+        """Return an entry's directory and entry.json ({} if it cannot be read). Mark the entry as used."""
         directory = self._directory(kind, key)
         try:
             entry = canonical.decode((directory / ENTRY_FILE).read_bytes(), ENTRY_FILE)
@@ -127,10 +118,7 @@ class StepCache:
 
     @contextmanager
     def _staged(self, kind: str, key: Key) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """A context in which the caller fills a new directory and a dictionary; at the end, they become an entry.
-
-        The dictionary becomes the file entry.json. If two processes make the same entry, the first entry stays.
-        """
+        """A context that yields a new directory and a dict (its entry.json), and stores both at the end."""
         directory, staged = self._directory(kind, key), self.root / f"{STAGED_PREFIX}{secrets.token_hex(8)}"
         entry: dict[str, Any] = {"key": dict(key)}
         try:

@@ -1,11 +1,7 @@
-"""Translate other tools' documents into recipes: Olive's workflows, and Orchard's section `export:`.
+"""Translate other tools' documents into recipes: Olive's workflows, and the section `export:` of Orchard ML.
 
-A field that a recipe cannot express is an error. For every other field, the recipe records what it became.
-
-Olive (https://microsoft.github.io/Olive/reference/options.html, olive-ai 0.13): `olive.yaml` lists the known passes. The
-passes of a document run one after the other, in the document's order. The last result is published as `model.onnx`.
-The parameters of a pass are under its key `config`, or beside its key `type`. Orchard ML: all twelve fields of
-`export:` are read. Some values that Orchard accepts are errors here, such as an opset that no exporter supports.
+A field that a recipe cannot express is an error. For every other field, the recipe records its translation.
+`olive.yaml` lists Olive's passes (olive-ai 0.13, https://microsoft.github.io/Olive/reference/options.html).
 """
 
 from collections.abc import Mapping
@@ -25,24 +21,21 @@ WEIGHT_TYPES = {"int8": "QInt8", "uint8": "QUInt8"}
 UNUSED = "not used"
 TABLE = Path(__file__).with_name("olive.yaml")
 DEFAULT_TASK = "text-generation-with-past"
-"""The task that Olive assumes for an `HfModel` without a task."""
 AXES = {"batch_size": "batch", "sequence_length": "sequence"}
-"""The names that Olive gives to the axes of a checkpoint's graph, each with the name that onnxreg gives."""
+"""Olive's names of the axes of a graph, and onnxreg's names."""
 Notes = list[dict[str, Any]]
-"""A document's fields, each with its name, its value, and its result in the recipe (`recipe_file.FieldTranslation`)."""
+"""For each field of a document: its name, its value, and its translation (`recipe_file.FieldTranslation`)."""
 
 
 @cache
 def table() -> Any:
-    """Read `olive.yaml`, the table of Olive's passes."""
     return read_yaml(TABLE.read_bytes(), TABLE.name, "export")
 
 
 def translate_olive(value: Mapping[str, Any]) -> dict[str, Any]:
     """Translate a document of Olive into a recipe in JSON form.
 
-    Raises InputError, about the key, for invalid JSON, for unknown keys, for passes and parameters that onnxreg lacks,
-    and for a parameter whose value Olive would choose by a search.
+    Raises InputError about a key, pass, parameter or value that a recipe cannot express.
     """
     canonical.encode(value)
     if unknown := sorted(set(value) - {"input_model", "passes", *table()["engine"]}):
@@ -104,7 +97,7 @@ def _source_and_task(model: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
 
 
 def _step(field: str, config: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
-    """Translate an Olive pass to a step's `pass` and `params`. Changed, dropped and new parameters go into `notes`."""
+    """Translate an Olive pass to a step's `pass` and `params`. Changed parameters go into `notes`."""
     kind, rules = _find(str(config.get("type", "")))
     apart = ("type", "config", "host", "evaluator")
     options = {key: item for key, item in config.items() if key not in apart}
@@ -149,7 +142,6 @@ def _step(field: str, config: Mapping[str, Any], notes: Notes) -> dict[str, Any]
 
 
 def _find(kind: str) -> tuple[str, Mapping[str, Any]]:
-    """Find a pass of Olive in `olive.yaml`, ignoring case; return its name and its rules."""
     for name, rules in table()["passes"].items():
         if name.lower() == kind.lower():
             return name, rules
@@ -171,9 +163,9 @@ SECTIONS = frozenset({
     "tracking",
 })
 # fmt: on
-"""Orchard's other sections. They configure training, and are ignored."""
+"""Orchard's sections that are ignored."""
 RECIPE_KEYS = frozenset({"name", "source", "options", "checks"})
-"""The keys of a recipe that are allowed beside the section `export`: see `recipe_file.RecipeFile`."""
+"""The keys of a recipe that are allowed beside the section `export`."""
 FP32_PATH, INT8_PATH = "exports/model.onnx", "exports/model_quantized.onnx"
 
 
@@ -203,10 +195,7 @@ class OrchardExport(WrittenDocument):
 
 
 def translate_orchard(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate a document of Orchard, which has an `export` section, into a recipe in JSON form.
-
-    Raises InputError, about the key, for an unknown key and for a value that is not allowed.
-    """
+    """Translate a document of Orchard into a recipe in JSON form. Raise InputError about a wrong key or value."""
     section = document["export"]
     if not isinstance(section, Mapping):
         raise InputError("export must be a section with keys")
@@ -240,7 +229,6 @@ def translate_orchard(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _options(export: OrchardExport, options: Any, dataset: Any) -> dict[str, Any]:
-    """Return the task's options, with the number of samples and the axes that the section `export` sets."""
     if not isinstance(options, dict):
         raise InputError("options must be a section with keys")
     derived = {"samples": export.validation_samples, "fixed_batch": not export.dynamic_axes}
@@ -269,7 +257,6 @@ def _quantization(export: OrchardExport) -> dict[str, Any]:
 
 
 def _outcomes(export: OrchardExport) -> dict[str, str]:
-    """Return the effect of each field of the section on the recipe, in Orchard's order."""
     step, quantized = _quantization(export), export.quantize
     params = ", ".join(f"{key}: {value}" for key, value in step["params"].items()) if quantized else UNUSED
     return {

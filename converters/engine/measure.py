@@ -1,7 +1,6 @@
-"""Measure a step's result: run the graph on the sample, and compare the outputs with the parent's and the source's.
+"""Measure a step's result: run the graph on the sample, and compare its outputs with the parent's and the source's.
 
-Only positions where the input `attention_mask` is 1 are compared: outputs for padding have no meaning, and differ far more
-than others. If an output does not meet a limit of the recipe, the export ends with an error.
+Outputs for padding tokens have no meaning. They are not compared.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,13 +24,13 @@ from onnxreg.schema.inputs.recipe_file import LEAST, RecipeCheck
 from onnxreg.schema.manifest.manifest import Step
 
 Outputs = Sequence[Mapping[str, Any]]
-"""The outputs of several runs: for each run, the arrays by name."""
+"""The outputs of several runs: the arrays of each run, by name."""
 MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The inputs of a graph's runs (`feeds`), and the outputs, without masked positions.
+    """The inputs of a graph's runs (`feeds`), and its outputs without those for padding.
 
     `takes_sample` is True if the inputs are the source's sample. `golden` has the outputs for golden inputs, by case.
     """
@@ -46,8 +45,8 @@ class Runs:
 class StepResult:
     """The record of a step, and its files in `directory`, the main graph first. A skipped step has no files.
 
-    `ancestors` are the results of the earlier steps, the parent first. For a pass that takes two graphs, `second` is the
-    result of the step that made the second graph. `distances` are those from the source, if `compare` found them.
+    `ancestors` are the results of the steps before, the parent first. `second` is the second input of a pass that takes
+    two graphs. `distances` compare the outputs with the source's.
     """
 
     node: StepNode
@@ -69,7 +68,7 @@ class StepResult:
 
     @cached_property
     def facts(self) -> GraphFacts:
-        """The facts of the graph, read from its file. Raises ConversionError if ONNX's checker refuses the file."""
+        """The facts of the graph. Raises ConversionError if ONNX's checker refuses the file."""
         if self.main.suffix == ".ort" or self.node.kind.takes == "checkpoint":
             return inspect_file(self.main)  # only ONNX Runtime has the operators of a checkpoint's graph
         model = load_onnx(self.main)
@@ -81,7 +80,7 @@ class StepResult:
 
     @cached_property
     def runs(self) -> Runs:
-        """The graph's inputs and outputs. If the graph does not take the source's sample, the inputs are random."""
+        """The graph's inputs and outputs. The inputs are random if the graph does not accept the source's sample."""
         part, session = self.source, load_session(self.main)
         takes_sample = bool(part.feeds) and _can_run(session, part.feeds)
         feeds: Sequence[Feed] = part.feeds
@@ -100,7 +99,7 @@ class StepResult:
 
     @property
     def _parent_runs(self) -> Runs:
-        """The parent's `runs`. Two parents' runs stay in memory, because a search makes many children of one parent."""
+        """The parent's `runs`. The last two are kept in memory, because a search makes many children of a parent."""
         shared, line = self.source.shared, str([dict(item.digests) for item in self.ancestors])
         runs: Runs = shared.pop(line, None) or self.ancestors[0].runs
         shared[line] = runs
@@ -110,7 +109,7 @@ class StepResult:
 
     @cached_property
     def expected(self) -> Outputs:
-        """The outputs to compare with `runs`: the source's outputs or, for random inputs, those of the first graph."""
+        """The outputs to compare with `runs`: the source's or, for random inputs, the first graph's."""
         if self.runs.takes_sample:
             return counting(self.source.expected, self.source)
         if not self.runs.feeds:  # a decoder: its pass has compared it
@@ -121,9 +120,9 @@ class StepResult:
         return samples.all_outputs(start, self.runs.feeds, start.name)
 
     def compare(self, is_bounded: bool) -> None:
-        """Record the distance of the outputs from the parent's (`parity`). A distance that the step recorded is kept.
+        """Compare the outputs with the parent's, and record the distance in the step (`parity`).
 
-        Raises ConversionError if the graph does not run, gives NaN, or differs too much from its parent: see `samples.compare`.
+        Raises ConversionError if the graph does not run, gives NaN, or differs too much from its parent.
         """
         recorded = self.step.to_json()
         if not self.files or "parity" in recorded.get("result", {}) or not self.runs.feeds:
@@ -147,7 +146,6 @@ class StepResult:
 
 
 def _can_run(session: Any, feeds: Sequence[Feed]) -> bool:
-    """True if a loaded graph takes inputs with these names and shapes."""
     axes = {item.name: item.shape for item in session.get_inputs()}
     if any(feed.keys() != axes.keys() for feed in feeds):
         return False
@@ -160,7 +158,7 @@ def _can_run(session: Any, feeds: Sequence[Feed]) -> bool:
 
 
 def counting(outputs: Outputs, part: Part) -> Outputs:
-    """Reduce outputs that have a value for each token to the unmasked positions; return other outputs unchanged."""
+    """Remove the values for padding tokens from outputs that have a value for each token."""
     counted = []
     for arrays, feed in zip(outputs, part.feeds, strict=True):
         mask: Any = feed.get("attention_mask")
@@ -171,13 +169,13 @@ def counting(outputs: Outputs, part: Part) -> Outputs:
 
 
 def limits_of(checks: Sequence[RecipeCheck], path: str) -> dict[str, RecipeCheck]:
-    """Return the check of each metric for the output at `path`. A check for this path replaces a check for `*`."""
+    """Return the check of each metric for the output at `path`. A check for `path` replaces a check for `*`."""
     defaults: dict[str, RecipeCheck] = {check.metric: check for check in checks if check.output == "*"}
     return defaults | {check.metric: check for check in checks if check.output == path}
 
 
 def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
-    """True if outputs must be better than chance. They need not if the recipe allows a cosine below `MIN_COSINE`."""
+    """Return True if outputs must be better than chance. A low `min_cosine` in the recipe switches this off."""
     limit = limits.get("min_cosine")
     return limit is None or limit.min is None or limit.min >= samples.MIN_COSINE
 
@@ -185,10 +183,10 @@ def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
 def checks(
     result: StepResult, limits: Mapping[str, RecipeCheck], path: str, size: int
 ) -> list[dict[str, Any]]:
-    """Make three `manifest.Check` entries (in JSON form) for each float output, and one for the size if it has a limit.
+    """Make `manifest.Check` entries (in JSON form) for each float output, and for the size if it has a limit.
 
-    KV caches get no entries. Raises ConversionError, about the file at `path`, if a limit is not met. Raises InputError
-    for a limit on a metric that is not measured.
+    Raises ConversionError about the file at `path` if a limit is not met, InputError for a limit on an unmeasured
+    metric.
     """
     feeds, expected, outputs = result.runs.feeds, result.expected, result.runs.outputs
     first = expected[0] if feeds else {}
@@ -220,7 +218,6 @@ def judge(
     path: str,
     scale: float = 1.0,
 ) -> dict[str, Any]:
-    """Make a `manifest.Check` (see `make_check`). Raises ConversionError if the value is beyond the bound."""
     limit = None
     if bound is not None:
         limit = bound.max if bound.min is None else bound.min
@@ -238,9 +235,9 @@ def judge(
 def make_check(
     subject: Mapping[str, Any], metric: str, value: float, limit: float | None = None, is_least: bool = False
 ) -> dict[str, Any]:
-    """Make a `manifest.Check` in JSON form. Its verdict is `pass` or `fail`, or `info` without a limit.
+    """Make a `manifest.Check` in JSON form. Without a limit, its verdict is `info`.
 
-    Bytes are exact, other figures have six significant digits. With `is_least`, the limit is the lowest allowed value.
+    With `is_least`, the limit is the lowest allowed value. Figures other than bytes get six significant digits.
     """
 
     def rounded(figure: float) -> float:

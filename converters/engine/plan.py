@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 GOLDEN_PREFIX = "golden-"
-"""The prefix of the names of steps that write golden vectors. No step of a user may have such a name."""
+"""The names of steps that write golden vectors begin with this. A user's steps may not."""
 PROFILE_KEYS = ("profile", "profile_version")
 RESERVED_KEYS = (*PROFILE_KEYS, "translation")
 """The keys of a recipe that only onnxreg writes."""
@@ -37,7 +37,7 @@ RESERVED_KEYS = (*PROFILE_KEYS, "translation")
 
 @dataclass(frozen=True)
 class RecipeDocument:
-    """A YAML or JSON file with a recipe or a family. Reading it raises the errors of `read_document`."""
+    """A YAML or JSON file with a recipe or a family."""
 
     path: Path
 
@@ -47,11 +47,10 @@ class RecipeDocument:
 
     @property
     def is_family(self) -> bool:
-        """True for a model family: only its document has the key `family`."""
         return isinstance(self.value, dict) and "family" in self.value
 
     def recipe(self) -> RecipeFile:
-        """Make a recipe. Raises InputError if the document is not a recipe, or has keys that only onnxreg writes."""
+        """Make a recipe. Raise InputError if the document is invalid, or has keys that only onnxreg writes."""
         reserved = RESERVED_KEYS if isinstance(self.value, dict) else ()
         if key := next((key for key in reserved if key in self.value), None):
             raise InputError(f"{self.path.name}: {key} is a reserved key", "remove it: the program writes it")
@@ -59,18 +58,15 @@ class RecipeDocument:
 
 
 def read_document(path: Path, label: str = "recipe") -> Any:
-    """Read the value of a YAML or JSON file. The file cannot run code, and a repeated key is an error.
+    """Read a YAML or JSON file. A repeated key is an error.
 
-    Raises NotFoundError for a missing file, InputError if it is not YAML or JSON. Messages call the document a `label`.
+    Raises NotFoundError if the file is missing, InputError if it is invalid. Messages call it a `label`.
     """
     return read_yaml(read_given(path, label, "check the path", MAX_TEXT_BYTES), path.name, "export")
 
 
 def from_value(value: Any, label: str) -> RecipeFile:
-    """Make a recipe from a decoded document. It may be a document of Olive (with `passes`) or of Orchard (with `export`).
-
-    Raises InputError, about the key, for a wrong key or value.
-    """
+    """Make a recipe from a document of onnxreg, Olive or Orchard. Raise InputError for a wrong key or value."""
     if not isinstance(value, dict):
         raise InputError(f"{label} is not a recipe: it has no keys")
     if "input_model" in value or "passes" in value or "export" in value:
@@ -84,9 +80,9 @@ def from_value(value: Any, label: str) -> RecipeFile:
 
 @dataclass(frozen=True)
 class StepNode:
-    """A step with its pass. `parent` is the step whose result this step takes; None if it takes the source.
+    """A step with its pass. `parent` is the step whose result it takes; None if it takes the source.
 
-    If the pass takes two graphs, `second` is the step that makes the second graph.
+    `second` is the other step if the pass takes two graphs. `data` is calibration data.
     """
 
     step: RecipeStep
@@ -100,27 +96,27 @@ class StepNode:
         return self.step.name
 
     def make(self, beside: Any = None) -> Pass[Any, Any]:
-        """Make the pass from the step's parameters, its calibration data (if any) and the second graph (`beside`)."""
+        """Make the pass from the step's parameters. `beside` is the second graph."""
         return self.kind(self.data, beside, **self.step.params)
 
     @property
     def is_exact(self) -> bool:
-        """True if the pass keeps full precision: it exports a module, or limits how far the outputs may change."""
+        """True if the pass keeps full precision."""
         return self.kind.takes == "module" or self.kind.tolerance is not None
 
     def lineage(self) -> "list[StepNode]":
-        """List this step, its parent, and so on up to the step that takes the source."""
+        """Return this step, its parent, and so on up to a step that takes the source."""
         line = [self]
         while (parent := line[-1].parent) is not None:
             line.append(parent)
         return line
 
     def data_digests(self) -> dict[str, str]:
-        """Return the digest of the calibration data under the key `data`; {} without data."""
+        """Return `{"data": DIGEST}` for calibration data; {} without data."""
         return {} if self.data is None else {"data": str(samples.digest(self.data))}
 
     def key(self) -> dict[str, Any]:
-        """Make the cache key of the pass: version, parameters with all defaults, and versions of third-party packages."""
+        """Return the cache key of the pass: version, parameters with defaults, and versions of third-party packages."""
         params, packages = self.kind.read(self.step.params).model_dump(mode="json"), _packages(self.kind)
         key = {"pass": self.kind.id, "version": self.kind.version, "params": params, **self.data_digests()}
         return {**key, "package": packages} if packages else key
@@ -128,7 +124,7 @@ class StepNode:
     def file_name(self, output: RecipeOutput | None = None) -> str:
         """Return the name of the main file of a step's result, without its directory.
 
-        Raises InputError, about the step, if `output` requests a name that the step's pass cannot write.
+        Raises InputError if `output` requests a name that the pass cannot write.
         """
         requested = None if output is None or output.path is None else PurePosixPath(output.path).name
         suffix = ".ort" if self.kind.takes == "file" else ".onnx"
@@ -143,10 +139,9 @@ class StepNode:
 
 
 def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
-    """Return the steps by name, in the recipe's order, but parents before children. Paths are relative to `directory`.
+    """Return the steps by name, parents before children. Paths are relative to `directory`.
 
-    Raises InputError, about the step, for a repeated or reserved name, a missing parent, a cycle, an unknown pass,
-    invalid parameters, or unreadable data.
+    Raises InputError about a step with an invalid name, parent, pass, parameter or file.
     """
     names = [step.name for step in recipe.steps]
     inputs: dict[str, list[str]] = {}
@@ -178,7 +173,6 @@ def plan_steps(recipe: RecipeFile, directory: Path) -> dict[str, StepNode]:
 
 
 def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Path) -> StepNode:
-    """Make the node of a step. Parameters and files are checked now, since the export may take hours."""
     kind, data = pass_catalog.find(step.pass_), None
     parent = None if step.input is None else nodes_by_name[step.input]
     if step.data is not None:
@@ -193,10 +187,9 @@ def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Pa
 
 
 def plan_outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:
-    """List the outputs with their paths. If the recipe names none, each step is an output if no step uses its result.
+    """Return the outputs with their paths. If the recipe names none, the last step of each line is an output.
 
-    Raises InputError for a step that is missing or has two outputs, and for a path that is hidden, repeated, or not
-    possible for the pass. Raises InputError for a check of a missing output, and for two checks of one metric.
+    Raises InputError if an output or a check is invalid.
     """
     taken = {one.name for node in steps.values() for one in (node.parent, node.second) if one is not None}
     output_specs = recipe.outputs or [RecipeOutput(step=name) for name in steps if name not in taken]
@@ -236,10 +229,9 @@ class ProfileOutput:
 
 @dataclass(frozen=True)
 class Profile:
-    """A named recipe. A subclass may check its source and its outputs; it overrides only public methods.
+    """A named recipe. A subclass may override its public methods.
 
-    `profile_catalog.find` sets `name` to the name of the profile's entry point, and `package` to its Python package.
-    `modules` are the modules that an export imports.
+    `name` is the name of the profile's entry point, and `package` is its Python package. `modules` must be installed.
     """
 
     document: Path
@@ -248,11 +240,11 @@ class Profile:
     modules: ClassVar[tuple[str, ...]] = ()
 
     def option_names(self) -> tuple[str, ...]:
-        """Return the names of the profile's options. `checkpoint` names the weights for a source in Python code."""
+        """Return the names of the profile's options. `checkpoint` is a file of weights for a model that code makes."""
         return ("checkpoint",)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
-        """Return the recipe with `options`. The caller then adds the suite, and a search if `is_search`."""
+        """Return the recipe with `options`. The caller then adds the suite and the search."""
         recipe = self.recipe()
         return recipe.model_copy(update={"options": {**recipe.options, **options}})
 
@@ -263,11 +255,11 @@ class Profile:
         """Raise ConversionError, with the file's name, if a graph breaks a promise of the profile."""
 
     def fields(self, output: ProfileOutput) -> Mapping[str, Any]:
-        """Return fields of `manifest.Artifact` in JSON form. They replace or extend the fields that are read from the graph."""
+        """Return fields of `manifest.Artifact` in JSON form. They replace what was read from the graph."""
         return {}
 
     def text(self) -> str:
-        """Return the recipe's text for a user to edit. The keys that only a profile may have are left out."""
+        """Return the recipe's text for a user to edit, without the keys that only a profile may have."""
         lines = self.document.read_text("utf-8").splitlines()
         return "\n".join(line for line in lines if line.partition(":")[0] not in PROFILE_KEYS)
 
@@ -278,9 +270,9 @@ class Profile:
 
 @dataclass(frozen=True)
 class RecipeParts:
-    """The steps, outputs, task and evaluation of a recipe, and the source as the user named it (`start`).
+    """A recipe's steps, outputs, task and evaluation. `start` is the source as the user named it.
 
-    `confirm` is the evaluation of a search's winner on a second suite; None if the recipe names no such suite.
+    `confirm` is a second evaluation, of a search's winner.
     """
 
     nodes: dict[str, StepNode]
@@ -295,9 +287,8 @@ class RecipeParts:
 class ExportPlan(RecipeParts):
     """A checked recipe with its source, ready to run. `name` is the model's name.
 
-    `outputs` are the outputs to publish, in order. Paths in the recipe are relative to `directory`. `evaluation` judges
-    the outputs on a suite. `search` is the record of the search that chose this plan. `file_names` has the file names
-    of steps whose results are not published.
+    Paths in the recipe are relative to `directory`. `search` is the record of the search that chose this plan.
+    `file_names` has the file names of steps whose results are not published.
     """
 
     recipe: RecipeFile
@@ -309,7 +300,6 @@ class ExportPlan(RecipeParts):
     file_names: Mapping[str, str] = field(default_factory=dict)
 
     def warnings(self) -> Sequence[str]:
-        """Return the warnings about the source and the evaluation, for people."""
         source = ["the checkpoint has no tokenizer: the version can be run on tensors only"]
         evaluation = () if self.evaluation is None else self.evaluation.warnings()
         return (*(source if self.source.lacks_tokenizer else ()), *evaluation)
@@ -342,11 +332,11 @@ class ExportPlan(RecipeParts):
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """The task's options as a manifest records them, with digests instead of files. They are computed only once."""
+        """The task's options as a manifest records them: digests instead of files."""
         return self.task.record(self.source)
 
     def check_unchanged(self) -> None:
-        """Raise InputError if the source or a file of the options has changed; a source on a hub cannot change."""
+        """Raise InputError if the source or a file of the options has changed since planning."""
         if self.source.files is None:
             return
         current = self.task.find(self.start)
@@ -356,7 +346,6 @@ class ExportPlan(RecipeParts):
             raise InputError("the source was changed while it was read", hint)
 
     def subject_key(self) -> dict[str, Any]:
-        """Return everything that affects the loaded source."""
         source = self.source
         return {
             "task": {"id": self.task.id, "options": self.options},
@@ -370,7 +359,7 @@ class ExportPlan(RecipeParts):
         }
 
     def recorded_recipe(self) -> dict[str, Any]:
-        """Return the recipe as the manifest records it: without paths, and with the digests of calibration data."""
+        """Return the recipe as the manifest records it: digests instead of paths."""
         value = {key: item for key, item in self.recipe.to_json().items() if key not in ("source", "name")}
         value["options"] = dict(self.options)
         if self.evaluation is not None:
@@ -395,9 +384,9 @@ def plan_export(
     Raises InputError for a recipe that cannot be run, NotFoundError or RemoteError if the source cannot be read.
 
     Args:
-        source: replaces the recipe's own source.
+        source: replaces the recipe's source.
         name: the model's name; by default the recipe's name, or the hub id.
-        label: the recipe's name in messages; may be empty.
+        label: the recipe's name in messages.
         allow_code: the code that may run to make a model: `module:function`, `file.py:function` or `file.py`.
     """
     consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
@@ -428,7 +417,7 @@ def read_parts(
     consent: Consent,
     label: str,
 ) -> RecipeParts:
-    """Find all files that a recipe names, without reading the source. Messages call the recipe `label`.
+    """Find all files that a recipe names. The source is not read. Messages call the recipe `label`.
 
     Raises InputError for a recipe that cannot be run, NotFoundError for a missing suite.
     """

@@ -1,7 +1,4 @@
-"""Run a plan: load the source, run each step, measure its result while the next step runs, and make the draft.
-
-For the draft, each output is moved to its path, read back, checked and described.
-"""
+"""Run a plan: load the source, run each step, measure its result while the next step runs, and make the draft."""
 
 import gc
 import json
@@ -41,12 +38,12 @@ if TYPE_CHECKING:
     from onnxreg.converters.evaluation.evaluate import EvaluationPlan, SourceEvaluation
 
 SCRATCH_DIRECTORY, NOTE_FILE = ".steps", "made.json"
-"""The working directory in the workspace, and the name of the cached file with a step's record."""
+"""The working directory in the workspace, and the cached file with a step's record."""
 CRASHED = (
     "leave this output out, or make it by other passes; what the other steps made is kept for the next export"
 )
 TOLERANCES = {"float32": 1e-3, "float16": 1e-2, "int4": 1e-1}
-"""For each precision, the allowed distance of another runtime from golden vectors, as a share of the largest value."""
+"""The tolerance of golden vectors by precision, as a share of the largest output."""
 OTHER_TOLERANCE = 5e-2
 
 
@@ -60,9 +57,8 @@ def execute(
 ) -> Draft:
     """Run a plan in `workspace`, and return the draft of a version. Steps with a result in `cache` are skipped.
 
-    `subject` is the loaded source, `evaluation` the prepared suite (see `prepare`). If one is None, it is made here.
-    Raises the errors of the task and the passes. Raises ConversionError if a graph does not load, gives NaN, differs
-    from its parent, or is further from the source than a check allows. After an error the workspace is not valid.
+    `subject` is the loaded source, and `evaluation` the prepared suite. If one is None, it is made here. Raises the
+    errors of the task and the passes, and ConversionError if a graph does not run or differs too much.
     """
     scratch = workspace / SCRATCH_DIRECTORY
     (scratch / "steps").mkdir(parents=True)
@@ -86,17 +82,17 @@ def execute(
 def prepare(
     plan: ExportPlan, evaluation: "EvaluationPlan", subject: ExportSubject, cache: StepCache | None
 ) -> "SourceEvaluation":
-    """Prepare a suite for judging a plan's artifacts. Raises InputError if the suite does not fit the source `subject`."""
+    """Prepare an evaluation on the loaded source `subject`. Raise InputError if the suite does not fit the source."""
     from onnxreg.converters.evaluation.evaluate import SourceEvaluation
 
     return SourceEvaluation(evaluation, subject, plan.task.trust_remote_code, cache, plan.subject_key())
 
 
 def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
-    """Load the source of a plan; create `directory`, and save the source's companion files in it.
+    """Load the source of a plan. Create `directory`, and save the source's companions in it.
 
-    Raises the errors of the task's `load`. Raises InputError if the source changed while it was read. Raises
-    ConversionError if the source's outputs have NaN or infinity, because no graph can be compared with these.
+    Raises the errors of the task's `load`, InputError if the source changed meanwhile, ConversionError if the source's
+    outputs have NaN or infinity.
     """
     import numpy as np
 
@@ -112,7 +108,7 @@ def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
 
 
 class _Execution:
-    """One run of the steps, one after the other; a second thread measures the results in the same order."""
+    """Runs the steps of a plan. A second thread measures their results."""
 
     def __init__(
         self,
@@ -156,7 +152,7 @@ class _Execution:
         return self._results
 
     def _source_of(self, node: StepNode) -> Part:
-        """Return the part of the source that a step or its first ancestor reads. Raises InputError if there is no such part."""
+        """Return the part of the source that a step's line reads. Raise InputError if the source has no such part."""
         line = node.lineage()
         part = next(filter(None, (one.step.params.get("part") for one in line)), "")
         if part not in self.subject.parts:
@@ -166,7 +162,7 @@ class _Execution:
         return self.subject.parts[part]
 
     def _make(self, node: StepNode) -> tuple[StepResult, Key | None]:
-        """Run a step, or take its result from the cache. Also return the key for caching it; None: do not cache it."""
+        """Run a step, or take its result from the cache. If it can be cached, return its cache key, too."""
         directory = self._directory / node.name
         ancestors = tuple(self._results[ancestor.name] for ancestor in node.lineage()[1:])
         parent, source = ancestors[0] if ancestors else None, self._source_of(node)
@@ -235,10 +231,10 @@ class _Execution:
 
 
 def _apply(node: StepNode, subject: Any, target: Path, second: Path | None) -> tuple[Step, tuple[str, ...]]:
-    """Run the pass of a step; return the step's record, and the names of the files, the main graph first.
+    """Run a step's pass. Return the step's record and the names of its files, the main graph first.
 
-    The graph is written to `target`, other files beside it. Notes that an exporter wrote about the source are removed.
-    Raises the errors of the pass. Raises InputError, about the step, if the pass does not take this kind of input.
+    The graph is written to `target`, other files beside it. Raises the errors of the pass, and InputError if the pass
+    does not take this kind of input.
     """
     takes = node.kind.takes
     if not _can_take(takes, subject):
@@ -290,7 +286,7 @@ def _can_take(takes: base.Takes, subject: Any) -> bool:
 
 
 def _copy_settings(parent: StepResult, result: StepResult) -> list[str]:
-    """Copy a decoder's settings and tokenizer to the decoder that a step made from it; return the file names."""
+    """Copy a decoder's settings and tokenizer to the decoder that a step made from it. Return the file names."""
     graphs = {parent.main.name, *external_files(load_onnx(parent.main), parent.main)}
     names = [name for name in parent.files if name not in graphs]
     for name in names:
@@ -306,9 +302,9 @@ def _copy_settings(parent: StepResult, result: StepResult) -> list[str]:
 def draft_of(
     plan: ExportPlan, subject: ExportSubject, results: Mapping[str, StepResult], workspace: Path
 ) -> Draft:
-    """Make the draft: move every output to its path, check and describe it, in the order of the recipe.
+    """Move every output to its path, check and describe it, and make the draft.
 
-    Raises ConversionError, about the file, if an output breaks the contract or fails a check.
+    Raises ConversionError, about the file, if an output fails a check.
     """
     outputs = [output for output in plan.outputs if results[output.step].files]
     if not outputs:
@@ -387,7 +383,7 @@ def _describe(
 def _write_golden(
     output: RecipeOutput, result: StepResult, path: Path, entries: list[dict[str, Any]]
 ) -> Step | None:
-    """Write a graph's golden vectors, if it has any. Their tolerance covers the graph's distance from the source."""
+    """Write a graph's golden vectors, if it has any. They tolerate at least the graph's distance from the source."""
     tolerance = output.golden
     if tolerance is None:
         tolerance = TOLERANCES.get(result.facts.precision, OTHER_TOLERANCE)
