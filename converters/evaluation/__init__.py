@@ -1,6 +1,5 @@
-"""The evaluation of artifacts: each artifact is compared with its source on a suite.
+"""The evaluation of artifacts: each is compared with its source on a suite. Start with `evaluate.py`.
 
-A `Suite` has the items of a task. A `TaskEvaluator` turns items into inputs; `predict` runs a model on them, and the
-evaluator reads the outputs. A `Metric` scores and judges them; `evaluate` writes the figures into certificates. `answers`
-decodes outputs for `reg run` in the same way. Start with `evaluate.py`. docs/certification.md says what is claimed.
+A `TaskEvaluator` turns the items of a `Suite` into inputs, and outputs into predictions. A `Metric` scores and judges
+the predictions. docs/certification.md says what a certificate claims.
 """

@@ -1,9 +1,6 @@
-"""Answers of artifacts to texts, images and sounds; the inputs and outputs of the graph decide the kind of answer.
+"""The answers of `reg run` to texts, images and sounds. The graph's inputs and outputs decide the kind of answer.
 
-For a text (`run_texts`), a token classifier gives spans, a text classifier gives scored classes, and a graph with
-`start_logits` and `end_logits` answers a question; other graphs give vectors or text. Spans, answers and vectors are
-decoded as in an evaluation. Classes are scored as in pipelines of transformers; `activation` in the answer names the
-function. An image or a sound (`run_numbers`) gives:
+An image or a sound (`run_numbers`) gives:
 
 | output | answer |
 |---|---|
@@ -34,18 +31,16 @@ from onnxreg.converters.tasks.task_catalog import ALIASES
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
-"""The names of outputs with a value for each token. In graphs of fixed shape, the values for padding are removed."""
+"""The outputs with a value for each token. If a graph has fixed shapes, the values for padding are removed."""
 LEAST_SCORE = 0.5
-"""The least score of an object in an answer, as in pipelines of transformers."""
 Answer = dict[str, Any]
-"""A JSON object with the documented keys of `reg run --json`."""
 
 
 @dataclass(frozen=True)
 class TextModel:
     """A graph (an ONNX or ORT-format file), and what it needs to run on texts.
 
-    `labels` are in the order of the logits, `config` is the checkpoint's config.json; each is empty if there is none.
+    `labels` are in the order of the logits. `config` is the checkpoint's config.json.
     """
 
     graph: Path
@@ -55,12 +50,11 @@ class TextModel:
 
     @cached_property
     def runner(self) -> Runner:
-        """The loaded graph. Raises ConversionError if ONNX Runtime cannot load it."""
         padding = self.config.get("pad_token_id")
         return artifact_runner(self.graph, PER_TOKEN, padding if isinstance(padding, int) else 0)
 
     def run(self, feed: Feed) -> Mapping[str, Any]:
-        """Return the outputs for one row. InputError for a row without tokens; ConversionError if the graph does not run."""
+        """Run the graph on a row. Raise InputError for a row without tokens, ConversionError if the graph fails."""
         if not feed["input_ids"].size:
             raise InputError("the text has no tokens", "write a text that is not empty")
         try:
@@ -85,11 +79,8 @@ def run_texts(
         max_tokens: the most tokens that text generation adds.
         task: the version's task, for a graph whose inputs and outputs do not decide the kind of answer.
 
-    Returns:
-        `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}` or
-        `{completion}`, in JSON form.
-
-    Raises InputError if the texts do not fit the kind of graph, ConversionError if the graph does not run.
+    Returns `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}` or
+    `{completion}`. Raises InputError if the texts do not fit the graph, ConversionError if the graph does not run.
     """
     if model.runner.length is not None:
         model.tokenizer.max_length = min(model.tokenizer.max_length, model.runner.length)
@@ -120,12 +111,11 @@ def run_texts(
 
 
 def refuse(label: str, why: str) -> InputError:
-    """Return the error for a version that cannot run on texts, images or sounds."""
     return InputError(f"{label} {why}", "run it on tensors: --input")
 
 
 def _classes(logits: Floats, labels: Sequence[str], config: Mapping[str, Any], name: str) -> Answer:
-    """Return the classes with their scores, the best first. ConversionError if the numbers of labels and logits differ."""
+    """Return the classes with their scores, the best first. Raise ConversionError for a wrong number of labels."""
     labels = labels or tuple(f"LABEL_{number}" for number in range(len(logits)))
     if len(labels) != len(logits):
         message = f"{name} gives {len(logits)} logits, and the version has {len(labels)} labels"
@@ -150,7 +140,7 @@ def _sigmoid(logits: Floats) -> Floats:
 
 
 def _spans(model: TextModel, text: str) -> list[Answer]:
-    """Return the spans of a text, in order. A text longer than the model's input is cut into overlapping windows."""
+    """Return the spans of a text. A text that is too long is cut into overlapping windows."""
     names, windows = tag_scheme(model.labels).names, list(model.tokenizer.windows(text))
     if not any(len(window.positions) for window in windows):
         return []
@@ -178,7 +168,7 @@ def _answer(model: TextModel, question: str, context: str) -> Answer | None:
 
 
 def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
-    """Continue a prompt greedily by at most `max_tokens` tokens; `finish` is `end` if the model stopped, else `length`."""
+    """Continue a prompt greedily. `finish` is `end` if the model stopped, `length` after `max_tokens` tokens."""
     path = model.graph.parent / GENAI_CONFIG
     settings = read_object(path).get("model", {}) if path.is_file() else model.config
     ends = settings.get("eos_token_id")
@@ -205,7 +195,7 @@ def _completion(model: TextModel, prompt: str, max_tokens: int) -> Answer:
 
 
 def _vectors(model: TextModel, texts: Sequence[str]) -> Answer:
-    """Put the default prompt before each text; return the text's vector, or the mean of its token vectors."""
+    """Return a vector for each text: the graph's, or the mean of the token vectors."""
     prompts, name = model.config.get("prompts"), model.config.get("default_prompt_name")
     prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
     prompt = prompt if isinstance(prompt, str) else ""
@@ -239,15 +229,10 @@ def run_numbers(
     name: str,
     words: Mapping[str, int],
 ) -> Answer:
-    """Decode the outputs for one image or sound.
+    """Decode the outputs for an image or a sound (see the module).
 
-    Args:
-        config: the checkpoint's config.json.
-        name: the graph's name in messages.
-        words: the number of each token (`vocab.json`), for CTC.
-
-    Gives `{objects}`, `{depth}`, `{segments, pixels}`, `{transcript}`, `{classes, activation}` or `{vector, pooling}`.
-    Raises InputError for other outputs, ConversionError for a wrong number of labels.
+    `config` is the checkpoint's config.json, `name` the graph's name in messages, and `words` the content of vocab.json
+    (for CTC). Raises InputError for other outputs, ConversionError for a wrong number of labels.
     """
     if not outputs or any(array.dtype.kind not in "fiu" or not array.size for array in outputs.values()):
         raise refuse(name, "gives no numbers")
@@ -275,7 +260,6 @@ def run_numbers(
 
 
 def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
-    """Return the labels. Raises ConversionError, about the graph `name`, for fewer than `count` labels."""
     if len(labels) < count:
         message = f"{name} gives {count} classes or more, and the version has {len(labels)} labels"
         raise ConversionError(message, "the number of labels in config.json must be that of the classes")
@@ -283,7 +267,7 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
 
 
 def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answer]:
-    """Return the objects, the best first. Scores are by softmax if there is a class "no object", else by sigmoid."""
+    """Return the objects, the best first. Scores are by softmax if there is a class "no object", or by sigmoid."""
     has_nothing = logits.shape[1] > len(labels)
     scores = _softmax(logits)[:, : len(labels)] if has_nothing else _sigmoid(logits)
     best, objects = scores.argmax(1), []
@@ -296,7 +280,7 @@ def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answe
 
 
 def _vector(values: Floats, name: str) -> Answer:
-    """Return the vector of an image or sound: one vector as it is, the first of a sequence, or the mean over a map."""
+    """Return a vector from an output: a vector as it is, the first vector of a sequence, or the mean over a map."""
     if values.ndim == 1:
         return {"vector": values.tolist(), "pooling": "graph"}
     if values.ndim == 2:

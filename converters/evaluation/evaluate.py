@@ -1,7 +1,6 @@
-"""Evaluate artifacts: check the suite and the metrics before hours of work, judge the artifacts, write their certificates.
+"""Evaluate artifacts: check suite and metrics before hours of work, judge the artifacts, write their certificates.
 
-A certificate is an evaluation document (`schema.gates.statements`) with a record for each metric. It has aggregates only:
-no text, id, span or offset of the suite. `recompute` derives the verdict from the published item scores alone.
+A certificate has aggregates only: no text of the suite. `recompute` derives its verdict from published item scores.
 """
 
 import math
@@ -47,23 +46,22 @@ from onnxreg.schema.log.state import CERTIFICATE, ITEM_SCORES
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 SCORES, SCORES_VERSION = "scores", 8
-"""The kind and the version of entries in the cache. Increase the version if a change of code changes the scores of a file."""
+"""The kind of a cache entry, and its version. Increase the version if the scores of a file change."""
 DISTANCE_INPUTS = 48
-"""The most inputs of a suite that are used to measure the distance between two files."""
 BASE = "the graph in full precision"
 """The name of a parent that is not an output of the export."""
 CERTIFICATES = "certificates"
 TOGETHER = (*GENERATORS, ("text", "vision"), ("text", "audio"), ("model",))
-"""The members that are run together: to generate a text, or for the vectors of a text and an image or sound."""
+"""The members of a pipeline that run together, to generate a text or to give comparable vectors."""
 RELATIVE_TOLERANCE = 1e-9
-"""Two figures count as equal if they differ by at most this share, since machines may add floats in different orders."""
+"""Figures that differ by at most this share are equal: machines may add floats in different orders."""
 
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """A checked request for an evaluation. `full_suite` is the whole file; `suite` is the used part, all or a half.
+    """A checked request for an evaluation. `full_suite` is the whole file; `suite` is all of it or a half.
 
-    If the request names no outputs, all outputs of low precision are judged. `task` is the id of the export task.
+    If the request names no outputs, all outputs of low precision are judged. `task` is the task of the export.
     """
 
     request: EvaluationRequest
@@ -74,12 +72,11 @@ class EvaluationPlan:
     metrics: tuple[Metric, ...]
 
     def half(self, name: Literal["choose", "confirm"], seed: int) -> "EvaluationPlan":
-        """Return the plan of an evaluation on a half of the suite, with the metrics for which that half has data."""
+        """Return the plan for a half of the suite, with the metrics that fit this half."""
         request = self.request.model_copy(update={"half": name, "seed": seed})
         return _plan(request, self.task, self.full_suite, self.evaluator)
 
     def key(self) -> dict[str, Any]:
-        """Return everything that affects the verdicts, as a key of the cache."""
         metrics = [
             {
                 "metric": metric.id,
@@ -93,11 +90,11 @@ class EvaluationPlan:
         return {**self.recorded(), "metrics": metrics}
 
     def recorded(self) -> dict[str, Any]:
-        """Return the request in the manifest's form: the digest of the suite replaces the path."""
+        """Return the request in the manifest's form: a digest replaces the path of the suite."""
         return {**self.request.to_json(), "suite": str(self.full_suite.digest)}
 
     def warnings(self) -> list[str]:
-        """Return a warning for each reason why the suite may give no verdict, or another verdict than intended."""
+        """Return warnings about a suite that may give no verdict, or an unintended one."""
         gold = {span.label for item in self.suite.items for span in getattr(item, "spans", ())}
         messages = [
             f"the label map names {name[:80]}, which no gold of the suite has"
@@ -117,7 +114,6 @@ class EvaluationPlan:
 
     @property
     def _items(self) -> Sequence[Any]:
-        """The items of the suite, with the labels that the request's label map gives them."""
         label_map = self.request.label_map
         return relabel(self.suite.items, label_map) if label_map else self.suite.items
 
@@ -125,10 +121,9 @@ class EvaluationPlan:
 def plan_evaluation(
     request: EvaluationRequest, task: str, directory: Path, outputs: Iterable[str]
 ) -> EvaluationPlan:
-    """Read the suite, whose path is relative to `directory`, and choose the metrics for the export task `task`.
+    """Read the suite, whose path is relative to `directory`, and choose the metrics for an export task.
 
-    Raises NotFoundError for a missing suite. Raises InputError for a suite of another task, for a metric that is unknown or
-    fits neither the task nor the suite, and for an artifact that is not an output.
+    Raises NotFoundError if the suite is missing, InputError if a suite, metric or artifact does not fit the request.
     """
     path = directory / request.suite
     if path.is_relative_to(Path.cwd()):
@@ -152,7 +147,7 @@ def plan_evaluation(
 def _plan(
     request: EvaluationRequest, task: str, full_suite: Suite, evaluator: type[TaskEvaluator]
 ) -> EvaluationPlan:
-    """Choose the suite (all, or the requested half) and the metrics (as requested, or all that fit the items)."""
+    """Choose the part of the suite and the metrics: the requested metrics, or all that fit the items."""
     suite = full_suite if request.half is None else full_suite.half(request.half, request.seed)
     of_task = [kind() for kind in metrics.METRICS if task in kind.tasks]
     names = ", ".join(metric.id for metric in of_task)
@@ -183,10 +178,9 @@ def _plan(
 
 
 class SourceEvaluation:
-    """The evaluation of a source's artifacts. The predictions of the source are computed once, for all artifacts.
+    """Evaluates a source's artifacts. The source runs once for all artifacts.
 
-    The `cache` (`engine.cache.StepCache`) stores the scores of each artifact. Its entries depend on `key`, which has
-    everything that affects the source. If the cache has all scores, the source does not run.
+    `cache` stores the scores of each artifact, under keys that include `key` (what affects the source).
     """
 
     def __init__(
@@ -229,10 +223,10 @@ class SourceEvaluation:
         return parent_runner(part.start, self._trust, part.per_token)
 
     def join(self, draft: Draft) -> None:
-        """Choose, for each graph of a source with several, the graphs that are run with it; see `TOGETHER`.
+        """For each graph of a pipeline, choose the graphs that run with it (`TOGETHER`), if possible of the same
+        precision.
 
-        It prefers graphs of the same precision and format, then of the same precision, then of full precision. The
-        parent consists of graphs in full precision. Raises InputError if the draft has no such set of graphs.
+        Raises InputError if no graphs in full precision run together.
         """
         members = draft.fields["model_family"]["members"] if self.subject.is_joint else ()
         names = {path: member["name"] for member in members for path in member["artifacts"]}
@@ -252,7 +246,6 @@ class SourceEvaluation:
 
     @cached_property
     def _parent(self) -> tuple[list[Any], list[Floats]]:
-        """The source's predictions, and their scores by each metric."""
         try:
             with self._run_source() as run:
                 reference = predict(run, self._readings, self._evaluator.shares_runs)
@@ -265,10 +258,10 @@ class SourceEvaluation:
         return reference, scores
 
     def judge(self, path: Path | None) -> list[Judgement]:
-        """Judge an artifact's file by every metric. If `path` is None, judge the source itself.
+        """Judge a file by every metric. If `path` is None, judge the source itself.
 
-        Raises InputError if the suite does not fit the model, ConversionError if the artifact does not load or run, and
-        EvaluationError if the source or a metric fails.
+        Raises InputError if the suite does not fit the model, ConversionError if the file does not run, EvaluationError
+        if the source or a metric fails.
         """
         graphs = {} if path is None else self._graphs.get(path, {"": path})
         files = tuple(graphs.values())
@@ -320,18 +313,12 @@ class SourceEvaluation:
         return tables
 
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
-        """Time a file beside its parent on a short and a long input of the suite. Results name them by the two paths.
-
-        Raises ConversionError if one of the two files does not load or run.
-        """
+        """Time a file beside its parent on a short and a long input. The paths name them in the results."""
         inputs = typical_inputs(self._feeds)
         return compare(path, self._runner(file), parent_path, self._runner(parent, is_parent=True), inputs)
 
     def distance(self, file: Path, parent: Path) -> float:
-        """Return the mean distance between the outputs of a file and its parent, as a share of the parent's norm.
-
-        Raises ConversionError if one of the two files does not load or run.
-        """
+        """Return the mean distance between the outputs of a file and its parent, as a share of the parent's norm."""
         feeds = self._feeds[:: -(-len(self._feeds) // DISTANCE_INPUTS)]
         if parent not in self._outputs:
             self._outputs = {parent: [*map(self._runner(parent, is_parent=True), feeds)]}
@@ -346,7 +333,6 @@ class SourceEvaluation:
         return float(np.mean(distances))
 
     def _runner(self, file: Path, is_parent: bool = False) -> Runner:
-        """Return the runner of a file. The last parent and the last other file stay loaded, because both are used again."""
         if self._loaded.get(is_parent, (None,))[0] != file:
             self._loaded.pop(is_parent, None)  # frees its memory
             subject, graphs = self.subject, self._graphs.get(file)
@@ -369,10 +355,10 @@ def nothing_to_judge() -> InputError:
 
 
 def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SILENT) -> Draft:
-    """Judge artifacts of a draft; return the draft with verdicts, checks, certificates and, if requested, item scores.
+    """Judge artifacts of a draft. Return the draft with verdicts, checks, certificates and (if requested) item scores.
 
-    The same suite, source and artifact give the same bytes on any number of cores. Raises InputError if the suite does not
-    fit the model or there is nothing to judge, ConversionError if an artifact does not run.
+    Raises InputError if the suite does not fit the model or there is nothing to judge, ConversionError if an artifact
+    does not run.
     """
     plan, request, subject, root = evaluation.plan, evaluation.plan.request, evaluation.subject, draft.root
     evaluation.join(draft)
@@ -428,9 +414,9 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
 def time_judged(
     evaluation: SourceEvaluation, draft: Draft, base: Path | None = None, progress: Progress = SILENT
 ) -> Iterator[Latency]:
-    """Time each judged artifact beside its nearest ancestor in full precision; beside `base` if it has no such ancestor.
+    """Time each judged artifact beside its nearest ancestor in full precision, or beside `base`.
 
-    Graphs that generate together are not timed, because their time depends on the text.
+    Graphs that generate text together are not timed.
     """
     if evaluation.subject.is_joint:
         return
@@ -451,7 +437,7 @@ def time_judged(
 
 @dataclass(frozen=True)
 class FigureDifference:
-    """A figure that differs between a certificate and its item scores. `metric` is "" for the verdict as a whole."""
+    """A figure of a certificate that differs from the item scores. `metric` is "" for the verdict."""
 
     metric: str
     key: str
@@ -468,10 +454,10 @@ class FigureDifference:
 def recompute(
     certificate: EvaluationDocument, read: Callable[[Digest], bytes], label: str
 ) -> list[FigureDifference]:
-    """Compare every figure of a certificate with the item scores, which `read` returns by digest; return the differences.
+    """Compare the figures of a certificate with its item scores, and return the differences.
 
-    Messages call the certificate `label`. Raises NotFoundError if no item scores were published, InputError if a metric is
-    not installed or has another version here, IntegrityError for scores that do not belong to the certificate.
+    `read` returns a file by its digest. Messages call the certificate `label`. Raises NotFoundError if there are no
+    item scores, InputError if a metric is missing or has another version, IntegrityError if the scores do not fit.
     """
     records, differences = list[MetricRecord](), list[FigureDifference]()
     for recorded in certificate.metrics:

@@ -1,7 +1,4 @@
-"""The evaluators of all tasks. Their items are texts, rows of arrays (such as images), sounds, or texts to generate.
-
-Each is a `TaskEvaluator`. The module `answers` also uses the functions here that decode the outputs of a graph.
-"""
+"""The evaluators of all tasks. Items are texts, rows of arrays, sounds, images, or texts to generate."""
 
 import math
 import unicodedata
@@ -32,95 +29,86 @@ from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.manifest import AudioPreprocessing, Preprocessing
 
 Run = Callable[[Feed], Mapping[str, Any]]
-"""A function that takes numpy arrays by input name and returns arrays by output name; several threads may call it at once."""
+"""Runs a model: takes and returns arrays by name. Several threads may call it at once."""
 
 
 class Reading(NamedTuple):
-    """The runs of a model that predict one item. `feeds` has the inputs of each run.
-
-    `predict` turns the runs' outputs into a prediction. It raises ConversionError if an output is missing or misshapen.
-    """
+    """The runs that predict an item. `predict` turns their outputs into a prediction."""
 
     feeds: Sequence[Feed]
     predict: Callable[..., Any]
 
 
 class TaskEvaluator(ABC):
-    """The evaluator of one kind of task. `tasks` are ids of export tasks, `Item` is the immutable class of an item.
+    """The evaluator of a kind of task. `tasks` are ids of export tasks, `Item` is the class of an item.
 
-    `shares_runs` is True if several items may share a run, because its rows are independent.
+    `shares_runs` is True if several items may be rows of the same run.
     """
 
     tasks: ClassVar[tuple[str, ...]]
     Item: ClassVar[type[msgspec.Struct]]
     form: ClassVar[str]
-    """The form of an item's JSON, for messages."""
     texts: ClassVar[tuple[str, ...]] = ("text",)
-    """For a task of texts, the fields of an item that the model reads."""
     shares_runs: ClassVar[bool] = True
     distinct: ClassVar[tuple[str | None, str | None]] = ("the same item", None)
-    """The words for a repeated item, and for a repeated model input, in messages; None allows the repetition."""
+    """The words of messages for a repeated item, and for a repeated model input. None allows the repetition."""
     has_files: ClassVar[bool] = False
-    """True if items name files. Then the digest of a suite covers the files, and an item's identity is its file's digest."""
+    """True if items name files. Then the digest of a suite covers the files."""
 
     def __init__(self, subject: ExportSubject) -> None:
         self.subject = subject
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that predictions and metrics use; empty for a task without labels."""
         return tuple(getattr(self.subject.loaded, "labels", ()))
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
-        """The checkpoint's tokenizer; it cuts texts to the version's `max_seq_length`."""
+        """The checkpoint's tokenizer, which cuts texts to the version's `max_seq_length`."""
         fast = self.subject.loaded.tokenizer
         length = int(self.subject.resolved_options["max_seq_length"])
         return TextTokenizer(fast.backend_tokenizer, length, fast.truncation_side)
 
     @classmethod
     def rows(cls, data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the position of each item, as text, and the item's fields. Here, `data` is JSON."""
+        """Yield the position of each item, for messages, and the item's fields."""
         return suite.json_rows(data, path)
 
     @classmethod
     def read_item(cls, row: dict[str, Any], position: str, directory: Path) -> Any:
-        """Read an item of the suite in `directory`. If it is malformed, raises InputError about the item at `position`."""
+        """Read an item of the suite in `directory`. Raise InputError about `position` if it is malformed."""
         return convert(row, cls.Item, position)
 
     def check(self, suite: Suite) -> None:  # noqa: B027
-        """Raise InputError, with the item's position, if an item does not fit the model, for example because of its label."""
+        """Raise InputError if an item does not fit the model, for example because of its label."""
 
     def match(
         self, items: Sequence[Any], request: EvaluationRequest
     ) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """Return the items with the model's labels instead of their own, and facts about this matching in JSON form."""
+        """Replace the labels of items by the model's labels. Also return facts about the replacement, as JSON."""
         return items, {}
 
     @classmethod
     def identity(cls, item: Any) -> Hashable:
-        """Return a value that is equal for two items with the same model input, even if their right answers differ.
-
-        Differences in spaces are ignored. The order of an item's texts is ignored in tasks where it has no meaning.
-        """
+        """Return a value that is equal for items with the same model input, even if their right answers differ."""
         return tuple(plain(getattr(item, name) or "") for name in cls.texts)
 
     @abstractmethod
     def reading(self, item: Any) -> Reading:
-        """Return the runs that the prediction for an item needs. Raises InputError if the item cannot be run."""
+        """Return the runs for an item. Raise InputError if the item cannot be run."""
 
 
 def numbers(values: Any) -> Any:
-    """Return the values of an output. Raises ConversionError for NaN, which would be read as some class."""
+    """Return the values of an output. Raise ConversionError for NaN."""
     if np.isnan(values).any():
         raise ConversionError("the model gives NaN for an item of the evaluation suite")
     return values
 
 
 def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
-    """Return an output for one row, without the first axis.
+    """Return an output for a single row, without the first axis.
 
-    Raises ConversionError if the output is missing or has another `shape`; if `shape` is None, also for NaN.
+    Raises ConversionError if the output is missing or has another `shape`; without `shape`, also for NaN.
     """
     if name not in outputs or outputs[name].shape[:1] != (1,):
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
@@ -132,18 +120,16 @@ def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None 
 
 
 def plain(text: str) -> str:
-    """Return a text in Unicode's composed form, with single spaces, so that texts with the same content are equal."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
 class TokenSpans(TaskEvaluator):
-    """The evaluator of texts with spans. A prediction has each character's label number or -1: int64 `[characters]`."""
+    """The evaluator of texts with spans. A prediction is each character's label index, or -1: int64 `[characters]`."""
 
     tasks = ("token-classification",)
     Item = Fixture
     form = "{text, gold_spans: [{start, end, label}]}"
     distinct = (None, None)
-    """Equal fixtures are allowed, because OpenMed identifies a fixture by its id."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -172,7 +158,7 @@ class TokenSpans(TaskEvaluator):
 def labels_of(
     length: int, windows: Sequence[TokenRow], outputs: Sequence[Mapping[str, Any]], tags: Sequence[str]
 ) -> Integers:
-    """Label the characters of a text, from the outputs for each of its windows; see `tokens.decode`.
+    """Label the characters of a text from the outputs for its windows (`tokens.decode`).
 
     Raises ConversionError for logits of another shape than `[1, tokens, tags]`, and for NaN.
     """
@@ -187,15 +173,12 @@ def labels_of(
 MAX_ANSWER_TOKENS = 30
 """The most tokens of an answer, as in the example scripts of Transformers."""
 MAX_TOKENS = 2048
-"""The most tokens of a prompt and its completion together."""
 OF_TEXTS = ("embeddings", "sentence_embedding", "text_embeds")
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
-"""`OF_TEXTS` names outputs with text vectors, `OF_TOKENS` outputs with token vectors. The first in a graph is used."""
+"""The outputs with vectors of tokens. `OF_TEXTS` are outputs with vectors of texts."""
 
 
 class LabelledText(msgspec.Struct, frozen=True):
-    """A text or a pair of texts, and the right label."""
-
     text: Word
     label: Word
     text_pair: Word | None = None
@@ -225,7 +208,7 @@ class TextClasses(TaskEvaluator):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question about a context, with all right answers; `answers` is empty if the context has no answer."""
+    """A question about a context, and all right answers; none if the context has no answer."""
 
     question: Word
     context: Word
@@ -253,10 +236,9 @@ class Answers(TaskEvaluator):
 def best_answer(
     outputs: Sequence[Mapping[str, Any]], windows: Sequence[TokenRow]
 ) -> tuple[int, int, int] | None:
-    """Find the best part of the second text; return its start, its end and the number of its window.
+    """Return (start, end, window) of the best part of the second text; None if "no answer" (the first token) is better.
 
-    This part has the largest sum of start and end logits, and at most `MAX_ANSWER_TOKENS` tokens. Return None if the
-    first token, which means "no answer", has a larger sum in every window.
+    The part has the largest sum of start and end logits, and at most `MAX_ANSWER_TOKENS` tokens.
     """
     most, best, nothing = -math.inf, (0, 0, 0), math.inf
     for number, (own, row) in enumerate(zip(outputs, windows, strict=True)):
@@ -275,14 +257,12 @@ def best_answer(
 
 
 class Document(msgspec.Struct, frozen=True):
-    """A text, and its relevance to another text."""
-
     text: Word
     relevance: Annotated[float, msgspec.Meta(ge=0)]
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """A text. `text_pair` is compared with it (`score` is the right similarity); `documents` are ranked for it."""
+    """A text. It may have a second text and their similarity (`score`), or documents to rank for it."""
 
     text: Word
     text_pair: Word | None = None
@@ -325,9 +305,9 @@ class Embeddings(TaskEvaluator):
 def text_vector(
     outputs: Mapping[str, Any], feed: Feed, name: str = "the model"
 ) -> tuple[Floats, Floats | None]:
-    """Return the text's vector and None; if the graph gives only token vectors, their mean and the token vectors.
+    """Return the text's vector, and None. If the graph has token vectors only, return their mean, and all of them.
 
-    Raises ConversionError, about the graph `name`, if neither output exists.
+    Raises ConversionError about the graph `name` if it gives no vectors.
     """
     for axes, names in ((2, OF_TEXTS), (3, OF_TOKENS)):
         fitting = [one for one, array in outputs.items() if array.ndim == axes and array.shape[0] == 1]
@@ -341,14 +321,12 @@ def text_vector(
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """An optional prompt, and the text after the prompt."""
-
     completion: Word
     prompt: str | None = None
 
 
 class Completions(TaskEvaluator):
-    """The evaluator of completions. A prediction is (negative log-likelihood in nats, count of tokens, vocabulary size)."""
+    """The evaluator of completions. A prediction is (negative log-likelihood in nats, tokens, vocabulary size)."""
 
     tasks = ("text-generation",)
     Item = Completion
@@ -365,7 +343,6 @@ class Completions(TaskEvaluator):
         return plain((item.prompt or "") + item.completion)
 
     def reading(self, item: Completion) -> Reading:
-        """Return one run of the whole text; the text's first token never counts."""
         prompt = item.prompt or ""
         row = self.tokenizer.whole(prompt + item.completion)
         if len(row.tokens) > MAX_TOKENS:
@@ -391,7 +368,7 @@ class Completions(TaskEvaluator):
 
 
 LABELS, GROUPS = "labels", "groups"
-"""The names of the optional arrays with the class and the group number of each row."""
+"""The optional arrays with the class and the group number of each row."""
 
 
 class LabelledRow(msgspec.Struct, frozen=True, eq=False):
@@ -402,11 +379,11 @@ class LabelledRow(msgspec.Struct, frozen=True, eq=False):
 
 
 class LabelledRows(TaskEvaluator):
-    """The evaluator of rows. A `.npz` file has an array for each input, and perhaps the right classes in `labels`.
+    """The evaluator of rows in a `.npz` file: an array for each input, and perhaps the right classes in `labels`.
 
-    With labels, a prediction is two numbers: the rank of the right class, from 0, and the number of classes. Of classes
-    with equal values, the last ranks first, as in scikit-learn. Without labels, a prediction is float64
-    `[outputs, values]`: a vector for each floating-point output, padded with zeros.
+    With labels, a prediction is the rank of the right class (from 0) and the number of classes. Of classes with equal
+    values, the last ranks first, as in scikit-learn. Without labels, a prediction has a vector for each floating-point
+    output: float64 `[outputs, values]`, padded with zeros.
     """
 
     tasks: ClassVar[tuple[str, ...]] = (
@@ -431,7 +408,7 @@ class LabelledRows(TaskEvaluator):
 
     @classmethod
     def read_label(cls, value: Any, path: Path) -> Any:
-        """Return the right answer of a row, or None if `value` is None. InputError, about the file, for a malformed answer."""
+        """Return the right answer of a row, or None. Raise InputError about the file for a malformed answer."""
         label = _integer(value, LABELS, path)
         if label is not None and label < 0:
             raise InputError(f"evaluation suite {path}: {LABELS} must be one class, 0 or more, for each row")
@@ -467,7 +444,7 @@ class LabelledRows(TaskEvaluator):
         )
 
     def compare(self, name: str, label: Any, outputs: Mapping[str, Any]) -> Any:
-        """Return the prediction for a row with a label; `name` is the output that the label is about."""
+        """Return the prediction for a row with a label. `name` is the output that the label is about."""
         row = output(outputs, name)
         if row.ndim != 1:
             raise ConversionError(f"the output {name} is not one vector for each row")
@@ -479,10 +456,10 @@ class LabelledRows(TaskEvaluator):
 
 
 class LabelledPixels(LabelledRows):
-    """The evaluator of images in a `.npz` file. Its array `labels`, if any, has each pixel's class (255: not counted).
+    """The evaluator of images with a class for each pixel (`labels`; 255 is not counted).
 
-    With labels, a prediction is int64 `[labels, 2]`. For each label, it counts the pixels with the label in both maps,
-    and in at least one map. The suite's map is first scaled to the size of the model's.
+    A prediction is int64 `[labels, 2]`: for each label, the pixels that have it in both maps, and in at least one map.
+    The right map is scaled to the size of the model's map.
     """
 
     tasks = ("image-segmentation",)
@@ -510,7 +487,7 @@ class LabelledPixels(LabelledRows):
 
 
 def _vectors(outputs: Mapping[str, Any]) -> Any:
-    """Return each floating-point output as a row, padded with zeros. ConversionError for NaN, or if there is no row."""
+    """Return each floating-point output as a row, padded with zeros. Raise ConversionError for NaN."""
     rows = [numbers(array).ravel() for array in outputs.values() if array.dtype.kind == "f" and array.size]
     if not rows:
         raise ConversionError("the model has no output of numbers to compare", "give a suite with labels")
@@ -521,7 +498,7 @@ def _vectors(outputs: Mapping[str, Any]) -> Any:
 
 
 def content(feed: Feed) -> Digest:
-    """Return the digest of a row's values. Equal values of another float or integer type give the same digest."""
+    """Return the digest of a row's values. It does not depend on the width of float and integer types."""
     wide = {"f": "float64", "i": "int64", "u": "int64", "b": "int64"}
     return samples.digest(
         [{name: array.astype(wide.get(array.dtype.kind, array.dtype)) for name, array in feed.items()}]
@@ -529,7 +506,6 @@ def content(feed: Feed) -> Digest:
 
 
 def _integer(value: Any, name: str, path: Path) -> int | None:
-    """Return the integer in a row's array; None without an array. InputError if the array is not a single integer."""
     if value is not None and (value.ndim != 1 or value.dtype.kind not in "iu"):
         raise InputError(f"evaluation suite {path}: {name} must be one integer for each row")
     return None if value is None else int(value[0])
@@ -537,12 +513,9 @@ def _integer(value: Any, name: str, path: Path) -> int | None:
 
 VOCABULARY = "vocab.json"
 WORD = "|"
-"""The token between words in a vocabulary for CTC."""
 
 
 class TextPair(msgspec.Struct, frozen=True):
-    """A text, and the text that a model should generate from it."""
-
     text: Word
     target: Word
 
@@ -552,7 +525,7 @@ class TextPair(msgspec.Struct, frozen=True):
 
 
 class Transcript(msgspec.Struct, frozen=True, rename={"file": "audio"}):
-    """A sound file, and the words that are spoken in it; "" for silence."""
+    """A sound file, and its spoken words; "" for silence."""
 
     file: Word
     text: str
@@ -569,8 +542,6 @@ class Page(Transcript, frozen=True, rename={"file": "image"}):
 
 
 class LabelledSound(msgspec.Struct, frozen=True, rename={"file": "audio"}):
-    """A sound file, and its right label."""
-
     file: Word
     label: Word
 
@@ -597,10 +568,8 @@ class GeneratedTexts(TaskEvaluator):
 
 
 class Sounds(TaskEvaluator):
-    """The evaluator of items with a sound file."""
-
     best: Callable[[Mapping[str, Any]], Any]
-    """A function that takes the outputs of the only run and returns the prediction."""
+    """Turns the outputs of an item's run into the prediction."""
     shares_runs, has_files = False, True
     distinct = ("the same item", "the same file")
     stated: ClassVar[str] = "audio_preprocessing"
@@ -620,7 +589,7 @@ class Sounds(TaskEvaluator):
         return digest_file(Path(item.file))
 
     def read(self, path: Path, stated: Any) -> Any:
-        """Turn a file into the model's input. The argument `stated` is the value of the manifest's key."""
+        """Turn a file into the model's input. `stated` is the value of the manifest's key."""
         return read_sound(path, AudioPreprocessing.from_json(stated, self.stated))
 
     def reading(self, item: Any) -> Reading:
@@ -633,7 +602,7 @@ class Sounds(TaskEvaluator):
 
 
 class Transcripts(Sounds, GeneratedTexts):
-    """The evaluator of spoken words. A prediction is an encoder-decoder's generated text, or the best path of CTC."""
+    """The evaluator of spoken words. A prediction is an encoder-decoder's text, or the best path of CTC."""
 
     tasks = ("automatic-speech-recognition",)
     Item = Transcript
@@ -641,7 +610,6 @@ class Transcripts(Sounds, GeneratedTexts):
 
     @cached_property
     def _settings(self) -> list[Any]:
-        """The contents of the checkpoint's config.json and of its vocabulary for CTC."""
         return [read_json(self.subject.directory / name) for name in (CONFIG, VOCABULARY)]
 
     def check(self, suite: Suite) -> None:
@@ -675,9 +643,9 @@ class SoundClasses(Sounds, TextClasses):
 
 
 def transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, Any], name: str) -> str:
-    """Decode the best path of CTC: repeated tokens count once, and the blank (the padding token) is dropped.
+    """Decode the best path of CTC: drop repeated tokens and blanks (the padding token).
 
-    `words` has the number of each token. Raises InputError, about the graph `name`, if `words` is empty or malformed.
+    `words` is the content of vocab.json. Raises InputError about the graph `name` if it is empty or malformed.
     """
     if not words or any(not isinstance(number, int) for number in words.values()):
         reason = "gives a value for each frame, and its version has no vocab.json of one language"

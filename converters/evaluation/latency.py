@@ -1,8 +1,4 @@
-"""Measure latencies on this CPU. Graphs are timed in turn, so that a busy moment slows all of them.
-
-`measure` times single graphs on random inputs, and `measure_chains` times chains of graphs on one given row. `compare`
-times a file beside its parent on given inputs, such as those of a suite; `compare_files` does so on random inputs.
-"""
+"""Measure latencies on this CPU. Graphs are timed in turn, so that a busy moment slows all of them."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,23 +28,21 @@ from onnxreg.schema.manifest.manifest import Manifest
 
 WARM_UP_RUNS = 10
 BATCH_AXIS = "batch"
-"""The name of the axis whose sizes the recipe lists."""
 DYNAMIC_AXIS_LENGTH = 32
 """The length of every other dynamic axis, such as the tokens of a sentence."""
 TOKENS = (32, 128)
-"""The numbers of tokens of a short and of a long random input."""
 PAIRS = Benchmark(runs=30, batches=(1,))
-"""The settings for timing a file beside its parent. `runs` counts pairs; a pair is one run of each file on one row."""
+"""The settings for timing a file beside its parent. `runs` counts pairs: a run of each file on the same row."""
 WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
-"""The number of first pairs that do not count; the fewest pairs that count; the seconds after which no more pairs begin."""
+"""The pairs that do not count, the fewest that count, and the seconds after which no more pairs begin."""
 EDGE = 10
-"""The short input is larger than 1 / `EDGE` of a suite's inputs; the long input is smaller than 1 / `EDGE`."""
+"""A tenth of a suite's inputs is smaller than the short input, and a tenth is larger than the long input."""
 FAST_ENOUGH = 1.1
-"""A file counts as slower than its parent if the ratio of the file's latency to the parent's is above this."""
+"""A file is slower than its parent if it takes more than this multiple of the parent's time."""
 
 
 class Ratio(NamedTuple):
-    """A latency as a multiple of the parent's: the median over pairs of runs, and the 95 % interval of the median."""
+    """A latency as a multiple of the parent's: the median over pairs of runs, and its 95 % interval."""
 
     value: float
     low: float
@@ -56,7 +50,7 @@ class Ratio(NamedTuple):
 
     @property
     def is_noisy(self) -> bool:
-        """True if the interval reaches from below 1 to above `FAST_ENOUGH`, so that the machine was too busy to tell."""
+        """True if the interval is too wide to tell whether the file is slower."""
         return self.low < 1 < FAST_ENOUGH < self.high
 
     @property
@@ -68,7 +62,7 @@ class Ratio(NamedTuple):
 class Latency:
     """The time in milliseconds that a batch takes through the graphs at `paths`, one after the other.
 
-    `input` names the suite's input that was run, such as `short (23 tokens)`; `ratio` compares with the file `parent`.
+    `input` is the suite's input, such as `short (23 tokens)`. `ratio` compares with the file `parent`.
     """
 
     paths: tuple[str, ...]
@@ -94,14 +88,14 @@ class Latency:
 
 @dataclass(frozen=True)
 class LatencyTable:
-    """The latencies that a benchmark measured. `candidates` has the latencies of a search's candidates, by name."""
+    """The latencies that a benchmark measured. `candidates` are a search's candidates."""
 
     benchmark: Benchmark
     latencies: tuple[Latency, ...]
     candidates: Mapping[str, Sequence[Latency]] = field(default_factory=dict)
 
     def document(self, manifest: Manifest) -> BenchmarkDocument:
-        """Make the benchmark document of a version. The latency of a chain of graphs is recorded under the first graph."""
+        """Make the benchmark document of a version. A chain of graphs is recorded under its first graph."""
         digests = {artifact.path: str(artifact.digest) for artifact in manifest.artifacts}
         artifacts = []
         for path, latencies in groupby(self.latencies, lambda latency: latency.paths[0]):
@@ -129,7 +123,6 @@ class LatencyTable:
         )
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the latencies in JSON form. `interval` is the interval of `ratio`."""
         machine, rows = {"threads": self.benchmark.threads, "cpu": cpu_model()}, []
         for item in self.latencies:
             row = {"graphs": list(item.paths), "p50_ms": item.median, "p95_ms": item.p95, "runs": item.runs}
@@ -141,9 +134,9 @@ class LatencyTable:
 
 
 def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
-    """Time every artifact of a draft by itself, at each batch size that the artifact takes.
+    """Time every artifact of a draft at each batch size that it accepts.
 
-    Raises ConversionError, about the file, if an artifact does not run on random inputs.
+    Raises ConversionError about a file that does not run on random inputs.
     """
     files = {item.path: draft.root / item.path for item in draft.artifacts}
     sessions, runs = _load(files, benchmark), []
@@ -159,9 +152,9 @@ def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
 def measure_chains(
     root: Path, chains: Sequence[Sequence[str]], feed: Feed, benchmark: Benchmark
 ) -> LatencyTable:
-    """Time one row through each chain of graphs below `root`. The first graph takes `feed`, the others take its outputs.
+    """Time a row through each chain of graphs: the first graph gets `feed`, the others get its outputs.
 
-    Raises ConversionError, about the files, if a chain does not run.
+    Raises ConversionError about a chain that does not run.
     """
     sessions = _load({path: root / path for paths in chains for path in paths}, benchmark)
     return _time([(tuple(paths), 1, feed) for paths in chains], sessions, benchmark)
@@ -176,7 +169,7 @@ def _load(files: Mapping[str, Path], benchmark: Benchmark) -> dict[str, Any]:
 def _draw(
     files: Mapping[str, Path], sessions: Mapping[str, Any], shapes: Sequence[tuple[int, int]]
 ) -> dict[str, tuple[Feed, ...]]:
-    """Return random inputs for each file, one for each (number of rows, length of other dynamic axes) in `shapes`."""
+    """Return random inputs for each file, for each (number of rows, length of other dynamic axes) in `shapes`."""
     sizes, lengths = [{BATCH_AXIS: rows} for rows, _ in shapes], [length for _, length in shapes]
     bounds: dict[str, int] = {}
     for file in (file for file in files.values() if file.suffix == ".onnx"):
@@ -191,7 +184,7 @@ def _draw(
 def _time(
     runs: Sequence[tuple[tuple[str, ...], int, Feed]], sessions: Mapping[str, Any], benchmark: Benchmark
 ) -> LatencyTable:
-    """Warm up, then time batches in turn. Each of `runs` is (paths of the graphs, number of rows, inputs)."""
+    """Warm up, then time batches in turn. A run is (paths of the graphs, number of rows, inputs)."""
 
     def through(paths: tuple[str, ...], feed: Feed) -> None:
         first, *others = (sessions[path] for path in paths)
@@ -216,10 +209,10 @@ def _time(
 def _milliseconds(
     calls: Sequence[Callable[[], object]], warm_up: int, most: int, least: int = 0, seconds: float = inf
 ) -> Floats:
-    """Time calls in turn, so that a busy moment slows all of them; return milliseconds, float64 `[turns, calls]`.
+    """Time calls in turn. Return milliseconds, float64 `[turns, calls]`.
 
-    Every second turn goes in reverse order. After `warm_up` turns, which do not count, there are `least` to `most` turns.
-    Beyond `least`, no turn begins later than `seconds` after the start.
+    Every second turn is in reverse order. After `warm_up` turns there are `least` to `most` turns; after `least` turns,
+    no turn begins later than `seconds` after the start.
     """
     turns, end = list[list[float]](), time.monotonic() + seconds
     while len(turns) < warm_up + most and (len(turns) < warm_up + least or time.monotonic() <= end):
@@ -239,9 +232,9 @@ def _figures(*values: float) -> list[float]:
 def compare_files(
     files: Mapping[str, Path], pairs: Sequence[tuple[str, str]], max_tokens: int | None
 ) -> LatencyTable:
-    """Time each file beside its parent on random inputs of `TOKENS` tokens, or of `max_tokens` if these are fewer.
+    """Time each file beside its parent on random inputs. A pair is the path of a file and the path of its parent.
 
-    Each of `pairs` is the path of a file and the path of its parent. Raises ConversionError if a file does not load or run.
+    Raises ConversionError if a file does not load or run.
     """
     sessions = _load(files, PAIRS)
     lengths = sorted({min(tokens, max_tokens or tokens) for tokens in TOKENS})
@@ -255,7 +248,7 @@ def compare_files(
 
 
 def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
-    """Return a short and a long input by name, such as `short (23 tokens)`; only one if both have the same size."""
+    """Return a short and a long input of a suite, by name; only one if their sizes are equal."""
 
     def size(feed: Feed) -> int:
         return max(int(array.size) for array in feed.values())
@@ -270,10 +263,9 @@ def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
 
 
 def compare(path: str, run: Run, parent_path: str, parent: Run, inputs: Mapping[str, Feed]) -> list[Latency]:
-    """Time a file and its parent on each input. Their runs alternate, so that a busy moment slows both.
+    """Time a file and its parent on each input. Raise ConversionError if a file does not run.
 
-    Order statistics give the interval of the median ratio (H. A. David and H. N. Nagaraja, Order Statistics, 2003, section
-    7.1). Raises ConversionError if a file does not run.
+    Order statistics give the interval of the median ratio (David and Nagaraja, Order Statistics, 2003, section 7.1).
     """
     latencies = []
     for name, feed in inputs.items():

@@ -1,10 +1,7 @@
-"""Metrics: figures about a model on a suite, each with a version, a direction, a default limit and a rule.
+"""Metrics: figures about a model's predictions on a suite.
 
-A metric reads predictions, and must not run a model.
-
-Confidence intervals are made by the bootstrap: groups of items are drawn with replacement. Items of one group are not
-independent, so whole groups are drawn (cluster bootstrap; Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
-ch. 8). NumPy's legacy generator draws them, because its numbers never change in a new version.
+The bootstrap gives confidence intervals: whole groups of items are drawn with replacement, because items of a group
+depend on each other (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, ch. 8).
 """
 
 import csv
@@ -40,11 +37,10 @@ Interval = tuple[float, float]
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """The scores of the parent and the candidate by one metric, for each item.
+    """The scores of the parent and the candidate by a metric, for each item.
 
-    `parent` and `candidate` are float64 of shape (items, columns), `groups` is int64 of shape (items,). The rows of a
-    group are sorted by their values, then the groups are sorted and numbered. So a table does not show the order of
-    the suite, and the order does not change a figure.
+    `parent` and `candidate` are float64 `[items, columns]`, `groups` are int64 `[items]`. Rows and groups are sorted,
+    so the table does not show the order of the suite.
     """
 
     columns: tuple[str, ...]
@@ -56,7 +52,7 @@ class ScoreTable:
     def of(
         cls, columns: Sequence[str], parent: Floats, candidate: Floats, groups: Iterable[int]
     ) -> "ScoreTable":
-        """Make a table of the scores of items, and sort it; `groups` has the number of each item's group."""
+        """Make a table of the scores of items. `groups` has the number of each item's group."""
         width = len(columns)
         rows_by_group: dict[int, list[list[float]]] = {}
         for number, row in zip(groups, np.hstack([parent, candidate]).tolist(), strict=True):
@@ -75,10 +71,7 @@ class ScoreTable:
         return int(self.groups[-1]) + 1 if len(self) else 0
 
     def encode(self) -> bytes:
-        """Return the table as CSV (RFC 4180, line feeds): columns `group`, `parent:<column>`..., `candidate:<column>`....
-
-        Each number has enough digits to be read back exactly.
-        """
+        """Return the table as CSV (RFC 4180, line feeds): `group`, `parent:<column>`..., `candidate:<column>`...."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(
@@ -90,7 +83,7 @@ class ScoreTable:
 
     @classmethod
     def decode(cls, data: bytes, label: str) -> "ScoreTable":
-        """Read a table that `encode` made. Raises InputError, about the file `label`, for any other bytes."""
+        """Read a table that `encode` made. Raise InputError about the file `label` for other bytes."""
         try:
             header, *rows = csv.reader(io.StringIO(data.decode()), strict=True)
             numbers = np.array([[float(value) for value in row] for row in rows], dtype=np.float64)
@@ -108,7 +101,7 @@ class ScoreTable:
 
 
 def draws(groups: Integers) -> Iterator[Integers]:
-    """Yield the indices of the rows in each resample: all rows of groups drawn with replacement. `groups` is sorted."""
+    """Yield the row indices of each resample: all rows of groups that are drawn with replacement."""
     generator, count = np.random.RandomState(SEED), int(groups[-1]) + 1
     starts = np.searchsorted(groups, np.arange(count + 1))
     rows = np.arange(len(groups))
@@ -121,7 +114,7 @@ def draws(groups: Integers) -> Iterator[Integers]:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """Return the central 95 % interval of values, ignoring NaN; None for no values, or if a value is infinite."""
+    """Return the central 95 % interval of values, ignoring NaN; None if there are no values or infinite ones."""
     values = values[~np.isnan(values)]
     if not len(values) or np.isinf(values).any():
         return None
@@ -130,21 +123,19 @@ def percentiles(values: Floats) -> Interval | None:
 
 
 def _text(value: float) -> Any:
-    """Return a whole number without `.0`; any other number as its shortest exact text."""
     return int(value) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else repr(value)
 
 
 CHECKED = {"certified": "pass", "refused": "fail", "unknown": "unknown"}
-"""The verdict of a check, for each state of a judgement."""
 
 
 class EvaluationError(RegError, family=ConversionError.family):
-    """A failure of the source or of a metric, which affects every artifact; so a search ends with it."""
+    """The source or a metric fails. This affects every artifact, so a search ends."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """The figures of a part that a metric judges separately, such as a label. Most metrics have one part, called "".
+    """A part that a metric judges separately, such as a label. Most metrics have a single part, called "".
 
     Figures are None if there is nothing to measure. `losing` describes the loss in words. A part with `doubts` is not
     judged: its `state` is None.
@@ -167,7 +158,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The judgement of a metric on an artifact: the record, the record's parts, and the item scores behind the figures."""
+    """A metric's judgement on an artifact: its record, its parts, and the item scores."""
 
     record: MetricRecord
     parts: tuple[Part, ...]
@@ -175,7 +166,7 @@ class Judgement:
 
 
 def judge_loss(loss: float, interval: Interval | None, limit: float, settings: Mapping[str, Any]) -> State:
-    """Certify a loss below the limit. Refuse a loss whose whole interval is at or above the limit. Else, "unknown".
+    """Certify a loss below the limit. Refuse a loss if its whole interval is at or above the limit. Otherwise: unknown.
 
     With the setting `margin`, certify a loss only if its whole interval is below the limit.
     """
@@ -186,7 +177,7 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
 
 
 def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """Return the message that the model lacks the gold `labels` (spans by label). `names` are the model's labels."""
+    """Return the message that the model lacks gold labels. `labels` counts their spans; `names` are the model's."""
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
     return (
@@ -196,21 +187,20 @@ def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
 
 
 def combine(records: Sequence[MetricRecord]) -> tuple[State, tuple[str, ...]]:
-    """Return the worst state of several metrics (refused, unknown, certified), and all reasons, worst state first."""
+    """Return the worst state of several metrics, and all reasons, those of the worst state first."""
     order: tuple[State, ...] = ("refused", "unknown", "certified")
     ranked = sorted(records, key=lambda record: order.index(record.state))
     return ranked[0].state, tuple(reason for record in ranked for reason in record.reasons)
 
 
 LIBRARIES = ("jiwer", "sacrebleu", "scikit-learn", "scipy")
-"""The packages that compute figures of built-in metrics."""
 
 
 @contextmanager
 def blamed(metric: Any) -> Iterator[None]:
-    """A context in which a metric's code runs. Any error but a RegError becomes an EvaluationError about the metric.
+    """A context for a metric's code. Any error but a RegError becomes an EvaluationError about the metric.
 
-    The message has the line of the error but not the error's text, which may quote the suite.
+    The message leaves out the error's text, which may quote the suite.
     """
     try:
         yield
@@ -228,20 +218,16 @@ def blamed(metric: Any) -> Iterator[None]:
 class Metric:
     """A figure about a model on a suite.
 
-    A metric turns the prediction for an item into a row of numbers (`row`), and any rows into a value (`value`). So the
-    same code computes the value of resampled rows and of published rows.
-
-    `id` and `version` name the computation; code that gives another figure for equal rows needs a new version. `rule` names
-    the rule that judges a loss, `limit` is the default limit of the loss; an evaluation may set another limit, and `settings`
-    of the rule. `tasks` are the tasks whose predictions the metric reads. `direction` says if higher or lower values are
-    better. `names` are the columns of a row. If the suite has fewer than `min_groups` independent items, or the parent has
-    less skill than `min_skill`, the metric certifies and refuses nothing.
+    `row` turns a prediction into numbers, and `value` turns rows into the figure. `names` are the columns of a row. A
+    change of these computations needs a new `version`. `rule` judges a loss; `limit` is its default limit. `tasks` are
+    the tasks whose predictions the metric reads. If the suite has fewer than `min_groups` independent items, or the
+    parent has less skill than `min_skill`, the verdict is "unknown".
     """
 
     id: ClassVar[str]
     names: ClassVar[tuple[str, ...]] = ("score",)
     gold: ClassVar[str | None] = None
-    """The attribute of an item that has the right answer; None if the metric needs no right answer."""
+    """The attribute of an item with the right answer; None if the metric needs none."""
     version: ClassVar[int] = 1
     rule: ClassVar[str] = "loss/interval"
     tasks: ClassVar[frozenset[str]]
@@ -250,62 +236,56 @@ class Metric:
     min_groups: ClassVar[int] = 200
     min_skill: ClassVar[float] = 0.2
     on_request: ClassVar[frozenset[str]] = frozenset()
-    """The tasks for which the metric is used only if a request names it."""
+    """The tasks for which the metric is used only on request."""
     uses: ClassVar[str] = "numpy"
-    """The module of a library that computes the scores or the value."""
 
     def __init__(self, limit: float | None = None, settings: Mapping[str, Any] | None = None) -> None:
-        """Set the limit and the settings of the rule. Raise InputError if the rule does not accept them."""
+        """Raise InputError if the rule does not accept the limit or a setting."""
         self.limit, self.settings = self.limit if limit is None else limit, dict(settings or {})
         self.check()
 
     @property
     def package(self) -> str | None:
-        """The Python package that defines the metric; None for a metric of onnxreg."""
+        """The Python package that defines the metric; None for onnxreg's metrics."""
         top = type(self).__module__.partition(".")[0]
         return None if top == "onnxreg" else min(distributions().get(top, ()), default=top)
 
     def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of a row's columns. `labels` are the model's labels."""
         return self.names
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """Return the scores of one item, a number for each column; by default, the numbers of the prediction.
+        """Return the scores of an item, a number for each column; by default, the numbers of the prediction.
 
-        Args:
-            item: an item of the suite, of the task's class.
-            prediction: the prediction of the scored model.
-            reference: the parent's prediction, also if the scored model is the parent.
+        `reference` is the parent's prediction, also if the scored model is the parent.
         """
         return [float(number) for number in np.ravel(prediction)]
 
     def value(self, rows: Floats) -> float:
-        """Return the value of one or more rows, float64 `[rows, columns]`; by default, the mean of the first column."""
+        """Return the value of rows, float64 `[rows, columns]`; by default, the mean of the first column."""
         return float(rows[:, 0].mean())
 
     def skill(self, rows: Floats) -> float:
-        """Return the skill that the value of these rows shows: 0 for a guess, 1 for a perfect model."""
+        """Return the skill of a model with these rows: 0 for a guess, 1 for a perfect model."""
         return self.value(rows)
 
     def loss(self, parent: float, value: float) -> float:
-        """Return the loss of a candidate with this `value` against the parent: above 0 if the candidate is worse."""
+        """Return the loss of a candidate: above 0 if it is worse than the parent."""
         return parent - value if self.direction == "higher" else value - parent
 
     def supports(self, items: Sequence[Any]) -> bool:
-        """Return True if all items have the right answer that the metric needs (see `gold`)."""
         return self.gold is None or all(getattr(item, self.gold) is not None for item in items)
 
     def check(self) -> None:
-        """Raise InputError for a limit or a setting that the rule does not accept; the rule `loss/interval` has no settings."""
+        """Raise InputError if the rule does not accept the limit or a setting."""
         if self.settings:
             raise InputError(f"the metric {self.id} has no setting {next(iter(self.settings))[:80]!r}")
 
     def warnings(self, items: Sequence[Any]) -> Iterator[str]:
-        """Yield a message for each property of the suite that makes a verdict depend on a single item."""
+        """Yield warnings about a suite with which a single item can decide the verdict."""
         return iter(())
 
     def obstacles(self, items: Sequence[Any], groups: int) -> Iterator[str]:
-        """Yield a message for each property of the suite that makes it impossible to certify any model."""
+        """Yield the reasons why no model can be certified on the suite."""
         if groups < self.min_groups:
             yield (
                 f"the suite has {groups} independent items, {self.id} needs {self.min_groups}: nothing can be certified"
@@ -318,7 +298,7 @@ class Metric:
         reference: Sequence[Any],
         labels: Sequence[str],
     ) -> Floats:
-        """Return the scores of all items, float64 `[items, columns]`. EvaluationError if the metric fails on an item."""
+        """Return the scores of all items, float64 `[items, columns]`. Raise an error for NaN and for a wrong shape."""
         columns = self.columns(labels)
         rows = np.zeros((len(items), len(columns)))
         for number, sides in enumerate(zip(items, predictions, reference, strict=True)):
@@ -334,9 +314,9 @@ class Metric:
         return rows
 
     def judge(self, table: ScoreTable, settings: Mapping[str, Any]) -> Judgement:
-        """Judge an artifact by its scores alone. ConversionError if the metric gives NaN or infinity.
+        """Judge an artifact by its scores. Raise ConversionError if the metric gives NaN or infinity.
 
-        `settings` has the settings of the rule, and facts about the suite such as `other_labels`.
+        `settings` are settings of the rule, and facts about the suite such as `other_labels`.
         """
         if not len(table):
             return self.judgement(table, settings, doubts=["the suite has no items"])
@@ -416,9 +396,9 @@ class Metric:
         return Judgement(record, tuple(parts), table)
 
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
-        """Return two checks for the manifest, in JSON form: one of the value, and one of the loss (with its limit).
+        """Return two checks for the manifest, in JSON form: the value, and the loss with its limit.
 
-        `name` names the suite and the metric, such as `sts/spearman`; `dataset` is the digest of the suite.
+        `name` names the suite and the metric, such as `sts/spearman`. `dataset` is the digest of the suite.
         """
         record = judgement.record
         common = {"verdict": CHECKED[record.state], "samples": record.samples, "dataset": dataset}
@@ -441,7 +421,6 @@ class Metric:
 
 
 def library(module: str) -> Any:
-    """Import a module of a library in `LIBRARIES`. HostError if the library is not installed."""
     try:
         return import_module(module)
     except ImportError as error:

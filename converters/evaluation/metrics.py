@@ -1,4 +1,4 @@
-"""All metrics by name: built-in metrics, and metrics of other packages (entry points of the group `onnxreg.metrics`).
+"""All metrics by name: onnxreg's, and those of other packages (entry points of the group `onnxreg.metrics`).
 
 Values equal the results of scikit-learn, SciPy and seqeval to the bit, so that these libraries can check a certificate.
 """
@@ -46,12 +46,12 @@ MADE = frozenset({"text2text-generation"})
 
 
 def above_chance(value: float, base: float) -> float:
-    """Scale a value so that `base`, the value of a guess, becomes 0, and the perfect value 1 remains 1."""
+    """Scale a value so that a guess (`base`) has 0, and a perfect model 1."""
     return (value - base) / (1.0 - base) if base < 1.0 else 0.0
 
 
 class Accuracy(Metric):
-    """The share of items for which the right class is predicted (as `sklearn.metrics.accuracy_score`)."""
+    """The share of items for which the right class is predicted (`sklearn.metrics.accuracy_score`)."""
 
     id = "accuracy"
     tasks = frozenset({"text-classification", "audio-classification"})
@@ -69,14 +69,13 @@ class Accuracy(Metric):
         return float(np.mean(rows[:, 0] == rows[:, 1]))
 
     def skill(self, rows: Floats) -> float:
-        """Return 1 for a perfect value, and 0 for the value of always predicting the most frequent class."""
         classes, counts = np.unique(rows[:, 0], return_counts=True)
         guess = np.column_stack([rows[:, 0], np.full(len(rows), classes[counts.argmax()])])
         return above_chance(self.value(rows), self.value(guess))
 
 
 class MacroF1(Accuracy):
-    """The mean F1 of all classes that occur in labels or predictions (as `sklearn.metrics.f1_score`, average macro)."""
+    """The mean F1 of all classes in labels or predictions (`sklearn.metrics.f1_score`, average macro)."""
 
     id = "macro_f1"
     limit = 0.01
@@ -91,7 +90,7 @@ class MacroF1(Accuracy):
 class Top1(Metric):
     """The share of rows whose right class has the largest value (`sklearn.metrics.top_k_accuracy_score`).
 
-    A score is the rank of the right class, from 0; a rank below `k` counts as right.
+    A row's score is the rank of the right class, from 0.
     """
 
     id = "top_1"
@@ -130,7 +129,7 @@ class MeanOverlap(Metric):
 
 
 class Spearman(Metric):
-    """The rank correlation between the cosines and the right scores of pairs of texts (as `scipy.stats.spearmanr`)."""
+    """The rank correlation between the cosines of pairs of texts and the right scores (`scipy.stats.spearmanr`)."""
 
     id = "spearman"
     tasks = VECTORS
@@ -166,7 +165,7 @@ class NormalizedGain(Metric):
 
 
 class MeanCosine(Metric):
-    """The mean cosine of each text's vector with the parent's vector: 1 for the parent itself. Items need no right answer."""
+    """The mean cosine of each text's vector with the parent's vector. Items need no right answer."""
 
     id = "mean_cosine"
     tasks = VECTORS
@@ -178,13 +177,13 @@ class MeanCosine(Metric):
 
 
 class OutputCosine(MeanCosine):
-    """The cosine between an output and the parent's same output: the lowest of each row, averaged over the rows."""
+    """The cosine of an output with the parent's output: the lowest of each row, averaged over the rows."""
 
     id = "output_cosine"
     tasks = frozenset(LabelledRows.tasks) | PIXELS
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """Return the lowest cosine of any output: 0 if shapes differ or only one vector is zero, 1 if both are zero."""
+        """Return the lowest cosine of any output: 0 if shapes differ, 1 if both vectors are zero."""
         if prediction.shape != reference.shape:
             return [0.0]
         both_zero = ~prediction.any(axis=1) & ~reference.any(axis=1)
@@ -196,7 +195,7 @@ class OutputCosine(MeanCosine):
 
 
 class ExactMatch(Metric):
-    """The share of predictions that equal a right answer; case, punctuation and articles are ignored."""
+    """The share of predictions that equal a right answer. Case, punctuation and articles are ignored."""
 
     id = "exact_match"
     tasks = frozenset({"question-answering"}) | HEARD | MADE
@@ -204,7 +203,6 @@ class ExactMatch(Metric):
     limit = 0.01
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
-        """Compare the prediction with each right answer, and return the best score; "" means no answer."""
         words = answer_words(prediction)
         return [max(self.score(answer_words(answer), words) for answer in item.answers or ("",))]
 
@@ -213,7 +211,7 @@ class ExactMatch(Metric):
 
 
 class AnswerF1(ExactMatch):
-    """The mean F1 of the words of predictions. A prediction is compared with the right answer that it fits best."""
+    """The mean F1 of the words of predictions, each compared with the right answer that fits best."""
 
     id = "answer_f1"
     tasks, on_request = frozenset({"question-answering"}), frozenset()
@@ -226,7 +224,7 @@ class AnswerF1(ExactMatch):
 
 
 def answer_words(text: str) -> list[str]:
-    """Return an answer's words in lower case, without punctuation and articles (Rajpurkar et al., SQuAD, 2016, section 6.1)."""
+    """Return an answer's words in lower case, without punctuation and articles (SQuAD, 2016, section 6.1)."""
     plain = text.lower().translate(str.maketrans("", "", string.punctuation))
     return re.sub(r"\b(a|an|the)\b", " ", plain).split()
 
@@ -286,35 +284,33 @@ class Perplexity(Metric):
         return value / parent - 1.0
 
     def skill(self, rows: Floats) -> float:
-        """Return 1 - (nats of a token) / log(vocabulary): 0 for a uniform guess, 1 for certainty."""
         return float(1.0 - rows[:, 0].sum() / rows[:, 1].sum() / np.log(rows[0, 2]))
 
 
 MAX_RECALL_LOSS = 0.005
 MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
-"""A label with fewer gold spans gives a warning, because the loss of a single span may exceed the limit."""
+"""With fewer gold spans of a label, the loss of a single span may exceed the limit."""
 PER_LABEL = ("gold", "hits", "predicted", "spans")
 """The counts for each label in a text: gold characters, gold characters found, predicted characters, gold spans."""
 
 
 class MinimumEvidence(msgspec.Struct, frozen=True):
-    """The least evidence for judging a label: the number of gold characters, and the parent's recall above chance."""
+    """The least evidence for judging a label: its gold characters, and the parent's recall above chance."""
 
     min_gold_chars: Annotated[int, msgspec.Meta(ge=1)] = 200
     min_parent_recall: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> "MinimumEvidence":
-        """Read the settings of the rule. InputError if a value is malformed or out of range."""
         return convert(dict(settings), cls, "the minimum evidence of character_recall")
 
 
 class CharacterRecall(Metric):
     """The share of gold characters to which a prediction gives the right label. Each label is judged as a part.
 
-    The loss is the largest loss of a label, at least 0. A label is not judged if it has too little gold, or if the
-    parent's informedness (Youden's J) for it is too low. Informedness is recall minus the share of all other characters
-    that wrongly get the label; a guess has the informedness 0. A part's `samples` counts gold spans.
+    The loss is the largest loss of a label. A label is not judged if it has too little gold, or if the parent's
+    informedness for it (Youden's J) is too low: its recall minus the share of all other characters that wrongly get the
+    label. A part's `samples` counts gold spans.
     """
 
     id = "character_recall"
@@ -428,7 +424,7 @@ class CharacterRecall(Metric):
         return result
 
     def checks(self, judgement: Judgement, name: str, dataset: str) -> list[dict[str, Any]]:
-        """Return a check of the recall for each label, and a check of the largest loss. `samples` counts gold spans."""
+        """Return a check of the recall for each label, and a check of the largest loss."""
         common = {"metric": self.id, "dataset": dataset}
         checks = [
             {
@@ -454,7 +450,7 @@ class CharacterRecall(Metric):
 
 
 def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
-    """Return the label names, and the counts of parent and candidate (`PER_LABEL`), each int64 `[labels, items, counts]`."""
+    """Return the labels, and the parent's and candidate's counts (`PER_LABEL`), int64 `[labels, items, counts]`."""
     names = [name.partition("/")[2] for name in table.columns[1 :: len(PER_LABEL)]]
     shape = (len(table), len(names), len(PER_LABEL))
     parent, candidate = (
@@ -467,7 +463,7 @@ def _by_label(table: ScoreTable) -> tuple[list[str], Integers, Integers]:
 class SpanF1(Metric):
     """The strict F1 of spans: a span is right if its label and both ends are right (`seqeval`, mode strict, IOB2).
 
-    If gold spans overlap, the first counts, and the others do not. Of spans with the same start, the longest is first.
+    If gold spans overlap, only the first counts.
     """
 
     id = "span_f1"
@@ -490,7 +486,6 @@ class SpanF1(Metric):
 
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""The pattern of a metric's id, which is a part of file names."""
 METRICS: tuple[type[Metric], ...] = (
     *(CharacterRecall, SpanF1, Accuracy, MacroF1, ExactMatch, AnswerF1, WordErrorRate, CharacterF),
     *(Spearman, NormalizedGain, MeanCosine, Top1, Top5, MeanOverlap, OutputCosine, Perplexity),

@@ -1,8 +1,7 @@
 """Run a model over the items of a suite, on all cores.
 
-An ONNX file runs on one item at a time, as on a device: in a batch, an item's scale of activations could depend on
-others. A PyTorch module runs on several texts of equal shape, which costs less; its rows of texts are independent. Each
-run uses one thread, and only runs are parallel, so sums are added in the same order on any number of cores.
+Each run uses a single thread, so sums are added in the same order on any machine. An ONNX file gets one item at a time,
+as on a device; a PyTorch module gets several texts of equal shape.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -33,7 +32,7 @@ MAX_ROWS, MAX_VALUES = 16, 200_000
 def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[Any]:
     """Return the prediction for each reading. With `shares_runs`, readings of equal shapes share runs.
 
-    Raises ConversionError if the model fails on the inputs, or gives other outputs than the task needs.
+    Raises ConversionError if the model fails, or has other outputs than the task needs.
     """
 
     def together(numbers: Sequence[int]) -> list[Any]:
@@ -60,7 +59,7 @@ def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[An
 
 
 def _batches(readings: Sequence[Reading], rows: int) -> Iterator[list[int]]:
-    """Yield indices of readings that run together: at most `rows` of equal shape. The order of readings is ignored."""
+    """Yield indices of readings that run together: at most `rows`, of equal shape."""
     if rows == 1:
         yield from ([number] for number in range(len(readings)))
         return
@@ -79,10 +78,10 @@ def _batches(readings: Sequence[Reading], rows: int) -> Iterator[list[int]]:
 
 @dataclass(frozen=True)
 class Runner:
-    """A loaded model that takes up to `rows` rows at once.
+    """A loaded model that accepts up to `rows` rows at once.
 
-    For a graph, `gives` has the number of axes of each output (0: unknown). `has_past` is True if the graph takes the keys
-    and values of earlier tokens. `length` is the number of tokens in a row, None if it is not fixed.
+    `gives` has the number of axes of each output (0: unknown). `has_past` is True if the graph takes a KV cache.
+    `length` is the fixed number of tokens in a row, or None.
     """
 
     run: Run
@@ -104,10 +103,7 @@ class Runner:
 def parent_runner(
     start: Any, trust_remote_code: bool = False, per_token: Collection[str] = ()
 ) -> Iterator["Runner"]:
-    """A context with a runner of the source: a `conversion.TorchModel`, the path of a graph, or a decoder's directory.
-
-    See `artifact_runner` for `per_token`. A run raises ConversionError if the source does not take the inputs.
-    """
+    """A context with a runner of the source: a `conversion.TorchModel`, a graph, or a decoder's directory."""
     if isinstance(start, Path) and start.is_dir():
         start = model_builder.torch_model(start, trust_remote_code)
     if isinstance(start, conversion.TorchModel):
@@ -120,10 +116,10 @@ def parent_runner(
 
 
 def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 0) -> "Runner":
-    """Return the runner of an ONNX or ORT-format file on the CPU. ConversionError if ONNX Runtime cannot load it.
+    """Return the runner of a model file on the CPU. Raise ConversionError if ONNX Runtime cannot load it.
 
-    A graph of fixed shapes gets padded inputs, and outputs named in `per_token` lose the padding. `padding` is the
-    checkpoint's `pad_token_id`: a decoder that classifies looks for the last token that is not padding.
+    A graph of fixed shapes gets padded inputs. Its outputs in `per_token` lose the padding. `padding` is the
+    checkpoint's `pad_token_id`.
     """
     session = load_session(path, prepacking=True)
     takes = {item.name: item for item in session.get_inputs()}
@@ -157,9 +153,9 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
 
 
 def joined(graphs: Mapping[str, Path], directory: Path) -> "Runner":
-    """Return the runner of several graphs, such as `encoder`; `directory` has the config and settings of the checkpoint.
+    """Return the runner of several graphs by their names in the pipeline. `directory` has the checkpoint's config.
 
-    An encoder-decoder gives the generated tokens of a row, without the prompt. Other graphs give all their vectors.
+    An encoder-decoder returns the generated tokens of a row, without the prompt. Other graphs return their vectors.
     """
     if ENCODER not in graphs:
         runners = [artifact_runner(file) for file in graphs.values()]

@@ -1,9 +1,8 @@
-"""Evaluation suites. A suite is a file with items for a task, one in each line or in each element of a list.
+"""Evaluation suites. A suite is a file with items for a task, such as a JSON object in each line.
 
-The items of a token classifier are fixtures: texts with gold spans, in OpenMed's format. Gold labels are matched with the
-model's labels by OpenMed's canonical names: FIRSTNAME and `first_name` both mean FIRST_NAME; NAME and `patient` mean PERSON.
-`openmed_labels.json` lists each canonical name with its other spellings, without separators. These are facts about OpenMed
-(openmed/core/labels.py, Apache-2.0).
+The items of a token classifier are texts with gold spans, in OpenMed's format. Their labels are matched with the
+model's by OpenMed's canonical names: FIRSTNAME and `first_name` both mean FIRST_NAME. `openmed_labels.json` has the
+names (openmed/core/labels.py, Apache-2.0).
 """
 
 import codecs
@@ -26,17 +25,16 @@ from onnxreg.schema.core.files import read_given
 from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 
 SUITE, MAX_BYTES = "evaluation suite", 256 * 2**20
-"""The name of a suite's file in messages, and the most bytes of the file."""
 AS_JSON = "a suite is a list in JSON, or one JSON object a line in a .jsonl file"
 ID_KEYS = ("id", "fixture_id")
 SPANS_KEYS = ("gold_spans", "entities")
 LABEL_KEYS = ("canonical_label", "label", "entity_type", "entity_group", "entity")
-"""The keys under which a span may give its label; if several have a value, the first key counts, as in OpenMed."""
+"""The keys that may have a span's label. The first that has a value counts, as in OpenMed."""
 Word = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class TextSpan(msgspec.Struct, frozen=True):
-    """A labelled part of a text; the range is half-open, in code points."""
+    """A labelled part of a text, from `start` to before `end`, in code points."""
 
     start: int
     end: int
@@ -44,17 +42,16 @@ class TextSpan(msgspec.Struct, frozen=True):
 
 
 class Fixture(msgspec.Struct, frozen=True):
-    """A text and its gold spans (the right answer). Spans of different labels may nest; spans of a label are disjoint."""
+    """A text and its gold spans (the right answer). Spans of different labels may overlap."""
 
     text: Word
     spans: tuple[TextSpan, ...]
 
 
 def read_fixture(row: dict[str, Any], position: str) -> Fixture:
-    """Read a fixture from `{text, gold_spans: [{start, end, label, text?}]}`; `gold_spans` may be empty.
+    """Read a fixture from `{text, gold_spans: [{start, end, label, text?}]}`.
 
-    Raises InputError for a missing text, offsets outside the text, a span whose `text` is not the text at its offsets,
-    and overlapping spans of one label.
+    Raises InputError for a missing text, for offsets that do not fit it, and for overlapping spans of a label.
     """
     text, rows = convert(row.get("text"), Word, f"{position}: `text`"), first(row, SPANS_KEYS)
     spans = []
@@ -79,10 +76,9 @@ def read_fixture(row: dict[str, Any], position: str) -> Fixture:
 class Suite:
     """The items of a file, and the digest of the file's bytes.
 
-    `groups` has the number of each item's group. Items of one group depend on each other, such as texts of one document. If
-    no item names a group, each item is a group. `synthetic` is True if an item says that it was made up, False if every item
-    says that it was not, else None. `positions` has the file and the line or number of each item. `identities` has a value
-    for each item, equal for items with the same model input (`TaskEvaluator.identity`).
+    Items of a group (`groups` has its number) depend on each other, such as texts of a document. `synthetic` is True if
+    an item is made up, False if none is, None if unknown. `positions` are the items' places in the file. `identities`
+    are equal for items with the same model input.
     """
 
     digest: Digest
@@ -93,11 +89,7 @@ class Suite:
     identities: tuple[Hashable, ...] = ()
 
     def half(self, name: str, seed: int) -> "Suite":
-        """Return a random half of the groups, with all their items. `name` says which half: `choose` or `confirm`.
-
-        NumPy's legacy generator draws the groups, because its numbers never change. The digest of a half covers the digest of
-        the suite, the name and the seed.
-        """
+        """Return a random half of the groups, with all their items. `name` is `choose` or `confirm`."""
         order = np.random.RandomState(seed).permutation(max(self.groups, default=-1) + 1).tolist()
         middle = (len(order) + 1) // 2
         chosen = set(order[:middle] if name == "choose" else order[middle:])
@@ -109,13 +101,10 @@ class Suite:
 
 
 def load(evaluator: Any, path: Path) -> Suite:
-    """Read a suite for `evaluator`, a `TaskEvaluator` class.
+    """Read a suite for a `TaskEvaluator` class.
 
-    Every item may have an `id`, unique in the suite; a `group` (text or integer); and `metadata: {source}`, a word for
-    the origin of the item, such as `synthetic`.
-
-    Raises NotFoundError for a missing file; InputError for malformed contents, and if only some items have a group. The
-    message has the position of an item but never quotes it.
+    An item may have an `id`, a `group` (text or integer), and `metadata: {source}`, such as `synthetic`. Raises
+    NotFoundError if the file is missing, InputError if it is malformed. The message never quotes an item.
     """
     data = read_given(path, SUITE, limit=MAX_BYTES)
     items, ids = dict[str, Any](), dict[str, str]()
@@ -156,7 +145,6 @@ def load(evaluator: Any, path: Path) -> Suite:
 
 
 def check_unique(values: Mapping[str, Hashable], name: str) -> None:
-    """Raise InputError for a value that occurs at two positions. The message calls the value `name`."""
     earliest: dict[Hashable, str] = {}
     for position, value in values.items():
         if earliest.setdefault(value, position) is not position:
@@ -166,7 +154,7 @@ def check_unique(values: Mapping[str, Hashable], name: str) -> None:
 
 
 def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the position and value of each item in JSON: a list, an object with `items` or `fixtures`, or lines."""
+    """Yield the position and the fields of each item: of a list, of the key `items` or `fixtures`, or of lines."""
     suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
     if path.suffix.lower() == ".jsonl":
         lines = ((f"{suite}, line {number}", line) for number, line in enumerate(data.split(b"\n"), start=1))
@@ -185,7 +173,6 @@ def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _decode(data: bytes, label: str) -> Any:
-    """Parse JSON. An InputError leaves out the part of the decoder's message that may quote the suite."""
     try:
         return canonical.decode(data, label, MAX_BYTES)
     except InputError as error:
@@ -196,20 +183,17 @@ def _decode(data: bytes, label: str) -> Any:
 
 
 def first(value: dict[str, Any], keys: tuple[str, ...]) -> Any:
-    """Return the value of the first key in `keys` that has a value, or None."""
     return next((value[key] for key in keys if value.get(key) is not None), None)
 
 
 def match_labels(
     items: Sequence[Fixture], labels: Sequence[str], request: EvaluationRequest
 ) -> tuple[list[Fixture], dict[str, Any]]:
-    """Replace gold labels by the model's labels; return the new items, and the replacements as JSON for the certificate.
+    """Replace gold labels by the model's labels. Return the new items, and the replacements for the certificate.
 
-    The user's label map replaces or drops the labels that it names. Any other label that the model lacks is replaced if
-    exactly one label of the model has the same name. Case and separators do not matter; with `label_names`, the spelling in
-    OpenMed's list does not matter either. All other labels are kept.
-
-    Raises InputError if the user maps to a label that the model lacks, or excludes a label that the model has.
+    The user's label map comes first. Any other label is replaced if exactly one label of the model has the same name,
+    whatever the case and separators. With `label_names`, OpenMed's spellings of a name are equal, too. Raises
+    InputError if the label map names a label that the model lacks, or excludes a label that it has.
     """
     openmed = Path(__file__).with_name("openmed_labels.json")
     names = json.loads(openmed.read_bytes()) if request.label_names == "openmed" else {}
@@ -243,7 +227,7 @@ def match_labels(
 
 
 def relabel(items: Sequence[Fixture], names: Mapping[str, str | None]) -> list[Fixture]:
-    """Replace the labels of spans. Spans whose new label is None are dropped; overlapping spans of one label become one."""
+    """Replace the labels of spans. Drop spans whose new label is None, and merge overlapping spans of a label."""
     relabelled = []
     for item in items:
         renamed = [

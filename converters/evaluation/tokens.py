@@ -1,4 +1,4 @@
-"""Turn texts into tokens with the library `tokenizers`, and turn the tags of tokens into labels of characters."""
+"""Turn texts into tokens with the library `tokenizers`, and tags of tokens into labels of characters."""
 
 import copy
 import re
@@ -15,17 +15,16 @@ from onnxreg.converters.evaluation.metric import Integers
 from onnxreg.schema.core.errors import InputError, missing_extra
 
 STRIDE = 128
-"""The most tokens of the second text (of a pair) that neighbouring windows share."""
+"""The most tokens of a pair's second text that neighbouring windows share."""
 
 
 @dataclass(frozen=True)
 class TokenRow:
     """The tokens of a text, or of a pair of texts.
 
-    `inputs` are int64 `[1, tokens]`; `offsets` are int64 `[tokens, 2]`, each token's range of code points in its text;
-    `sequences` has 0 for a token of the first text, 1 for the second, -1 for a special token. `positions` are the indices of
-    tokens whose predictions count. Special tokens do not count. Where two windows overlap, a token counts in the window
-    whose middle is nearer, so each token of a text counts once.
+    `inputs` are int64 `[1, tokens]`. `offsets` (int64 `[tokens, 2]`) are each token's range of code points. `sequences`
+    has 0 for the first text, 1 for the second, -1 for special tokens. `positions` are the tokens whose predictions
+    count: each token of a text counts in a single window.
     """
 
     inputs: dict[str, Integers]
@@ -37,7 +36,7 @@ class TokenRow:
 
 
 class TextTokenizer:
-    """A `tokenizers.Tokenizer` that turns texts into rows of at most `max_length` tokens. Longer rows are cut at `side`."""
+    """A `tokenizers.Tokenizer` that makes rows of at most `max_length` tokens. Longer rows are cut at `side`."""
 
     def __init__(self, tokenizer: Any, max_length: int, side: str = "right") -> None:
         self.max_length, self._side = max_length, side
@@ -46,7 +45,7 @@ class TextTokenizer:
 
     @classmethod
     def read(cls, path: Path, max_length: int) -> "TextTokenizer":
-        """Read a tokenizer file. Raises InputError if the library cannot read it, HostError if the library is missing."""
+        """Read a tokenizer file. Raise InputError if it is invalid, HostError if the library is missing."""
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
@@ -57,21 +56,20 @@ class TextTokenizer:
             raise InputError(f"{path.name} is not a tokenizer of the tokenizers library") from error
 
     def row(self, text: str, pair: str | None = None) -> TokenRow:
-        """Return the row of a text or a pair, cut at `side` if it is too long. InputError if special tokens fill the row."""
+        """Return the row of a text or a pair, cut if it is too long. Raise InputError if special tokens fill it."""
         self._room(pair is not None)
         self._tokenizer.enable_truncation(self.max_length, direction=self._side)
         return _row(self._tokenizer.encode(text, pair))
 
     def whole(self, text: str) -> TokenRow:
-        """Return one row of all tokens of a text, however many."""
         self._tokenizer.no_truncation()
         return _row(self._tokenizer.encode(text))
 
     def windows(self, text: str, pair: str | None = None) -> Iterator[TokenRow]:
-        """Yield rows that together have every token of a text; neighbours overlap by a quarter of the tokens that fit.
+        """Yield rows that together have every token of a text. Neighbours overlap by a quarter.
 
-        With `pair`, each row has the whole first text and a part of the second; neighbours overlap by `STRIDE` tokens
-        (at most `max_length / 4`). Raises InputError if the first text leaves no room for more than the overlap.
+        With `pair`, each row has the whole first text and a part of the second. Raises InputError if the first text is
+        too long.
         """
         room = self._room(pair is not None)
         overlap, strategy = room // 4, "longest_first"
@@ -93,11 +91,10 @@ class TextTokenizer:
             )
 
     def text(self, ids: list[int]) -> str:
-        """Return the text of these token ids, without special tokens."""
         return str(self._tokenizer.decode(ids))
 
     def _room(self, is_pair: bool) -> int:
-        """Return the number of tokens in a row besides special tokens. InputError if no room is left."""
+        """Return the number of tokens in a row besides special tokens. Raise InputError if there are none."""
         room = self.max_length - int(self._tokenizer.num_special_tokens_to_add(is_pair))
         if room < 1:
             message = f"the model takes {self.max_length} tokens at once, which leaves no room for text"
@@ -106,7 +103,7 @@ class TextTokenizer:
 
 
 def _row(encoding: Any, before: int = 0, after: int = 0) -> TokenRow:
-    """Return the row of an encoding. The predictions of its first `before` and last `after` tokens do not count."""
+    """Return the row of an encoding. Its first `before` and last `after` tokens do not count."""
     rows = {
         "input_ids": encoding.ids,
         "attention_mask": encoding.attention_mask,
@@ -124,7 +121,7 @@ def _row(encoding: Any, before: int = 0, after: int = 0) -> TokenRow:
 
 
 NOTHING = -1
-"""The label of a character that no entity covers."""
+"""The label of a character without an entity."""
 
 _MARKS, _JOINTS = "BILUESM", "-_:/."
 _PATTERNS = tuple(
@@ -132,15 +129,15 @@ _PATTERNS = tuple(
     for joint in map(re.escape, _JOINTS)
     for pattern in (rf"(?P<mark>[{_MARKS}]){joint}(?P<name>.+)", rf"(?P<name>.+){joint}(?P<mark>[{_MARKS}])")
 )
-"""The patterns of a tag with a mark: `B-NAME`, `b_name`, `NAME-B`, and so on."""
+"""Match a tag with a mark: `B-NAME`, `b_name`, `NAME-B`, and so on."""
 
 
 @dataclass(frozen=True)
 class TagScheme:
-    """The scheme by which a model's tags spell labels: BIO, BIOES, BILOU, BMES or IO, in upper or lower case.
+    """The scheme by which a model's tags spell labels, such as BIO or BILOU.
 
-    `names` are the labels without marks, in the order of first use. For each tag, `label` has the index of its label (or
-    `NOTHING` for `O`), `begins` is True if the tag always begins an entity, and `ends` is True if it always ends one.
+    `names` are the labels without marks. For each tag, `label` is the index of its label (or `NOTHING`), `begins` is
+    True if the tag always begins an entity, and `ends` is True if it always ends an entity.
     """
 
     names: tuple[str, ...]
@@ -153,9 +150,8 @@ class TagScheme:
 def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
     """Return the scheme of a model's tags, which are in the order of the logits.
 
-    In `B-NAME`, B is a mark. A model has marks if a label occurs with B and with another mark, or if B or I begins
-    every tag but `O`. Then a tag is split if its label also occurs with B: without `B-MAIL`, `E-MAIL` is a label. If
-    all tags but `O` look like a mark and a label, tags with B and I are always split.
+    In `B-NAME`, B is a mark. Tags have marks if a label occurs with B and with another mark, or if every tag but `O`
+    begins with B or I. Without `B-MAIL`, `E-MAIL` is a label.
     """
     inside = [tag for tag in tags if tag not in ("O", "o")]
     split = {tag: ("", tag) for tag in inside}
@@ -184,16 +180,15 @@ def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
 def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) -> Integers:
     """Label every character of a text.
 
-    Neighbouring tokens of the same label form one entity, with the characters between them, unless the left token ends an
-    entity or the right token begins one.
+    Neighbouring tokens of the same label form an entity, with the characters between them, unless the left token ends
+    an entity or the right token begins one.
 
     Args:
-        tags: (tokens,), the index of each token's tag among the model's tags, in reading order.
-        offsets: (tokens, 2), the half-open range of code points of each token; an empty range is skipped.
+        tags: int64 `[tokens]`, the index of each token's tag among the model's tags.
+        offsets: int64 `[tokens, 2]`, the range of code points of each token; an empty range is skipped.
         length: the number of code points in the text.
 
-    Returns:
-        (length,), the index of each character's label in `scheme.names`, or `NOTHING`.
+    Returns int64 `[length]`, the index of each character's label in `scheme.names`, or `NOTHING`.
     """
     labels = np.full(length, NOTHING, dtype=np.int64)
     current, reach = NOTHING, 0
@@ -208,7 +203,7 @@ def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) ->
 
 
 def runs(labels: Integers) -> Iterator[tuple[int, int, int]]:
-    """Yield each run of characters with the same label, in order, as start, end (exclusive) and label."""
+    """Yield (start, end, label) of each run of characters with the same label."""
     edges = np.flatnonzero(np.diff(labels, prepend=NOTHING, append=NOTHING)).tolist()
     for start, end in pairwise(edges):
         if labels[start] != NOTHING:
