@@ -6,8 +6,7 @@ policy.jsonl                   an exact copy, if the registry has one
 index/<name>.jsonl             an exact copy, with the whole history of the model
 blobs/sha256/ab/<64 hex>       the documents of the history, and the files of the versions in archive.json
 
-The same versions of the same registry give the same bytes. All inputs are verified: logs are replayed, blobs are hashed
-while they are copied. The file gets its name only when all of its bytes are durable.
+The same versions of the same registry give the same bytes.
 """
 
 import io
@@ -50,7 +49,7 @@ from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 from onnxreg.schema.core.units import SILENT, Progress
 
 SUFFIXES = (".onnxreg", ".zip")
-"""The suffixes of archives. A file whose name ends with one of them is opened as an archive."""
+"""A file whose name ends with one of these suffixes is opened as an archive."""
 ABOUT, IDENTITY = "archive.json", "registry.json"
 POLICIES = index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
@@ -60,7 +59,7 @@ HEADER_BYTES, END_BYTES = 30, 22
 
 
 def excess(names: Collection[str]) -> str:
-    """Return a phrase that says which limit of an archive these entries exceed; "" if they exceed no limit."""
+    """Return the limit of archives that these entries exceed, as a phrase; "" if they exceed no limit."""
     if len(names) > MAX_ARCHIVE_FILES:
         return f"has more than {MAX_ARCHIVE_FILES:,} files"
     models = sum(model_of(name) is not None for name in names)
@@ -110,7 +109,6 @@ class ArchiveStore(ReadOnlyStore):
 
     @cached_property
     def directory_digest(self) -> Digest:
-        """A digest of the paths, sizes and CRC-32 values of all entries."""
         facts = sorted((key, entry.file_size, entry.CRC) for key, entry in self._entries.items())
         return Digest.of(repr(facts).encode())
 
@@ -124,7 +122,6 @@ class ArchiveStore(ReadOnlyStore):
         return StoredObject(data, Digest.of(data).hex)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        """Open a stream over an entry's bytes from `start` on. IntegrityError if the zip's directory has a wrong offset."""
         if (entry := self._entries.get(key)) is None:
             return None
         name = key.encode()
@@ -140,14 +137,11 @@ class ArchiveStore(ReadOnlyStore):
         return {key for key in keys if key in self._entries}
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """List the files of the registry below a prefix: all entries except `archive.json`."""
         tree = sorted(self._entries.keys() - {ABOUT})
         return (TreeFile(key, self._entries[key].file_size) for key in tree if key.startswith(prefix))
 
 
 class _Span(Readable):
-    """A stream over the bytes between two offsets of a file. A read raises IntegrityError if the file ends earlier."""
-
     def __init__(self, read: Callable[[int, int], bytes], offset: int, end: int, key: str) -> None:
         self._read, self._offset, self._end, self._key = read, offset, end, key
 
@@ -162,8 +156,6 @@ class _Span(Readable):
 
 
 class ArchiveRegistry(RegistryStore):
-    """A registry in an archive. `carried` has the versions whose files the archive contains."""
-
     store: ArchiveStore
 
     def __init__(self, path: Path) -> None:
@@ -176,15 +168,12 @@ class ArchiveRegistry(RegistryStore):
 
     @property
     def location(self) -> str:
-        """The path with a digest of the entries. Another archive at this path has another location."""
         return f"{Path(self.url).absolute()}#{self.store.directory_digest.short}"
 
     def confirm(self, name: str) -> None:
-        """Raise RemoteError: an archive cannot be written, and may lack blobs that its index files name."""
         self.store.refuse(f"pushing {name}")
 
     def blob_url(self, digest: Digest) -> str:
-        """Return the URL of a blob inside the zip, in the notation of fsspec."""
         return f"zip://{BlobKey(digest).path}::{Path(self.url).absolute().as_uri()}"
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
@@ -200,7 +189,7 @@ class ArchiveRegistry(RegistryStore):
 
 
 def open_archive(path: Path) -> ArchiveRegistry:
-    """Open an archive. NotFoundError if it is absent, InputError for another kind of file, IntegrityError if damaged."""
+    """Open an archive. NotFoundError if it is absent, InputError for another file, IntegrityError if it is damaged."""
     check_given(path, "archive", "`reg archive create` makes one")
     with host_errors(f"reading {path}"), path.open("rb") as file:
         if path.suffix not in SUFFIXES and file.read(4) != b"PK\3\4" and not zipfile.is_zipfile(file):
@@ -232,7 +221,7 @@ def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
-    """Return the versions that `refs` name; with `every`, all versions of the models in `refs`. InputError if none."""
+    """Return the versions that `refs` name; with `every`, all versions of the matching models. InputError if none."""
     carried: dict[str, frozenset[Version]] = {}
     if every:
         for name in matching(source, refs) if refs else source.names():
@@ -294,7 +283,6 @@ def create_archive(
 
 
 def _model_entries(source: RegistryReader, name: str, versions: Collection[Version]) -> dict[str, Content]:
-    """Return the archive's files for these versions of a model, by path. IntegrityError if the model's log is damaged."""
     ledger = load(source, name)
     assert ledger.index is not None
     ledger.prove()

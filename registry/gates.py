@@ -46,7 +46,7 @@ from onnxreg.schema.signing.dsse import SignLine
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
 CHANGES = frozenset({"breaking"})
-"""The names of the demands (in a rule) that limit the changes since the previous promotion."""
+"""The demands that limit the changes since the previous promotion."""
 
 
 class UnpromotedError(GateError):
@@ -54,7 +54,6 @@ class UnpromotedError(GateError):
 
 
 def read_policies(reader: RegistryReader) -> PolicyLog:
-    """Read a registry's log of policies and verify the chain of its lines."""
     return policies_in(reader.read_index(POLICY_LOG), reader.registry_id)
 
 
@@ -63,7 +62,7 @@ def policies_in(index: StoredObject | None, registry: str) -> PolicyLog:
 
 
 class ChannelGate(Struct, frozen=True, dict=True):
-    """Judges versions for one channel by the newest policy, the model's log and the reader's trust file."""
+    """Judges versions for one channel by the newest policy, the model's log and the trust file."""
 
     log: Log
     policies: PolicyLog
@@ -82,10 +81,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
     def judge(
         self, version: Version, demands: Collection[str] = DEMANDS, past: Sequence[Tag] | None = None
     ) -> PromotionEvidence:
-        """Judge a version by these `demands` of the policy. `past`: the channel's earlier moves (None: all in the log).
-
-        Raise IntegrityError or NotFoundError if a document cannot be read.
-        """
+        """Judge a version by these demands of the policy. `past`: the channel's earlier moves (None: of the log)."""
         log, entry, trust = self.log, self.log.versions[version], self.trust
         manifest = log.manifest(version)
         counted = {key for rule in self.rules for key in rule.checks} & set(demands)
@@ -146,7 +142,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
         self._check_promoted(move, moved, f"{name} is {move.version}, which", self.moves[:-1])
 
     def check_rollout(self) -> None:
-        """Check the rollout of a governed channel. Raise GateError if its version was not promoted, or fails the policy."""
+        """Check the version of the channel's rollout. GateError if it was not promoted, or fails the policy."""
         name, rollout = f"{self.log.name}:{self.channel}", self.log.rollouts[self.channel]
         steps = [event for _, event in self.log.events(RolloutStep) if event.tag == self.channel]
         step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
@@ -158,11 +154,8 @@ class ChannelGate(Struct, frozen=True, dict=True):
             self._check_promoted(step, moved, f"{rollout.to}, which is rolled out to {name},", None)
 
     def check_past(self) -> None:
-        """Check earlier promotions. Raise GateError for wrong evidence, an outdated policy, or changes over a limit.
-
-        Without this check, an attacker could make a forbidden change in two steps, through a third version.
-        """
-        newest = 0
+        """Check earlier promotions. GateError for wrong evidence, an outdated policy, or changes over a limit."""
+        newest = 0  # else an attacker could make a forbidden change in two steps, through a third version
         for position, move in enumerate(self.moves if self.rules else ()):
             if move.evidence is None:
                 continue
@@ -190,10 +183,10 @@ class ChannelGate(Struct, frozen=True, dict=True):
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """Return the channel's earlier manifest with which a move to `manifest` is compared; None without a comparison.
+    """Return the manifest with which a channel's move to `manifest` is compared; None without a comparison.
 
-    This is the last other manifest that was promoted or, if none was promoted, the last other manifest of the channel.
-    Nothing is compared if the channel has `manifest` without any promotion, because nothing changes for devices.
+    It is the last other manifest that was promoted or, if none was, the last other manifest of the channel. A channel
+    that has `manifest` without any promotion does not change, so nothing is compared.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
@@ -203,7 +196,7 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
 
 
 def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> int:
-    """Return the line number of a promotion's policy. Raise GateError if policy or evidence does not fit the promotion."""
+    """Return the line number of a promotion's policy. GateError if policy or evidence does not fit the promotion."""
     channel = f"{log.name}:{move.tag}"
     seq = next((line.seq for line in policies.lines if line.digest == move.policy), None)
     if seq is None or move.evidence is None:
@@ -233,7 +226,6 @@ def check_holder(
         return
 
     def judge(log: Log) -> None:
-        """Judge by `log`: the log in `index`, or a newer log if documents of that log were deleted meanwhile."""
         manifest = located.entry.manifest
         gate, current = ChannelGate(log, policies, channel), log.channels.get(channel)
         answered = log if index in (None, log.index) else log_of(reader, located.name, index)
@@ -295,17 +287,14 @@ def check_free(reader: RegistryReader, name: str, channel: str) -> None:
 def with_policy(
     log: PolicyLog, policy: Policy, about: dict[str, Any], sign: SignLine | None = None
 ) -> PolicyLog:
-    """Return a longer log of policies, with `policy` as the last line. Nothing is written."""
+    """Return a log of policies with `policy` as one more line. Nothing is written."""
     event = PolicyEvent(**about, rules=policy.to_json()["rule"])
     line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
     return PolicyLog(log.registry, (*log.lines, line))
 
 
 def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[str, str | None]]:
-    """Yield each channel that a policy would block, and each unreadable model, as `{name, channel, version, why}`.
-
-    Signatures are judged by the user's trust file. Raise UnlistedError if the registry cannot list its models.
-    """
+    """Yield each channel that a policy would block, and each unreadable model, as `{name, channel, version, why}`."""
     policies = with_policy(read_policies(reader), policy, stamp(POLICY_LOG, None))
     for name in reader.names():
         try:
@@ -328,7 +317,7 @@ def set_policy(
     actor: str | None = None,
     reason: str | None = None,
 ) -> LogLine | None:
-    """Set the policy of a registry, and return its line in the log; None if the newest policy already equals it.
+    """Set the policy of a registry, and return its line in the log; None if this is the policy already.
 
     Raise ConflictError in a mirror, or if another change came first; GateError if another key must sign.
     """
@@ -348,7 +337,6 @@ def set_policy(
 
 
 def _publish(store: RegistryStore, log: PolicyLog, before: StoredObject | None) -> StoredObject:
-    """Write `log` in place of the log of policies. `before` is the file that was read; ConflictError if it changed since."""
     data = b"".join(line.raw + b"\n" for line in log.lines)
     try:
         with store.push() as push:
@@ -371,13 +359,13 @@ def copy_policies(original: PolicyLog, destination: RegistryStore) -> None:
 
 
 MakeEvent = Callable[[Log, dict[str, Any], Rollout], Event]
-"""A function that makes an event about a rollout, from the log, the event's common keys and the rollout."""
+"""Makes an event about a rollout from the log, the event's common keys and the rollout."""
 
 
 class Promotions(Struct, frozen=True, dict=True):
-    """Promotions and rollouts in one registry, which may be a remote. `known_heads` are the user's known heads.
+    """Promotions and rollouts in one registry, which may be a remote.
 
-    The methods about rollouts return the changed log. They raise NotFoundError if the channel or the rollout does not exist.
+    The methods about rollouts return the changed log. They raise NotFoundError if channel or rollout does not exist.
     """
 
     store: RegistryStore
@@ -391,10 +379,11 @@ class Promotions(Struct, frozen=True, dict=True):
     def promote(
         self, ref: Ref, channel: str, dry_run: bool = False, reason: str | None = None
     ) -> tuple[PromotionEvidence, bool, Version | None]:
-        """Judge a version; if it meets the policy, move the channel to it. Under the same policy, a second call moves nothing.
+        """Judge a version and, if it meets the policy, move the channel to it.
 
-        Return the judgement, True if the channel moved, and the version that the channel held before, if any. Raise
-        InputError if no policy governs the channel; ConflictError if the version is yanked, or the channel moves meanwhile.
+        Return the judgement, True if the channel moved, and the version that the channel held before, if any. A second
+        call under the same policy moves nothing. Raise InputError if no policy governs the channel; ConflictError if
+        the version is yanked, or the channel moves meanwhile.
         """
         check_channel(channel)
         policies = read_policies(self._reader)
@@ -412,10 +401,9 @@ class Promotions(Struct, frozen=True, dict=True):
         version, expects = Version.parse(judged.version), current.manifest if current else None
 
         def change(log: Log) -> Collection[Digest]:
-            """Judge again by the log at the time of the change: it may have more lines than the log judged before."""
             log.check_unyanked(version)
             about = stamp(ref.name, self.actor, reason)
-            about |= ChannelGate(log, policies, channel).promotion(version)
+            about |= ChannelGate(log, policies, channel).promotion(version)  # the log may have new lines
             log.append(Tag(**about, tag=channel, version=version, manifest=judged.manifest, expects=expects))
             return []
 
@@ -428,9 +416,9 @@ class Promotions(Struct, frozen=True, dict=True):
     def start(
         self, ref: Ref, channel: str, share: float, where: str | None = None, reason: str | None = None
     ) -> Log:
-        """Begin a rollout: give a version to `share` percent of a channel's devices, or of the devices that match `where`.
+        """Begin a rollout: give a version to `share` percent of a channel's devices, or of those that match `where`.
 
-        Raise ConflictError if the channel has a rollout already, or holds the version; GateError if the policy refuses it.
+        Raise ConflictError if the channel has a rollout or the version already, GateError if the policy refuses it.
         """
         check_percent(share)
         cohort = None if where is None else str(parse(where, DEVICE_FIELDS))
@@ -468,7 +456,6 @@ class Promotions(Struct, frozen=True, dict=True):
         return self._change(name, channel, reason, finish)
 
     def _step(self, log: Log, about: dict[str, Any], rollout: Rollout) -> Event:
-        """Make the event that begins a rollout or enlarges its share."""
         about |= ChannelGate(log, read_policies(self._reader), about["tag"]).promotion(rollout.to)
         if (evidence := about.get("evidence")) is not None:
             about["blobs"] = (Descriptor(evidence, len(log.fetch(evidence))),)

@@ -1,4 +1,4 @@
-"""Lock files for app builds: `lock` records artifacts, and `pull_locked` fetches exactly these artifacts (docs/lock.md)."""
+"""Lock files for app builds: `lock` records artifacts, `pull_locked` fetches exactly these (docs/lock.md)."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -20,7 +20,6 @@ from onnxreg.schema.query.device import ResolveRequest
 
 
 def read(path: Path) -> Lockfile:
-    """Read a lock file. Raise NotFoundError if the file does not exist."""
     return Lockfile.decode(read_given(path, "lock file", "`reg lock REF` writes one"), str(path))
 
 
@@ -53,7 +52,7 @@ def lock(
 
 
 def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[ResolveRequest]:
-    """Return the requests for `names`, or all if `names` is empty. NotFoundError if a model is not in the lock file."""
+    """Return the requests for `names`, by default for all models. NotFoundError if a model is not in the lock file."""
     for name in names:
         if name not in before.models:
             models = ", ".join(before.models) or "nothing"
@@ -62,7 +61,7 @@ def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[Res
 
 
 class FetchedEntry(NamedTuple):
-    """A fetched entry of a lock file. `files` are the files of its artifact; `yanked` is True if its version is yanked now."""
+    """A fetched entry of a lock file, with the files of its artifact. `yanked`: its version is yanked now."""
 
     entry: LockedArtifact
     result: TransferResult
@@ -78,10 +77,10 @@ def pull_locked(
     progress: Progress = SILENT,
     deltas: bool = True,
 ) -> list[FetchedEntry]:
-    """Fetch exactly the artifacts of a lock file and verify every byte. Versions that were yanked later are fetched too.
+    """Fetch exactly the artifacts of a lock file, even of versions that were yanked later.
 
-    Raise NotFoundError if the source lacks a version; IntegrityError if the source has another manifest for a version,
-    or a manifest names other files than the lock file.
+    Raise NotFoundError if the source lacks a version; IntegrityError if a manifest or its files differ from the lock
+    file.
     """
     fetched = []
     for entry in lockfile.models.values():
@@ -113,7 +112,7 @@ def check_folders(names: Collection[str], output: Path, registry: Path) -> None:
 def write_locked(
     registry: Registry, fetched: Sequence[FetchedEntry], output: Path, progress: Progress = SILENT
 ) -> None:
-    """Write the files of each model into the directory `output/<name>`, which is replaced as a whole."""
+    """Write the files of each model into `output/<name>`. Each of these directories is replaced as a whole."""
     check_folders([item.entry.name for item in fetched], output, registry.store.root)
     for item in fetched:
         materialize(registry.store, item.files, item.published.data, output / item.entry.name, progress)

@@ -1,11 +1,10 @@
 """Verify, diagnose and repair a registry.
 
-* Verify: read all of it, compare it with the user's known heads and trusted keys, and list all damage.
-* Diagnose a registry and its remotes, and say how to fix each fault. If the user names a leftover file that no command
-  needs, such as a note of a killed `reg gc`, the file is deleted.
-* Repair the damage: fetch blobs from any registry that has them, and logs from a copy of the same registry. Rebuild a
-  damaged index file from its readable lines and from a copy of the log. A repair never invents bytes or events: a blob
-  must have its digest, and a line must be in the damaged log or in its copy.
+* Verify reads all of it, compares it with the user's known heads and trusted keys, and lists all damage.
+* Diagnose checks a registry and its remotes, and says how to fix each fault. A leftover file, such as a note of a
+  killed `reg gc`, can be deleted by name.
+* Repair fetches blobs from any registry that has them, and logs from a copy of the same registry. It never invents
+  bytes or events: a blob must have its digest, and a line must be in the damaged log or in its copy.
 """
 
 import re
@@ -66,7 +65,6 @@ from onnxreg.schema.log.events import LogLine, genesis
 from onnxreg.schema.log.state import State
 
 WORKERS = max(system.WORKERS, count_cores())
-"""The number of threads that read blobs."""
 MAX_LISTED_PATHS = 5
 
 
@@ -94,20 +92,16 @@ class Damage(NamedTuple):
 
 
 class VerifyReport(Struct):
-    """The counts and the damage that a verification found. `unreferenced` blobs are not damage: `reg gc` deletes them.
-
-    `unpromoted` lists channels with a policy whose version was not promoted. Such a channel does not resolve, but it
-    is not damaged. `repaired` is the damage that `repair` has repaired.
-    """
+    """The counts and the damage that a verification found."""
 
     models: int = 0
     versions: int = 0
     blobs: int = 0
-    size: int = 0
-    unreferenced: int = 0
+    size: int = 0  # in bytes, of all blobs
+    unreferenced: int = 0  # blobs that no log needs, which are not damage
     damages: list[Damage] = []
-    unpromoted: list[Damage] = []
-    repaired: list[Damage] = []
+    unpromoted: list[Damage] = []  # channels that do not resolve: their version was not promoted; not damage
+    repaired: list[Damage] = []  # the damage that `repair` has repaired
 
     def to_json(self) -> dict[str, Any]:
         counts = {key: getattr(self, key) for key in ("models", "versions", "blobs", "unreferenced")}
@@ -117,7 +111,7 @@ class VerifyReport(Struct):
         return {"ok": not self.damages, **counts, "bytes": self.size, **lists}
 
     def add(self, default_kind: str, name: str, error: RegError, digest: Digest | None = None) -> None:
-        """Add the damage that `error` describes. Its kind is `unreadable` if remote or disk failed, else `default_kind`."""
+        """Add the damage that `error` describes, as `unreadable` if remote or disk failed, else as `default_kind`."""
         kind, detail = fault(default_kind, error)
         self.damages.append(Damage(kind, name, detail, digest))
 
@@ -137,12 +131,9 @@ def verify(
 ) -> VerifyReport:
     """Read the logs and blobs of a registry, or of one model or version, and list all damage.
 
-    Damage does not stop the verification. Each blob is read once, even if many versions share it. A log must continue
-    its known head in `known_heads`. It must also meet the policies and `trust` (None: the user's trust file).
-    Without `ref`, unreferenced blobs are read too, and stray files are damage. An archive must have the files of the
-    versions that it lists.
-
-    Raise NotFoundError if the registry is gone, IntegrityError if another registry took its place.
+    A log must continue its known head, and meet the policies and `trust` (None: the user's trust file). An archive must
+    have the files of the versions that it lists. Without `ref`, unreferenced blobs are read too, and stray files are
+    damage. Raise NotFoundError if the registry is gone, IntegrityError if another registry took its place.
     """
     from onnxreg.registry.trust.signatures import audit_signatures, audit_timings, enforce_policies
 
@@ -317,7 +308,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Drop manifest damage if the blob is damaged. If all logs can be read, drop missing blobs that no log needs."""
+    """Drop the damage of a manifest if its blob is damaged, and of a missing blob if no log needs it any more."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -340,7 +331,6 @@ LEFTOVER = re.compile(
 
 
 def is_registry_file(file: TreeFile) -> bool:
-    """True if the file is regular and has the path of a registry's file."""
     path = file.path
     return file.size is not None and (
         path in _FIXED
@@ -368,7 +358,7 @@ class Diagnosis(Struct, frozen=True):
 
 
 def examine(remote: RegistryStore, url: str) -> list[Diagnosis]:
-    """Diagnose a registry, its files and remotes. Nothing is changed, and no blob is read. `url` is used in messages."""
+    """Diagnose a registry, its files and remotes, without changes. No blob is read. `url` is for messages."""
     checks = {"registry.json": _identity, "files": _files}
     if isinstance(remote, DirectoryRegistry):
         checks["remotes"] = _remotes
@@ -386,14 +376,12 @@ def examine(remote: RegistryStore, url: str) -> list[Diagnosis]:
 
 
 def _identity(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Check `registry.json`. HostError if this build is too old for the registry, NotFoundError if the file is missing."""
     again = RegistryStore(remote.store)
     check_writer(again.identity, url)
     yield Diagnosis("registry.json", True, f"registry {again.registry_id[:12]}...")
 
 
 def _files(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Find files that do not belong to a registry, and notes of commands. The user must say if the commands ended."""
     files = list(remote.files())
     strays = stray_files(files)
     faults = {damage.name: damage.detail for damage in strays}
@@ -424,7 +412,6 @@ OWNERS = {"condemned": "collection", "intents": "mirroring", None: "first write"
 
 
 def _remotes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
-    """Check that each configured remote can be reached, and is the same registry as before."""
     assert isinstance(remote, DirectoryRegistry)
     remotes = Remotes(remote)
     for name in sorted(remotes.urls):
@@ -438,8 +425,8 @@ def _remotes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> None:
     """Delete files that `reg doctor` named. The caller asserts that the commands that wrote them have ended.
 
-    Nothing is deleted after an error: NotFoundError if a file does not exist, InputError if it belongs to the registry,
-    ConflictError if the command that wrote it still runs.
+    Nothing is deleted if a file does not exist (NotFoundError), belongs to the registry (InputError), or if the command
+    that wrote it still runs (ConflictError).
     """
     files = {file.path: file for file in remote.files()}
     for path in paths:
@@ -465,11 +452,11 @@ def repair(
     progress: Progress = SILENT,
     aside: DirectoryRegistry | None = None,
 ) -> VerifyReport:
-    """Verify a registry, or only `ref`, and repair the damage with copies from `source`. Return the last report.
+    """Verify a registry, or only `ref`, and repair the damage. Repeat this while a repair succeeds.
 
-    The report also has the repaired damage, and says why other damage remains. A repair may reveal more damage, since
-    a restored manifest may name missing files; so this repeats while a repair succeeds. Without `source`, only data of
-    `remote` is used. `aside` is the registry on this machine that keeps damaged index files, in `local/damaged`.
+    Return the last report, which also has the repaired damage, and says why other damage remains. Without `source`,
+    only data of `remote` is used. `aside` is the registry on this machine that keeps damaged index files, in
+    `local/damaged`.
     """
     if source is not None:
         check_distinct(source, remote)
@@ -489,13 +476,13 @@ def repair(
 
 
 def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
-    """Open the remote `name` for `repair`. The default is `origin` or the only remote. None without a default."""
+    """Open the remote `name` for `repair`, by default `origin` or the only remote. None without a default."""
     has_default = "origin" in remotes.urls or len(remotes.urls) == 1
     return remotes.open(name) if name is not None or has_default else None
 
 
 class _Repair(Struct):
-    """The repairs of one run: the repaired damage, and the reasons of failed repairs. Each repair is tried once."""
+    """The repairs of one run. Each repair is tried once; `failed` has the reasons of failures."""
 
     remote: RegistryStore
     source: RegistryStore | None
@@ -506,7 +493,7 @@ class _Repair(Struct):
     tried: set[BlobKey | str] = set()
 
     def repair_all(self, damages: Sequence[Damage]) -> None:
-        """Try each repair that was not tried before. If a blob has several damaged copies, one call repairs one copy."""
+        """Try each repair that was not tried before. If a blob has several damaged copies, repair one of them."""
         needed = {
             item.key.digest: (item.key, item)
             for item in damages
@@ -528,7 +515,6 @@ class _Repair(Struct):
         return damage if reason is None else damage._replace(detail=f"{damage.detail}; {reason}")
 
     def _fetch(self, damages: dict[BlobKey, Damage]) -> None:
-        """Fetch blobs, several at a time. Store each blob under the key where it was damaged or missing."""
         source = self.source
         self.tried |= damages.keys()
         if source is None:
@@ -558,7 +544,7 @@ class _Repair(Struct):
                 self.repaired.append(damages[key]._replace(detail=detail))
 
     def _rewrite(self, name: str) -> str:
-        """Rebuild an index file from its lines and, if lines are missing, from a copy of the log. Return what was done."""
+        """Rebuild an index file from its lines or, if lines are missing, from a copy too. Return what was done."""
         remote, source, index = self.remote, self.source, self.remote.read_index(name)
 
         def fetch(digest: Digest) -> bytes:

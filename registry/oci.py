@@ -3,15 +3,12 @@
 An `OciTarget` is a parsed `oci://` URL. An `OciClient` speaks the distribution protocol for one repository, and checks
 the digests of all bytes. It finds a credential in the files that docker, skopeo, podman and oras write, in this order:
 `$REGISTRY_AUTH_FILE`, `$XDG_RUNTIME_DIR/containers/auth.json`, `~/.config/containers/auth.json`, and `config.json` in
-`$DOCKER_CONFIG` or `~/.docker`. A file may name a helper program. The first file with an entry for the repository is
-used. If a file has several entries, the entry that matches the longest part of `host/path` is used.
+`$DOCKER_CONFIG` or `~/.docker`. A file may name a helper program. In the first file with entries for the repository,
+the entry with the longest `host/path` is used.
 
 A version becomes one tagged OCI manifest, a CNCF ModelPack. Its layers are the onnxreg manifest (`openmed-onnx.json`)
 and every file, unchanged, with the path as title. The same version always gives the same bytes. Each statement about
 the version becomes a referrer: an OCI manifest whose `subject` is the version's OCI manifest.
-
-Publishing sends the blobs, then the tagged manifest, then the statements. Fetching restores and checks the onnxreg
-manifest, the files and the statements.
 """
 
 import base64
@@ -131,7 +128,6 @@ def find_credential(host: str, repository: str) -> Credential | None:
 
 
 def _of_entry(entry: Mapping[str, Any]) -> Credential | None:
-    """Return the credential in an entry of `auths`, or None. ValueError if the entry is malformed."""
     user, secret = str(entry.get("username") or ""), str(entry.get("password") or "")
     if encoded := entry.get("auth"):
         user, separator, secret = base64.b64decode(encoded, validate=True).decode().partition(":")
@@ -160,8 +156,7 @@ def _ask_helper(helper: str, host: str) -> Credential | None:
     return Credential("", "", secret) if user == "<token>" else Credential(user, secret)
 
 
-_NEXT_PAGE = re.compile(r"<([^<>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)
-"""The pattern of the `Link` header with the address of the next page (RFC 8288)."""
+_NEXT_PAGE = re.compile(r"<([^<>]+)>\s*;[^,]*\brel=\"?next\"?", re.IGNORECASE)  # RFC 8288
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^/@\s?#:\[\]]+)"
 _URL = re.compile(
@@ -200,8 +195,6 @@ class OciTarget(Struct, frozen=True):
 
 
 class OciDocument(Struct, frozen=True):
-    """The bytes of a manifest, index or config, and their media type."""
-
     data: bytes
     media_type: str
     artifact_type: str = ""
@@ -236,14 +229,12 @@ class OciServer(HttpStore):
         return "does this server take OCI artifacts?"
 
     def words(self, error: urllib.error.HTTPError) -> str:
-        """Return the error code of the OCI protocol; without a code, the HTTP reason phrase."""
         try:
             return str(json.loads(error.fp.read1(READ_BYTES))["errors"][0]["code"])[:60]  # type: ignore[attr-defined]
         except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             return str(error.reason)
 
     def send(self, method: str, key: str, headers: Mapping[str, str], body: Body = None) -> HTTPResponse:
-        """Send a request; if the server demands a login, log in and send the request again."""
         refused = self.authorization()
         try:
             return super().send(method, key, headers, body)
@@ -272,7 +263,6 @@ class OciServer(HttpStore):
             return False
 
     def _token(self, parameters: Mapping[str, str], credential: Credential | None) -> str:
-        """Request an access token at the URL that the server names. RemoteError if `requests.target` refuses it."""
         label = f"the token endpoint of {self._target.host}"
         try:
             realm = requests.target(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
@@ -314,8 +304,6 @@ def _created(answer: HTTPResponse) -> Message:
 
 
 class OciClient(Sink):
-    """A client for one repository of an OCI registry. `url` is for messages."""
-
     def __init__(self, target: OciTarget, writes: bool = False) -> None:
         self.url = f"oci://{target.host}/{target.repository}"
         self._server = OciServer(target, "pull,push" if writes else "pull")
@@ -339,7 +327,7 @@ class OciClient(Sink):
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document whose blobs are stored already. Return the answer's headers. InputError if too large."""
+        """Store a document whose blobs are stored already; return the answer's headers. InputError if too large."""
         if len(document.data) > MAX_OCI_BYTES:
             problem = f"a document of this version exceeds the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
             raise InputError(problem, "a version of fewer files fits")
@@ -352,15 +340,12 @@ class OciClient(Sink):
         return {keys[key] for key in self._server.has(keys)}
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open a stream over a blob from the offset `start` on. If the access token expires, a new one is requested."""
         stream = self._server.open(f"blobs/{digest}", start)
         if stream is None:
             raise MissingBlobError(digest, self.url)
         return stream
 
     def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
-        """Upload a blob from another store. Each attempt opens the blob again, and sends all bytes."""
-
         def attempt() -> None:
             begin: Any = lambda answer: answer.headers.get("Location")
             address = self._server.ask("POST", "blobs/uploads/", {}, begin, lambda: b"", tries=False)
@@ -369,7 +354,7 @@ class OciClient(Sink):
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
             self._server.ask("PUT", url, headers, _created, partial(open_at, 0), tries=False)
 
-        retrying(attempt)
+        retrying(attempt)  # each attempt opens the blob again
         return size
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
@@ -411,7 +396,7 @@ class OciClient(Sink):
 
 
 def fallback_tag(digest: Digest) -> str:
-    """Return the tag under which a registry without the referrers API stores the list of a manifest's referrers."""
+    """Return the tag of a manifest's list of referrers in a registry without the referrers API."""
     return f"sha256-{digest.hex}"
 
 
@@ -515,9 +500,10 @@ def publish(
     progress: Progress = SILENT,
     known_heads: KnownHeads | None = None,
 ) -> PublishResult:
-    """Publish a version; send only blobs that the repository lacks. ConflictError if the tag names another manifest.
+    """Publish a version; send only blobs that the repository lacks.
 
-    NotFoundError if the version is yanked or lacks files here. GateError if the policy of `ref`'s channel refuses it.
+    ConflictError if the tag names another manifest; NotFoundError if the version is yanked or lacks files here;
+    GateError if the policy of `ref`'s channel refuses it.
     """
     located = find(reader, ref)
     check_version_trust(reader, ref, located, None, known_heads)
@@ -561,7 +547,6 @@ def publish(
 
 
 def _send(client: OciClient, mover: BlobMover, files: Iterable[StoredFile], result: PublishResult) -> None:
-    """Upload the `files` and the mover's documents. Leave out those that the repository has."""
     name = result.version.name
     blobs = {file.digest: Reference(file.digest, file.size, f"{name} {file.path}") for file in files}
     for digest, data in mover.documents.items():
@@ -590,11 +575,11 @@ def fetch_version(
     progress: Progress = SILENT,
     statements: bool | None = None,
 ) -> Release:
-    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here. Its number stays by default.
+    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here, by default with its number.
 
-    `statements` says whether the statements about the version are recorded too. None means yes, but raises InputError
-    if the user's key would sign their log lines. Raises InputError if the OCI manifest is not of onnxreg, or is of
-    another model than `name`; IntegrityError for wrong bytes; RemoteError for more than `MAX_STATEMENTS` statements.
+    `statements`: record the statements about the version too. None means yes, but raises InputError if the user's key
+    would sign their log lines. Raise InputError if the OCI manifest is not of onnxreg, or is of another model than
+    `name`; IntegrityError for wrong bytes; RemoteError for more than `MAX_STATEMENTS` statements.
     """
     target = OciTarget.parse(url)
     DirectoryRegistry.create(publisher.store.root, publisher.store.disk)

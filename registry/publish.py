@@ -32,8 +32,7 @@ FIRST_VERSION = Version(0, 1, 0)
 class Publisher(Struct, frozen=True):
     """Publishes drafts as `version`. IntegrityError or ForkError if the log lost lines.
 
-    If `version` is None, a draft becomes the version that already has its manifest. If no such version exists, it
-    becomes the next patch after the newest version (at first 0.1.0).
+    Without `version`, a draft becomes the version with the same manifest, else the next patch version (at first 0.1.0).
     """
 
     store: DirectoryRegistry
@@ -62,7 +61,7 @@ class Publisher(Struct, frozen=True):
             return self._publish(push, manifest, data)
 
     def preview(self, draft: Draft) -> Release:
-        """Return the release that `add` would make, but store nothing. ConflictError if `add` would raise it."""
+        """Return the release that `add` would make, or raise its ConflictError. Nothing is stored."""
         manifest = draft.manifest(measure(draft.root, draft.paths()))
         log = Log("0" * 32, check_name(draft.name), fetcher())
         with suppress(NotFoundError):  # no registry yet
@@ -80,7 +79,7 @@ class Publisher(Struct, frozen=True):
     def add_fetched(
         self, data: bytes, fetch: Callable[[Push, Manifest, Collection[Digest]], None] | None = None
     ) -> Release:
-        """Publish a manifest. `fetch` adds missing files to the push. Without `fetch`, missing files are an error."""
+        """Publish a manifest. `fetch` adds missing files to the push; without `fetch`, missing files are an error."""
         manifest = Manifest.decode(data)
         self.known_heads.check_own(self.store, check_name(manifest.name))
         with self.store.push() as push:
@@ -148,5 +147,5 @@ def _choose_version(
 
 
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:
-    """Return the version with the highest SemVer precedence, usable or not; of several, the last published version."""
+    """Return the version with the highest SemVer precedence; of several, the last published version."""
     return max(entries, key=lambda version: (version.precedence, entries[version].seq), default=None)

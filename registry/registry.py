@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 class Registry:
     """A registry on this machine, and its transfers from and to other registries.
 
-    `root` is the directory, by default `REG_HOME`, else the user's data directory. If it has no registry, `create=True` makes
-    one, `create=False` raises NotFoundError, and `create=None` does nothing, for work on remotes only. `actor` is the
+    `root` is the directory, by default `REG_HOME`, else the user's data directory. If it has no registry, `create=True`
+    makes one, `create=False` raises NotFoundError, and `create=None` allows work on remotes only. `actor` is the
     claimed author of events ("": nobody), by default `REG_ACTOR`, else `user@host`.
     """
 
@@ -68,7 +68,6 @@ class Registry:
             self.store.check_exists()
         self.actor = actor
         self.heads = KnownHeads()
-        """The known heads of this user: the last accepted state of each log."""
 
     @property
     def id(self) -> str:
@@ -80,7 +79,7 @@ class Registry:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A context with a `scratch` directory for a draft. If no registry exists yet, a failure leaves nothing behind."""
+        """A context with a directory for a draft's files. If no registry exists at the end, nothing is left."""
         if self.store.is_there and self.store.is_mirror:
             raise mirror_error(self.id)
         self.store.check_not_foreign()
@@ -144,14 +143,15 @@ class Registry:
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
-        """Return the registry's `Decisions`. This model's log (None: all logs) is checked as `check_logs` does."""
+        """Return the `Decisions` of this registry or of `remote`. The log of `name` (None: all logs) is checked."""
         if name is None or remote is None:
             self.check_logs(None if name is None else [name], remote)
         reader = None if remote is None else CheckedReader(remote, self.heads)
         return Decisions(remote or self.store, self.actor, self.heads.remember, reader)
 
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
-        """Check that the logs of these models (None: all) continue their known heads; for a `remote`, also its signatures.
+        """Check that logs (None: all) continue their known heads and, in a remote, have the required signatures.
+
         Raise IntegrityError or ForkError if a check fails, NotFoundError if there is no registry.
         """
         store = remote or self.store
@@ -174,11 +174,10 @@ class Registry:
         return find(self._reader(remote), _ref(ref))
 
     def get(self, ref: Ref | str, remote: RegistryReader | None = None) -> Release:
-        """Read and verify a version's manifest, even if its files expired. Raise NotFoundError or IntegrityError."""
+        """Read and verify a version's manifest, even if its files expired."""
         return read_version(self._reader(remote), _ref(ref))
 
     def _reader(self, remote: RegistryReader | None) -> RegistryReader:
-        """Return this registry or, for a remote, a reader that checks each log against its known head and the trust file."""
         return self.store if remote is None else checked_reader(remote, self.heads)
 
     def resolve(
@@ -189,10 +188,7 @@ class Registry:
         device: Device | None = None,
         seed: str | None = None,
     ) -> Resolution:
-        """Pick the artifact that answers a query and runs on a device. With a `seed`, the device takes part in rollouts.
-
-        If no artifact fits, raise NoAnswerError with the reasons.
-        """
+        """Pick the artifact that answers a query, or raise NoAnswerError. With a `seed`, the device joins rollouts."""
         from onnxreg.registry.resolution import resolve
         from onnxreg.schema.query.resolve import Query
 
@@ -212,12 +208,12 @@ class Registry:
         channels: Collection[str] = (),
         layout: str | None = None,
     ) -> TransferResult:
-        """Copy a version to a remote, given as a name, URL or path. A missing remote is created. A second push copies nothing.
+        """Copy a version to a remote, given as a name, URL or path. A missing remote is created.
 
-        A yanked version is copied, with its yank, only if `ref` names exactly this version. `restore` brings back a version
-        that expired in the remote. `channels`: copy the versions of these channels too, and move the remote's channels.
-        `heal`: copy files again that a remote has lost. For a remote on this machine, this is always done.
-        `layout="hub"` also writes the files for other libraries into a repository on the Hub.
+        A yanked version is copied, with its yank, only if `ref` names exactly this version. `restore` brings back a
+        version that expired in the remote. `channels`: copy the versions of these channels too, and move the remote's
+        channels. `heal`: copy files again that a remote has lost (on this machine, this is always done). `layout="hub"`
+        also writes the files to the paths at which other libraries load them from the Hub.
         """
         ref, home = _ref(ref), self.store
         log = open_log(home, ref.name)
@@ -337,7 +333,7 @@ class Registry:
         return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
-        """Store a remote's logs for offline use, and return their states. `names`: models or patterns; if empty, all models."""
+        """Store a remote's logs for offline use, and return their states. `names`: models or patterns (none: all)."""
         reader = RemoteReader(self.remotes.open(source), self.heads)
         states = []
         for name in matching(reader, names) if names else reader.names():
@@ -357,7 +353,7 @@ class Registry:
     def write_out(
         self, ref: Ref | str, output: Path, progress: Progress = SILENT, selection: Selection = EVERYTHING
     ) -> Release:
-        """Write a version's files, or only the selected artifacts. They replace the directory `folder_in(output)`."""
+        """Write a version's files, or the selected artifacts, in place of the directory `folder_in(output)`."""
         from onnxreg.registry.transfer.export_files import check_target, folder_in, materialize
 
         output = folder_in(output)
@@ -374,13 +370,11 @@ def _ref(ref: Ref | str) -> Ref:
 
 
 def _keep(copy: RemoteCopy, log: Log, documents: Collection[Digest] = ()) -> None:
-    """Store the log of a remote for offline use. Errors are ignored, because the transfer itself has succeeded."""
-    with suppress(HostError, NotFoundError, RemoteError):
+    with suppress(HostError, NotFoundError, RemoteError):  # the transfer itself has succeeded
         copy.keep_log(log, documents)
 
 
 def _evidence(log: Log) -> Collection[Digest]:
-    """Return the documents that an offline reader needs to check channels with a policy."""
     if not any(channel.evidence for channel in log.channels.values()):
         return ()
     from onnxreg.registry.gates import promotion_documents
@@ -389,5 +383,4 @@ def _evidence(log: Log) -> Collection[Digest]:
 
 
 def _held_by(log: Log, channels: Collection[str], located: Version) -> list[Version]:
-    """Return the versions of these channels, except `located`. Raise NotFoundError for an unknown channel."""
     return sorted({log.channel(tag).version for tag in channels} - {located})

@@ -1,9 +1,8 @@
 """Open registries by URL or path, or by name as remotes. Reads of a remote are checked, and kept as a local copy.
 
-All files are in the user's state directory, where other writers of a shared registry cannot change them.
-`remotes.json` has the names and URLs of the remotes, and the id of the registry that was first seen at each URL.
-Another id at the URL is an integrity error. `tracking/<registry id>/` is a copy of a remote for offline use: its last
-index files and the sealed parts of their logs, without artifacts. Only index files that changed are requested again.
+All files are in the user's state directory. `remotes.json` has the names and URLs of the remotes, and the id of the
+registry that was first seen at each URL; another id at this URL is an error. `tracking/<registry id>/` is a copy of a
+remote for offline use: its last index files and the sealed parts of their logs, without artifacts.
 """
 
 import errno
@@ -119,7 +118,6 @@ def path_of(address: str) -> Path | None:
 
 
 def _scheme(address: str) -> str:
-    """Return the scheme of a URL, "" for a path. InputError if the address is neither a URL nor a path."""
     if "\0" in address:
         raise InputError(f"not a path or URL: {address[:80]!r}", SPELLINGS)
     try:
@@ -129,7 +127,7 @@ def _scheme(address: str) -> str:
 
 
 def absolute(address: str) -> str:
-    """Return an address as an absolute path or a normalized URL. InputError if a URL has a secret, since URLs are stored."""
+    """Return an address as an absolute path or a normalized URL. InputError if a URL contains a secret."""
     parts = urlsplit(address) if len(_scheme(address)) > 1 else None
     if parts and (parts.password is not None or _SECRET.search(parts.query)):
         hint = "leave them out: each kind of place finds them where its own tools do"
@@ -152,17 +150,12 @@ class _Token(Record, frozen=True):
 
 
 class RemoteCopy:
-    """The local copy of a remote registry's documents, as last read from a URL."""
-
     def __init__(self, registry_id: str, url: str) -> None:
         self._id, self.url = registry_id, url
         self.store = DirectoryRegistry(state_directory() / "tracking" / registry_id)
 
     def read_index(self, name: str) -> StoredObject | None:
-        """Return the copy of a model's index file, with the remote's token for it; None if there is no copy.
-
-        The token is "" if it may belong to other bytes or to another URL.
-        """
+        """Return the copy of an index file. Its token is the remote's token for these bytes at this URL, or ""."""
         if (index := self.store.read_index(name)) is None:
             return None
         token = _Token("", "", "")
@@ -172,7 +165,7 @@ class RemoteCopy:
         return StoredObject(index.data, token.token if is_same else "")
 
     def age(self, name: str) -> float:
-        """Return the seconds since the remote last confirmed the index file; at least 0, even if a clock was set back."""
+        """Return the seconds since the remote last confirmed the index file."""
         try:
             return abs(time.time() - self._token(name).stat().st_mtime)
         except OSError:
@@ -204,7 +197,7 @@ class RemoteCopy:
 
     @contextmanager
     def doubted(self, name: str) -> Iterator[None]:
-        """A context. After an IntegrityError in it, the next read requests the whole index file, even if unchanged."""
+        """After an IntegrityError in this context, the next read requests the whole index file in any case."""
         try:
             yield
         except IntegrityError:
@@ -214,7 +207,7 @@ class RemoteCopy:
             raise
 
     def local_path(self, name: str) -> Path | None:
-        """Return a path for a file about the remote; None if no file can be written. The file may be deleted at any time."""
+        """Return a path for a file about the remote, which others may delete; None if no file can be written."""
         with suppress(RegError, OSError):
             self._create()
             self.store.store.make_scratch()
@@ -243,7 +236,7 @@ class _Document(BufferedReader):
 
 
 class RemoteReader(CheckedReader):
-    """A reader of a remote. It checks index files against known heads and trust file, and copies them for offline use."""
+    """Reads a remote. It checks index files against known heads and trust file, and copies them for offline use."""
 
     def __init__(self, source: RegistryReader, known_heads: KnownHeads) -> None:
         super().__init__(source, known_heads)
@@ -251,7 +244,6 @@ class RemoteReader(CheckedReader):
         self._documents: dict[Digest, bytes] = {}
 
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Read and check the current index file, and store a copy if the disk allows it."""
         former = self.copy.read_index(name)
         index = self._known_heads.read_index(self.source, name, cached or former, [self.copy.store])
         if index is not None:
@@ -260,7 +252,6 @@ class RemoteReader(CheckedReader):
         return index
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open a blob from the local copy if it is intact there, else from memory, else from the remote."""
         with suppress(RegError):
             return BytesIO(read_blob(self.copy.store, digest)[start:])
         if digest in self._documents:
@@ -269,7 +260,7 @@ class RemoteReader(CheckedReader):
 
 
 class OfflineReader(ReaderWrapper):
-    """A reader of a remote's local copy. It sends no requests. It calls `tell` with the age of each index file it reads."""
+    """Reads a remote's local copy, without requests. `tell` gets the age of each index file that is read."""
 
     def __init__(self, remote: RegistryReader, copy: RemoteCopy, tell: TellAge) -> None:
         super().__init__(copy.store)
@@ -382,13 +373,11 @@ class Remotes:
                 self.pins[url] = store.registry_id
 
     def reach(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-        """Open a remote and check that its registry id is the recorded one.
-
-        `create` makes no registry at a URL where one was seen before, because its disk may only be unmounted.
-        """
+        """Open a remote and check that its registry id is the recorded one."""
         url = self.url_of(remote)
         pinned = self.pins.get(url)
         try:
+            # where a registry was seen before, none is made: its disk may only be unmounted
             store = open_url(url, create and pinned is None, mirror_of, pinned)
         except NotFoundError as error:
             if pinned is None:
@@ -404,7 +393,7 @@ class Remotes:
     def read(
         self, remote: str | None, known_heads: KnownHeads | None = None, offline: TellAge | None = None
     ) -> RemoteReader | OfflineReader:
-        """Open a remote for reading. If `offline` is given, open its local copy; `offline` gets the age of each index file."""
+        """Open a remote for reading. With `offline`, open its local copy; `offline` gets the age of each index file."""
         if offline is None:
             return RemoteReader(self.open(remote), known_heads or KnownHeads())
         url = self.url_of(remote)

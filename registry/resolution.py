@@ -1,8 +1,7 @@
 """Resolve a query: find the artifact that a device, or each device of a fleet, should load, and check its version.
 
-`schema.query.resolve` picks the artifact. Its version must have the signatures that the trust file demands, and the
-channel of the query must meet the registry's policy. The `CheckedReader` has checked the index file before.
-`in_production` yields the status of each channel of a model. This module imports few others, so that it loads fast.
+`schema.query.resolve` picks the artifact. Its version must have the signatures that the trust file demands. If the
+query names a channel, the version must also meet the policy. This module imports few others, so that it loads fast.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device
 
 ARTIFACT_KEYS = "format precision path digest size state stated member contract kv_cache speeds"
-"""The keys of an artifact in `Resolution.to_json`. The keys from `stated` on are left out if they have no value."""
+"""The keys of an artifact in `Resolution.to_json`. Keys from `stated` on are left out if they have no value."""
 
 MAX_NAMED_MEMBERS = 3
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
@@ -37,24 +36,20 @@ PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "
 
 
 class Resolution(Struct, frozen=True):
-    """The artifact that answers a query, its files with their URLs, and the reasons against the other artifacts.
-
-    `size` is the bytes of all files; equal files count once. `index` is the index file that was read, if any. `deltas`
-    are differences from earlier files, with their URLs. `rollout` is the rollout of the query's channel.
-    """
+    """The artifact that answers a query, its files with their URLs, and the reasons against the other artifacts."""
 
     located: LocatedVersion
     artifact: ArtifactSummary
-    size: int
+    size: int  # in bytes, of all files; equal files count once
     files: tuple[tuple[FileSummary, str], ...]
     outcome: ResolveOutcome
-    index: StoredObject | None = None
-    deltas: tuple[tuple["Delta", str], ...] = ()
-    rollout: Rollout | None = None
+    index: StoredObject | None = None  # the index file that was read
+    deltas: tuple[tuple["Delta", str], ...] = ()  # from earlier files, with their URLs
+    rollout: Rollout | None = None  # of the query's channel
 
     @property
     def warnings(self) -> Iterator[str]:
-        """Yield a warning if the answer is an older release, and a warning if the artifact is refused."""
+        """Yield a warning if the answer is an older release, and a warning if the artifact was refused."""
         own, ref = self.located.version, self.located.ref
         others = (item.version for item in self.outcome.rejected if item.artifact)
         if newer := next((other for other in others if other.precedence > own.precedence), None):
@@ -137,11 +132,10 @@ def check_version_trust(
     known_heads: KnownHeads | None = None,
     look_for_policy: bool = False,
 ) -> None:
-    """Raise IntegrityError if the trust file demands a signature that a version lacks. Raise GateError if the ref names
-    a governed channel whose version was not promoted or fails the policy.
+    """Check the version that a query found. IntegrityError if it lacks a signature that the trust file demands.
 
-    `index` is the index file with the version, if it was read already. `look_for_policy`: request the log of policies
-    even if nothing indicates that the registry has policies.
+    GateError if the ref names a governed channel, and the version was not promoted or fails the policy. `index` is the
+    index file, if it was read already. `look_for_policy`: request the log of policies even if nothing indicates one.
     """
     trust, registry = trust_if_any(), reader.registry_id
     if trust and any(need.versions for need in trust.required(registry, located.name)):
@@ -214,7 +208,7 @@ def resolve_in(
 
 
 def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
-    """Return the digests of the contracts of a version's artifacts, each once. Raise NotFoundError if none is recorded."""
+    """Return the digests of the contracts of a version's artifacts, each once. NotFoundError if none is recorded."""
 
     def read(log: Log) -> tuple[Digest, ...]:
         located = log.find(ref)
@@ -235,7 +229,7 @@ class DeviceCoverage(Struct, frozen=True):
     member: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of `reg resolve --json` with the device's name, but without the model's name and the files."""
+        """Return the document of `reg resolve --json` with the device's name, without model's name and files."""
         answer = self.answer.to_json()
         keys = ("version", "manifest", "size", "artifact", "rejected", "rollout")
         member = {} if self.member is None else {"member": self.member}
@@ -245,10 +239,7 @@ class DeviceCoverage(Struct, frozen=True):
 def coverage(
     reader: RegistryReader, ref: Ref, query: Query, devices: "Sequence[Device]"
 ) -> list[DeviceCoverage]:
-    """Resolve a query for each device, in order; for a pipeline, resolve it for each member. The index file is read once.
-
-    Raise the errors of `check_version_trust`.
-    """
+    """Resolve a query for each device, and for each member of a pipeline. Raise the errors of `check_version_trust`."""
 
     def answer(log: Log, device: "Device", question: Query) -> Resolution | NoAnswerError:
         try:
@@ -276,21 +267,18 @@ def coverage(
 
 
 class ChannelStatus(NamedTuple):
-    """The status of a channel: its version, the log line that moved it, and a text on who signed both (`signed`).
-
-    `gate` is "" if no policy governs the channel, "met" if the version passes, else the reason why it does not resolve.
-    """
+    """The status of a channel."""
 
     tag: str
     version: Version
-    line: "LogLine"
-    signed: str
-    gate: str
+    line: "LogLine"  # that moved the channel
+    signed: str  # who signed the move and the version
+    gate: str  # "met" if the version meets the policy, "" without a policy, else why the channel does not resolve
     rollout: Rollout | None
 
 
 def in_production(reader: RegistryReader, log: Log, trust: "Trust") -> Iterator[ChannelStatus]:
-    """Yield the status of each channel of a model. Signatures are judged by `trust`. IntegrityError if the log is damaged."""
+    """Yield the status of each channel of a model. `trust` judges signatures. IntegrityError for a damaged log."""
     from onnxreg.registry.trust import signatures
 
     lines = list(log.lines())

@@ -1,7 +1,7 @@
-"""The user's private keys, which sign log lines and statements, such as the statement of a release.
+"""The user's private keys, which sign log lines and statements about models.
 
 A key is two files, `<name>.pem` (PKCS #8, encrypted, mode 0600) and `<name>.pub`, in a directory that only the user can
-open. `REG_SIGNING_KEY` is the name of the key that signs every line, or a key itself (PEM). `trust` judges signatures.
+open. `REG_SIGNING_KEY` is the name of the key that signs every line, or a key itself (PEM).
 """
 
 import os
@@ -24,7 +24,7 @@ _PEM, _MAX_PEM_BYTES = "-----BEGIN", 64 * 1024
 
 
 def library(purpose: str = "signing") -> Any:
-    """Import the needed parts of `cryptography`. If it is not installed, raise HostError, which names the extra to install."""
+    """Import the needed parts of `cryptography`. If it is not installed, raise HostError."""
     try:
         from cryptography import exceptions
         from cryptography.hazmat.primitives import hashes, serialization
@@ -38,8 +38,6 @@ def library(purpose: str = "signing") -> Any:
 
 @dataclass(frozen=True, repr=False)
 class PrivateKey:
-    """A private key. `repr` does not show the key."""
-
     public: PublicKey
     _key: Any
 
@@ -48,7 +46,7 @@ class PrivateKey:
         return Signature(self._key.sign(data, *_algorithm(self.public)), self.public.id)
 
     def pem(self, secret: str) -> bytes:
-        """Encode the key as PKCS #8 PEM, encrypted with the passphrase `secret` (PBES2; `cryptography` chooses the rest)."""
+        """Encode the key as PKCS #8 PEM, encrypted with the passphrase `secret`."""
         form = library().form
         protection = form.BestAvailableEncryption(secret.encode())
         return bytes(self._key.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, protection))
@@ -79,8 +77,6 @@ class PrivateKey:
 
 
 class Keystore:
-    """The directory of the user's keys."""
-
     def __init__(self) -> None:
         self.directory = system.key_directory()
 
@@ -98,7 +94,6 @@ class Keystore:
         return key.public
 
     def _write(self, file: str, data: bytes, mode: int) -> None:
-        """Write a new file, whole or not at all. Raise ConflictError if the file exists."""
         scratch = self.directory / f".{file}.{os.urandom(8).hex()}"
         try:
             with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
@@ -121,7 +116,6 @@ class Keystore:
         return _NAME.fullmatch(name) is not None and (self.directory / f"{name}.pem").is_file()
 
     def public(self, name: str) -> PublicKey:
-        """Read a public key. Raise NotFoundError if no key has this name."""
         return PublicKey.parse(self._read(name, "pub").decode(errors="replace"))
 
     def private(self, name: str, secret: str | None = None) -> PrivateKey:
@@ -155,7 +149,6 @@ def signing_key(name: str | None = None) -> PrivateKey:
 
 @lru_cache(maxsize=8)
 def _unlocked(key: str, is_configured: bool, secret: str | None, directory: Path) -> PrivateKey:
-    """Unlock a key, given by its name or as the configured PEM. Results are cached, because unlocking is slow."""
     is_pem = is_configured and key.startswith(_PEM)
     return PrivateKey.load(key.encode(), secret) if is_pem else Keystore().private(key)
 
@@ -175,7 +168,6 @@ def passphrase(name: str, new: bool = False) -> str:
 
 
 def _algorithm(key: PublicKey) -> tuple[Any, ...]:
-    """Return the arguments that follow the data when `cryptography` signs or verifies with a key of this kind."""
     used = library()
     return () if key.kind == "ed25519" else (used.ec.ECDSA(used.hashes.SHA256()),)
 

@@ -2,9 +2,8 @@
 
 * Only this module reads the environment variables of `reg`.
 * A store uses the file system only through `Disk`, which the crash tests replace.
-* Work on several threads ends at once after Ctrl-C, or if one thread fails. The threads share a stop event. Code that
-  waits before a retry calls `sleep`, and code that moves bytes calls `check_stop`: both raise CancelledError as soon as
-  the event is set. A thread that waits for a server does not notice the event.
+* `run_parallel` runs work on several threads. After Ctrl-C, or if one thread fails, it sets a stop event. Then `sleep`
+  and `check_stop`, which waiting or copying code calls, raise CancelledError.
 """
 
 import errno
@@ -23,7 +22,7 @@ from typing import Any, BinaryIO, TypeVar
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, RegError
 
 tell: Callable[[str], None] = lambda message: None
-"""A function that gets sentences for the user, about a long wait or a skipped file. A command line may replace it."""
+"""Receives sentences for the user, such as about a long wait. A command line may replace it."""
 
 VARIABLES = {
     "REG_HOME": "The default registry's directory.",
@@ -98,11 +97,8 @@ def _home() -> Path | None:
 
 
 def _own(kind: str, below_home: str) -> Path:
-    """Return the user's directory of a kind (cache, state, ...). It never is the directory of the default registry.
-
-    On Linux, this function applies XDG itself, because importing platformdirs takes longer than a `reg resolve`.
-    """
-    if sys.platform == "linux":
+    """Return the user's directory of a kind, such as `cache`. It is never the directory of the default registry."""
+    if sys.platform == "linux":  # importing platformdirs takes longer than a `reg resolve`
         base = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
         return (Path(base) if base.startswith("/") else (_home() or NO_HOME) / below_home) / "onnxreg"
     import platformdirs
@@ -143,7 +139,7 @@ NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOTTY, errno.
 """The error numbers of fsync(2) on a directory if its file system, such as SMB, cannot sync directories."""
 WRITE_BACK_BYTES = 2**23
 SYNCFS_THRESHOLD = 32
-"""The least number of files or directories for which one syncfs(2) is cheaper than an fsync(2) for each."""
+"""From this number of files or directories on, one syncfs(2) is cheaper than an fsync(2) for each."""
 SAFE_FLAGS = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
 """The flags of open(2) that refuse a link, and do not block on a FIFO or device."""
 
@@ -218,7 +214,6 @@ class Disk:
     """The calls that reach the file system. Tests replace this class to simulate a power cut."""
 
     def create(self, path: Path) -> BinaryIO:
-        """Create a file for writing. Raise FileExistsError if the path exists."""
         return path.open("xb")
 
     def extend(self, path: Path) -> BinaryIO:
@@ -226,7 +221,6 @@ class Disk:
         return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666), "r+b")
 
     def mkdir(self, path: Path) -> None:
-        """Make a directory, whose parent must exist; do nothing if the directory exists already."""
         path.mkdir(exist_ok=True)
 
     def make_directory(self, path: Path, root: Path) -> None:
@@ -243,7 +237,6 @@ class Disk:
             self.sync_directory(directory.parent)
 
     def sync_file(self, path: Path) -> None:
-        """Make a file's bytes durable."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -262,13 +255,13 @@ class Disk:
         return True
 
     def sync_files(self, paths: Sequence[Path]) -> None:
-        """Make the bytes of files in one file system durable. Many files are synced together (Linux: syncfs)."""
+        """Make the bytes of files in one file system durable."""
         if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_file(path)
 
     def sync_directories(self, paths: Sequence[Path]) -> None:
-        """Make the names in directories of one file system durable, in this order. Many are synced together."""
+        """Make the names in directories of one file system durable, in this order."""
         if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_directory(path)
@@ -279,15 +272,12 @@ class Disk:
             os.sync()
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename `source` to `target` atomically; an existing `target` is replaced."""
         source.replace(target)
 
     def unlink(self, path: Path) -> None:
-        """Remove a file; do nothing if the path does not exist."""
         path.unlink(missing_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a directory and its contents, as far as possible."""
         import shutil
 
         shutil.rmtree(path, ignore_errors=True)
@@ -323,9 +313,9 @@ class Disk:
 
 
 def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
-    """Return a function that a writer calls after each write with the number of bytes. `start` is the first offset.
+    """Return a function that a writer calls with the number of bytes after each write. `start` is the first offset.
 
-    The function tells the kernel to write early (posix_fadvise(2), DONTNEED), so that the final sync is short.
+    It tells the kernel to write early (posix_fadvise(2), DONTNEED), so that the final sync is short.
     """
     end = advised = start
 
@@ -342,7 +332,6 @@ def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
 
 
 def _sync_file_system(path: Path) -> bool:
-    """Sync the file system of a file. Return False if syncfs(2) does not exist or fails (reported since Linux 5.8)."""
     import ctypes
 
     syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None
@@ -371,7 +360,7 @@ def replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Replace a small file as `replacement` does; make its directory if needed. `times`: its atime and mtime to set."""
+    """Replace a small file as `replacement` does, and make its directory. `times`: the atime and mtime to set."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacement(path) as file:
         file.write(data)
@@ -381,7 +370,7 @@ def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = No
 
 
 def is_regular(path: Path) -> bool:
-    """True if the path is a regular file. A link to a regular file does not count."""
+    """True for a regular file, but not for a link to one."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -408,7 +397,6 @@ def read_bounded(path: Path, limit: int) -> bytes:
 
 
 def read_all(file: BinaryIO, name: str, limit: int) -> bytes:
-    """Read a whole open file. Raise IntegrityError if the file has more than `limit` bytes."""
     if os.fstat(file.fileno()).st_size > limit:
         raise IntegrityError(f"{name} is larger than {limit} bytes")
     return file.read()  # a read with a size may return less
@@ -441,26 +429,22 @@ class CancelledError(RegError, family="interrupted"):
 
 
 def check_stop() -> None:
-    """Raise CancelledError if the current `run_parallel` has ended."""
     if _event.get().is_set():
         raise CancelledError("stopped")
 
 
 def sleep(seconds: float) -> None:
-    """Wait this long. Raise CancelledError if the current `run_parallel` ends meanwhile."""
+    """Wait, but raise CancelledError as soon as the current `run_parallel` ends."""
     if _event.get().wait(seconds):
         raise CancelledError("stopped")
 
 
 def run_parallel(work: Callable[[Item], Result], items: Iterable[Item], workers: int = 0) -> list[Result]:
-    """Apply `work` to every item on `workers` threads (0: `WORKERS`) and return the results in order.
-
-    Even a single item runs in another thread, so that the calling thread can stop at once after Ctrl-C.
-    """
+    """Apply `work` to every item on `workers` threads (0: `WORKERS`) and return the results in order."""
     from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 
     stop = threading.Event()
-    pool = ThreadPoolExecutor(workers or WORKERS)
+    pool = ThreadPoolExecutor(workers or WORKERS)  # even for one item: this thread must notice Ctrl-C
     futures: list[Future[Result]] = []
     try:
         for item in items:  # not all at once: after Ctrl-C, only running items are awaited

@@ -1,1 +1,1 @@
-"""Make the dossier of a version: its documentation, in which every generated cell cites a blob or a log line of a registry."""
+"""Make the dossier of a version: its documentation. Every generated cell cites a blob or a log line of a registry."""

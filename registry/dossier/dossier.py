@@ -28,11 +28,10 @@ from onnxreg.schema.log.events import LogLine, Publish, RolloutStep, Tag, Untag
 
 EXTRA, DOCUMENT, PAGE = "dossier", "dossier.json", "dossier.html"
 FACTS_FILE = "owner.yaml"
-"""The name of the owner's file in the directory of a dossier."""
 FILES = frozenset({DOCUMENT, PAGE, FACTS_FILE})
 HERE = Path(__file__).parent
 PROFILES = {path.stem: path for path in sorted((HERE / "profiles").glob("*.yaml"))}
-"""The paths of the profiles that come with the program, by the profile's name."""
+"""The paths of the profiles that come with the program, by name."""
 MAX_VALUE_CHARS = 240
 """The most characters of a value on the page; `dossier.json` has the whole value."""
 NOTICE = (
@@ -55,11 +54,11 @@ A source has a `pointer` (RFC 6901), the `value` at this pointer, and keys that 
 BLANK: Cell = {"value": None}
 Row = tuple[Cell, ...]
 Table = dict[str, Any]
-"""A table: `rows` of cells, the titles of its `columns`, and maybe a `caption`. A table without `columns` is one cell."""
+"""A table: `rows` of cells, the titles of its `columns`, and maybe a `caption`. Without `columns`, it is one cell."""
 
 
 def table(columns: Iterable[str], rows: Iterable[Row], **caption: str) -> list[Table]:
-    """Return one table of these rows, in a list. Columns with blank cells only are left out; [] if all are blank."""
+    """Return a list with one table of these rows, without blank columns; [] if all cells are blank."""
     body, header = list(rows), list(columns)
     shown = [index for index in range(len(header)) if any(row[index] is not BLANK for row in body)]
     cells = [[row[index] for index in shown] for row in body]
@@ -88,7 +87,7 @@ class Source(NamedTuple):
         )
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """Make a row for each match of `pattern`. `columns` are pointers below it; `POINTER#` gives its last key."""
+        """Make a row for each match of `pattern`. A column is a pointer below it; `POINTER#` gives its last key."""
 
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))
@@ -104,6 +103,7 @@ def make_dossier(
     reader: RegistryReader, ref: Ref, profile: str, facts: Path | None = None
 ) -> dict[str, bytes]:
     """Make the files of a version's dossier, by name. `facts` is the owner's file. The same inputs give the same bytes.
+
     Raise IntegrityError for a wrong signature or damaged document, GateError if a promotion contradicts its evidence.
     """
     form, form_digest = load_profile(profile)
@@ -141,7 +141,6 @@ def make_dossier(
 
 
 def _field(version: "_VersionTables", field: ProfileField, owner: OwnerFacts | None) -> dict[str, Any]:
-    """Fill in a field of the profile: with generated tables, with the owner's text, or with a note that it is absent."""
     about = field.model_dump(include={"label", "point", "help"}, exclude_none=True)
     if field.owner is None:
         tables = version.of_field(field)
@@ -153,7 +152,7 @@ def _field(version: "_VersionTables", field: ProfileField, owner: OwnerFacts | N
 
 
 def load_profile(name: str) -> tuple[DossierProfile, Digest]:
-    """Load a profile by name or path, with the digest of its file. Raise InputError if the profile is malformed or unknown."""
+    """Load a profile by name or path, with the digest of its file. InputError if it is malformed or unknown."""
     path = PROFILES.get(name, Path(name))
     if path.suffix not in (".yaml", ".yml", ".json"):
         raise InputError(f"no profile is called {name[:80]!r}", suggest(name, PROFILES))
@@ -162,10 +161,7 @@ def load_profile(name: str) -> tuple[DossierProfile, Digest]:
 
 
 def read_facts(path: Path, form: DossierProfile) -> tuple[OwnerFacts, bytes]:
-    """Read the owner's statements from a file; return them with the bytes of the file.
-
-    Raise NotFoundError if the file is missing; InputError if it is malformed, or has a key that no known profile has.
-    """
+    """Return the owner's statements, and the bytes of their file. InputError if a key is in no known profile."""
     data = read_given(path)
     facts = OwnerFacts.from_json(read_yaml(data, path.name, EXTRA), path.name)
     allowed = form.owner_keys().union(*(load_profile(name)[0].owner_keys() for name in PROFILES))
@@ -194,7 +190,6 @@ def render(dossier: dict[str, Any]) -> bytes:
     sources: dict[str, dict[str, Any]] = {}
 
     def number(cite: Mapping[str, Any]) -> int:
-        """Return the number of a cited document. Documents are numbered in the order in which they are first cited."""
         name = f"line {cite['line']} of {cite['log']}" if "log" in cite else "blob"
         digest = cite.get("blob") or cite["digest"]
         source = {"number": len(sources) + 1, "name": name, "digest": digest}
@@ -240,11 +235,7 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 
 
 class _VersionTables:
-    """The tables of a version, made from its verified log. `_NAME` makes the tables of a field with `generate: NAME`.
-
-    `channels` is the channel in the ref or, if the ref has none, every channel that ever had the version. `keyids` are
-    the ids of the keys whose signatures are cited.
-    """
+    """The tables of a version, made from its verified log. The method `_NAME` serves fields with `generate: NAME`."""
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
         self.ledger = load(reader, ref.name)
@@ -353,7 +344,6 @@ class _VersionTables:
 
 
 def _refuse_wrong(line: LogLine, verdict: SignatureVerdict) -> None:
-    """Raise IntegrityError if the signature on a line is wrong: a dossier must not rely on such a log."""
     if verdict.status == "invalid":
         raise IntegrityError(
             f"line {line.seq} of the log of {line.event.name} has a signature that is wrong: {verdict.detail}",

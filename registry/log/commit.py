@@ -4,10 +4,10 @@ A change replaces the model's index file by compare-and-swap. If others came fir
 
 A *collector* deletes unneeded blobs. Pushes and collectors use no common clock. They write notes for each other:
 
-* A push reads the log, writes a note (its *intent*), reads the keys that are *condemned*, makes sure that its blobs are
-  under other keys, and replaces the index file that it read.
-* A collector condemns keys in a note, waits for the pushes that have intents, reads the logs, deletes those condemned
-  keys that no log refers to, and removes its note. `docs/format.md` has the rule and its proof.
+* A push reads the log, writes a note (its *intent*), and reads which keys are *condemned*. It makes sure that its blobs
+  are under other keys. Then it replaces the index file that it read.
+* A collector condemns keys in a note, waits for the pushes that have intents, and reads the logs. Then it deletes the
+  condemned keys that no log refers to, and removes its note. `docs/format.md` has the proof.
 """
 
 import random
@@ -55,17 +55,16 @@ from onnxreg.schema.signing.dsse import SignLine, sign_line
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 1.0
 PUSH_WAIT_SECONDS = 60.0
-"""A collector waits this long for other pushes to end. Then it makes them start over."""
+"""A collector waits this long for running pushes. Then it makes them start over."""
 
 Change = Callable[[Log], Collection[Digest] | None]
-"""A function that appends events and their documents to a log. It returns the other blobs that the events refer to, or
-None if nothing is to be done.
+"""A function that appends events to a log, and returns the blobs that they refer to; None if there is nothing to do.
 
-If another change came first, the function runs again on the new log, so it must decide from the log alone.
+It may be called again with a newer log, so it must decide from the log alone.
 """
 
 Bring = Callable[[Collection[Digest]], None]
-"""A function that adds missing blobs, given by their digests, to a push."""
+"""A function that adds missing blobs to a push."""
 
 
 def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
@@ -79,7 +78,7 @@ def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
 
 
 def line_signer(registry: str) -> SignLine | None:
-    """Return a function that signs log lines, or None if no key is configured. Its first call unlocks the key."""
+    """Return a function that signs log lines; None if no key is configured. Its first call unlocks the key."""
     if not system.variable("REG_SIGNING_KEY"):
         return None
     from onnxreg.registry.signing import signing_key
@@ -98,8 +97,8 @@ def commit(
 ) -> Log:
     """Apply `change` to the model's log, publish the log with every needed blob, and return the changed log.
 
-    `first` is the result of `load_own`, if the log was read already. `bring` fetches missing blobs. Raise ConflictError
-    if the change contradicts the log; NotFoundError if a blob is missing and `bring` is None.
+    `first` is the result of `load_own`, if it was called already. `bring` fetches missing blobs. Raise ConflictError if
+    the change contradicts the log; NotFoundError if a blob is missing and `bring` is None.
     """
     lost = LostRaceError("")
     with ExitStack() as intents:
@@ -135,10 +134,7 @@ def commit(
 
 @contextmanager
 def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
-    """A context that announces a change of a model's log by a note (an intent), and removes the note at the end.
-
-    A collector that sees the note waits until it is removed, or makes the change start over.
-    """
+    """A context that announces a change of a model's log by a note (an intent). Collectors wait for its end."""
     note = f"{push.id}-{secrets.token_hex(8)}"
     remote.add_note("intents", note, canonical.encode({"name": name}))
     try:
@@ -151,7 +147,7 @@ def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
 
 
 def read_condemned(remote: RegistryStore) -> set[BlobKey]:
-    """Return the keys that a collector may be about to delete. Notes are ignored if their collector certainly ended."""
+    """Return the keys that a collector may be about to delete. Notes of dead collectors do not count."""
     notes = remote.notes("condemned")
     lines = [data for note, data in notes.items() if remote.is_alive(note) is not False]
     keys = (BlobKey.of_path(path) for data in lines for path in data.decode(errors="replace").split())
@@ -179,8 +175,6 @@ def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | No
 
 
 class CollectResult(Struct, frozen=True):
-    """The result of a collection."""
-
     freed: dict[BlobKey, int]  # the deleted blobs, with their sizes in bytes
     in_use: int  # the number of blobs that stay
     fenced: int = 0  # the number of pushes that had to start over
@@ -193,10 +187,10 @@ class CollectResult(Struct, frozen=True):
 def collect(
     remote: RegistryStore, only: Collection[Digest] | None = None, patience: float = PUSH_WAIT_SECONDS
 ) -> CollectResult:
-    """Delete the blobs that no model refers to. If `only` is given, delete only blobs with these digests.
+    """Delete the blobs that no model refers to. With `only`, delete only blobs with these digests.
 
-    Wait up to `patience` seconds for pushes that run meanwhile, then make them start over. If a log or manifest cannot
-    be read, its references are unknown: delete nothing, and raise IntegrityError or NotFoundError.
+    Wait up to `patience` seconds for running pushes, then make them start over. If a log or manifest cannot be read,
+    delete nothing, and raise IntegrityError or NotFoundError.
     """
     earlier: References = {}
     live = referred(remote, earlier)
@@ -219,17 +213,17 @@ def collect(
 
 
 def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: None) -> CollectResult:
-    """Return the blobs that `collect` would delete, but delete none. `assume` may first change each log in memory."""
+    """Return what `collect` would delete. `assume` may first change each log in memory."""
     live, sizes = referred(remote, {}, assume), blob_keys(remote, to_delete=True)
     doomed = _without(sizes, live)
     return CollectResult(doomed, len(sizes) - len(doomed))
 
 
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
-    """Return the disk usage of the models in `names` (default: of all models), as `reg du --json` prints it.
+    """Return the disk usage of these models (default: of all models), as `reg du --json` prints it.
 
-    `versions` and `blobs` count a model's versions and blobs that are present. `bytes` is the size of all its blobs:
-    `unique` (needed by no other model) plus `shared`. NotFoundError for an unknown name, IntegrityError for a bad log.
+    `bytes` is the size of a model's blobs: `unique` (needed by no other model) plus `shared`. NotFoundError for an
+    unknown name, IntegrityError for a damaged log.
     """
     sizes: Counter[Digest] = Counter()
     keys = blob_keys(remote)
@@ -280,12 +274,11 @@ def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, i
 
 
 def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) -> None:
-    """Condemn these keys, so that no push relies on them from now on."""
     remote.add_note("condemned", push.id, "\n".join(key.path for key in candidates).encode())
 
 
 def settle(remote: RegistryStore, push: Push, patience: float) -> int:
-    """Wait up to `patience` seconds for pushes with intents. Make slower pushes start over, and return their number."""
+    """Wait up to `patience` seconds for announced pushes. Make slower pushes start over, and return their number."""
     fenced, deadline = 0, time.monotonic() + patience
     for intent, data in remote.notes("intents").items():
         if _outlasts(remote, intent, deadline):
@@ -296,7 +289,7 @@ def settle(remote: RegistryStore, push: Push, patience: float) -> int:
 
 
 def _outlasts(remote: RegistryStore, intent: str, deadline: float) -> bool:
-    """Wait for a push until the deadline. True if it still runs then; False if it ended or its process died."""
+    """True if a push still runs at the deadline; False as soon as it has ended, or its process has died."""
     pause = 0.01
     while remote.is_alive(intent) is not False and intent in remote.notes("intents"):
         if time.monotonic() >= deadline:
@@ -321,23 +314,19 @@ def _fence(remote: RegistryStore, push: Push, intent: str, data: bytes) -> None:
 
 
 def _clear_dead(remote: RegistryStore) -> None:
-    """Remove the notes of certainly dead collectors. Any other note may be removed only by its collector."""
     for note in remote.notes("condemned"):
         if remote.is_alive(note) is False:
             remote.remove_note("condemned", note)
 
 
 References = dict[str, tuple[str | None, frozenset[Digest]]]
-"""For each model's name, the token of its index file when it was read, and the blobs that its log refers to."""
+"""For each model, the token of its index file when it was read, and the blobs that its log refers to."""
 
 
 def referred(
     remote: RegistryStore, earlier: References, assume: Callable[[Log], None] = lambda log: None
 ) -> set[Digest]:
-    """Return the digests of all blobs that any model needs. IntegrityError or NotFoundError if a log cannot be read.
-
-    A log in `earlier` is read again only if its index file changed.
-    """
+    """Return the digests of all blobs that models need. A log in `earlier` is read again only if it changed."""
 
     def refers(log: Log) -> tuple[str | None, frozenset[Digest]]:
         assume(log)

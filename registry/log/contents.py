@@ -1,7 +1,7 @@
 """Read what versions contain, select artifacts, and list the blobs that a log needs.
 
-`reg pull --format` copies only some artifacts of a version, with the files that they need. A registry *holds* the
-artifacts that it has. Artifacts are given by their paths; None means all artifacts.
+A registry may have only some artifacts of a version (`reg pull --format`): it *holds* these. Artifacts are given by
+their paths; None means all artifacts.
 """
 
 from __future__ import annotations
@@ -40,10 +40,7 @@ class Selection(NamedTuple):
         return bool(self.formats or self.paths or self.members) or self.precision is not None
 
     def of(self, manifest: Manifest, ref: str) -> ArtifactPaths:
-        """Return the paths of the selected artifacts of a manifest.
-
-        Raise NotFoundError, which lists the existing artifacts, if a format, path or member matches no artifact.
-        """
+        """Return the paths of the selected artifacts. NotFoundError if a format, path or member matches no artifact."""
         artifacts = {item.path: item for item in manifest.artifacts}
         if missing := set(self.paths) - artifacts.keys():
             hint = f"its artifacts are {listing([*artifacts], 8, None)}"
@@ -71,7 +68,6 @@ EVERYTHING = Selection()
 
 
 def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...]:
-    """Return the paths of a member's artifacts. NotFoundError if the member does not exist, or has no artifact."""
     family = manifest.model_family
     if family is None:
         raise NotFoundError(f"{ref} is not a family: it has no members", "leave --member out")
@@ -122,7 +118,7 @@ def download_files(manifest: Manifest, artifact: Artifact) -> list[FileEntry]:
 
 
 def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
-    """Return the union of sets of artifact paths. In `parts` and as the result, None means all artifacts."""
+    """Return the union of artifact paths. In `parts` and as the result, None means all artifacts of the manifest."""
     every = {item.path for item in manifest.artifacts}
     paths = {path for part in parts for path in (every if part is None else part)}
     return None if paths >= every else tuple(sorted(paths))
@@ -153,7 +149,7 @@ def _listed(artifacts: Iterable[Artifact]) -> str:
 
 
 class Reference(NamedTuple):
-    """A blob that a model needs: digest, size in bytes (None: no document states it), and a label for messages."""
+    """A blob that a model needs. `size` is None if no document states it. `label` is for messages."""
 
     digest: Digest
     size: int | None
@@ -178,10 +174,7 @@ def event_blobs(event: Event) -> list[Reference]:
 
 
 def documents(log: Log) -> Iterator[Reference]:
-    """Yield the blobs of a log itself: segments, checkpoint, manifests, statements, evidence, blobs of optional events.
-
-    The manifest of an expired or purged version is included, unless the manifest itself was taken down.
-    """
+    """Yield the blobs of a log itself, such as segments, checkpoint, manifests, statements and evidence."""
     yield from (Reference(segment, None, f"{log.name} log") for segment in log.segments)
     if log.checkpoint is not None:
         yield Reference(log.checkpoint, None, f"{log.name} checkpoint")
@@ -203,12 +196,12 @@ def documents(log: Log) -> Iterator[Reference]:
 
 
 def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
-    """Yield the versions whose held files must be present: versions that did not expire and were not taken down."""
+    """Yield the versions whose held files must be here: they did not expire and were not taken down."""
     return ((version, entry) for version, entry in log.versions.items() if entry.gone is None)
 
 
 def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference]:
-    """Yield each blob of a version once: first its held files, then lists of the operators that the artifacts use."""
+    """Yield each blob of a version once: its held files, and the lists of the operators that its artifacts use."""
     manifest, ref = log.manifest(version), f"{log.name}:{version}"
     entries = held_files(manifest, entry.held)
     blobs = {file.digest: Reference(file.digest, file.size, f"{ref} {file.path}") for file in entries}
@@ -225,27 +218,22 @@ def references(log: Log) -> Iterator[Reference]:
 
 
 class Release(Struct, frozen=True):
-    """A version with its manifest. `data` has the manifest's exact bytes. `new`: the version was just published.
-
-    `held` has the paths of the artifacts that the registry has (None: all). `states` has the states of all artifacts.
-    `index` is the index file that was read. `newer` is a newer version. Only publishing sets `yank` and `newer`.
-    """
+    """A version with its manifest. Only publishing sets `new`, `yank` and `newer`."""
 
     name: str
     version: Version
     digest: Digest
     manifest: Manifest
-    data: bytes
-    new: bool = False
-    held: ArtifactPaths = None
-    states: ArtifactStates = {}
-    index: StoredObject | None = None
+    data: bytes  # the exact bytes of the manifest
+    new: bool = False  # the version was just published
+    held: ArtifactPaths = None  # the artifacts that the registry has
+    states: ArtifactStates = {}  # of all artifacts
+    index: StoredObject | None = None  # the index file that was read
     yank: Yank | None = None
-    newer: Version | None = None
+    newer: Version | None = None  # a newer version
 
     @classmethod
     def of(cls, log: Log, located: LocatedVersion) -> Release:
-        """Make the release of a version in a log. IntegrityError or NotFoundError if the manifest cannot be read."""
         name, version, entry, _ = located
         manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
         states = log.state.artifact_states(manifest, entry)

@@ -1,7 +1,4 @@
-"""Decisions about versions, such as `tag`, `yank` and `purge`. A decision appends events, if it changes anything.
-
-Events also record deltas, the differences between files of versions. A version that loses its files loses its deltas.
-"""
+"""Decisions about versions, such as `tag`, `yank` and `purge`, and records of deltas. All append events to logs."""
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
@@ -30,8 +27,6 @@ MAX_BLOBS_PER_PURGE = 500
 
 
 class DecisionResult(NamedTuple):
-    """The result of a decision about the version `target`."""
-
     target: LocatedVersion
     is_logged: bool  # an event was appended
     others: tuple[Version, ...] = ()  # versions that the decision affects too
@@ -41,10 +36,7 @@ class DecisionResult(NamedTuple):
 
 
 class Decisions(Struct, frozen=True):
-    """Appends decisions in the name of `actor` to the logs of one registry.
-
-    After each decision, `remember` is called with the registry, the model's name and the current index file.
-    """
+    """Appends decisions of `actor` to the logs of one registry, and calls `remember` after each of them."""
 
     store: RegistryStore
     actor: str | None = None
@@ -71,10 +63,7 @@ class Decisions(Struct, frozen=True):
         return current.version
 
     def yank(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
-        """Yank a version and all versions with the same manifest. Then only refs with a digest find these versions.
-
-        `undo` takes the yanks back. Raise InputError if the ref does not say which version of the model to yank.
-        """
+        """Yank a version and all versions with the same manifest, so that only refs with a digest find them."""
         log, target = self._locate(ref)
         manifest, yanks = target.entry.manifest, target.entry.yanks
         record: list[Event] = [] if yanks else [self._about(events.Yank, target, reason)]
@@ -151,10 +140,10 @@ class Decisions(Struct, frozen=True):
         return DecisionResult(target, bool(self._decide(log, decide)))
 
     def expiry(self, log: Log, keep: int) -> list[events.Expire]:
-        """Return events that expire all versions of a model except the `keep` newest releases, in order of publication.
+        """Return the events that expire a model's old versions, in order of publication. InputError if `keep` < 1.
 
-        At most `keep` pre-releases above the newest release, pinned versions, and versions of channels do not expire.
-        A yanked version does not count in `keep`; it stays if it would stay without the yank. InputError if `keep` < 1.
+        These versions stay: the `keep` newest releases, at most `keep` pre-releases above them, pinned versions,
+        versions of channels and rollouts. A yanked version does not count; it stays if it would stay without the yank.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"
@@ -169,7 +158,7 @@ class Decisions(Struct, frozen=True):
         return [self._about(events.Expire, target, f"--keep-versions {keep}") for target in targets]
 
     def expire(self, keep: int) -> list[Ref]:
-        """Let old versions of every model expire (see `expiry`), and return the expired versions."""
+        """Expire old versions of every model (see `expiry`), and return them."""
         decide = partial(self.expiry, keep=keep)
         record = [event for name in list(self.store.names()) for event in self._decide(name, decide)]
         return [Ref(event.name, str(event.version)) for event in record]
@@ -177,10 +166,10 @@ class Decisions(Struct, frozen=True):
     def gc(
         self, keep: int | None = None, dry_run: bool = False, patience: float = PUSH_WAIT_SECONDS
     ) -> tuple[list[Ref], CollectResult]:
-        """Let old versions expire as `expire` does, unless `keep` is None. Then delete the blobs that no log refers to.
+        """Expire old versions as `expire` does, unless `keep` is None. Then delete the blobs that no log refers to.
 
         Return the expired versions and the deleted blobs. `dry_run`: return the same, but change nothing. The caller
-        must first check that no log lost lines. Otherwise, blobs that only these lines name are deleted too.
+        must first check that no log lost lines, because blobs that only these lines name are deleted too.
         """
         store, expired = self.store, list[Ref]()
         if not dry_run:
@@ -200,10 +189,10 @@ class Decisions(Struct, frozen=True):
         return expired, survey(store, assume)
 
     def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:
-        """Take versions down. The blobs that no other version uses can never come back into the model.
+        """Take versions down. Their blobs that no other version uses can never come back.
 
-        Return the versions in `refs`, the blobs taken down, and the versions outside `refs` that share files with those
-        in `refs`. Shared files stay. Raise ConflictError if a version is purged already.
+        Return the versions in `refs`, the blobs taken down, and the other versions that share files with these
+        versions. Shared files stay. Raise ConflictError if a version is purged already.
         """
         logs = {name: self._open(name) for name in sorted({ref.name for ref in refs})}
         targets: dict[Ref, LocatedVersion] = {}
@@ -270,14 +259,14 @@ class Decisions(Struct, frozen=True):
 
 
 def _exactly(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
-    """Find the version that a ref names, even if yanked. Raise InputError if the ref names only the model."""
+    """Find the version that a ref names, even if yanked. InputError if the ref names only the model."""
     if ref.is_bare:
         raise InputError(f"{ref} does not say which version", f"write {ref.name}:VERSION")
     return log.find(ref, yanked=True, gone=gone)
 
 
 def delta_bases(ledger: Log, version: Version, since: Collection[Version]) -> list[Version]:
-    """Return the versions from which deltas start: `since`, by default the previous release and versions of channels."""
+    """Return the versions that deltas start from: by default the previous release, and the versions of channels."""
     entries = ledger.versions
     for old in since:
         if old not in entries or entries[old].gone is not None:
@@ -302,10 +291,9 @@ def publish_deltas(
     deltas: Collection[Delta],
     actor: str | None,
 ) -> list[Delta]:
-    """Add deltas to a version, and return all its deltas. The push must have the blobs of the new deltas already.
+    """Add deltas to a version, and return all its deltas, the smallest first. The push must have the new blobs.
 
-    A new delta replaces an earlier delta with the same old and new file. Deltas are sorted by size, and only the
-    `MAX_DELTAS` smallest are kept.
+    A new delta replaces an earlier delta with the same old and new file. Only the `MAX_DELTAS` smallest are kept.
     """
     table: list[Delta] = []
 
@@ -322,10 +310,7 @@ def publish_deltas(
 
 
 def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
-    """Withdraw all deltas from and to these versions by new events. Return the digests of the deltas in these events.
-
-    Deltas from a version are withdrawn too, because such a delta and its new file reveal the old file.
-    """
+    """Withdraw the deltas from and to these versions by new events. Return the deltas that the events still offer."""
     blobs: list[Digest] = []
     for version, event in sorted(_current(log).items()):
         remaining = _remaining(log, event, gone)
@@ -351,15 +336,13 @@ def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
 
 
 def _current(log: Log) -> dict[Version, Deltas]:
-    """Return the latest event about deltas for each version that offers deltas."""
     latest = {event.version: event for _, event in log.events(Deltas)}
     return {version: event for version, event in latest.items() if event.table is not None}
 
 
 def _remaining(log: Log, event: Deltas, gone: Collection[Version]) -> list[Delta]:
-    """Return the deltas of an event that may stay on offer when these versions are gone."""
     deltas = () if event.version in gone else read_deltas(log.fetch, event.table)
-    return [delta for delta in deltas if delta.since not in gone]
+    return [delta for delta in deltas if delta.since not in gone]  # such a delta reveals the old file
 
 
 def _offer(log: Log, version: Version, deltas: Iterable[Delta], actor: str | None) -> list[Digest]:

@@ -4,8 +4,6 @@ A `Log` has the lines (each with an event), and the state that follows from them
 
 New lines form the *tail*. When it has 64 lines, the next line *seals* them: a segment blob stores these lines, and a
 checkpoint blob stores the versions and channels after them. A replay from the first line gives equal bytes.
-
-Blobs (manifests, segments, checkpoints, operator sets) are always checked against their digests.
 """
 
 from __future__ import annotations
@@ -71,11 +69,11 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 EventType = TypeVar("EventType", bound=Event)
 Fetch = Callable[[Digest], bytes]
-"""A function that reads a small blob (manifest, checkpoint, segment) and checks its digest."""
+"""A function that reads a small blob, such as a manifest, and checks its digest."""
 MAX_LISTED_MODELS = 5
 FINISH = "`reg mirror` into it goes on where it was cut off; used offline, `reg index fetch` brings more"
 PATTERN = frozenset("*?[")
-"""The characters that make a text a pattern. A text without any of them is the name of a model."""
+"""A text with one of these characters is a pattern. Any other text is the name of a model."""
 REWRITTEN = "history was rewritten or damaged: compare with a mirror before you trust this registry"
 RESTORE_ADVICE = "restore it from a mirror (reg verify shows more)"
 
@@ -102,11 +100,11 @@ class MismatchError(IntegrityError):
 
 
 class Replay:
-    """Applies a model's events to tables, which are empty at first or come from a checkpoint. This class does no I/O.
+    """Applies a model's events to tables, which are empty at first or come from a checkpoint.
 
-    `versions` has the entries of all versions except dropped versions. `recent` has the entries that changed after the
-    checkpoint, even of dropped versions. `tombstones` are blobs that may not come back. `refused` are artifacts that
-    an evaluation refused, in any version. `speeds` are benchmarked speeds, at first those of sealed lines.
+    `versions` has the entries of all versions, without dropped versions; `recent` has the entries that changed after
+    the checkpoint, with dropped versions. `tombstones` are blobs that may not come back. `refused` are artifacts that
+    any evaluation refused.
     """
 
     def __init__(self, name: str, start: Checkpoint, speeds: Speeds | None = None) -> None:
@@ -120,7 +118,7 @@ class Replay:
         return Checkpoint(dict(self.versions), dict(self.channels), tombstones, refused, dict(self.rollouts))
 
     def apply(self, event: Event, seq: int) -> None:
-        """Apply the event of line `seq` to the tables. Raise ConflictError if the event contradicts them."""
+        """Apply the event of line `seq`. ConflictError if the event contradicts the tables."""
         match event:
             case events.Publish():
                 self._publish(event, seq)
@@ -199,13 +197,9 @@ class Replay:
         return versions
 
     def _attest(self, event: events.Attest) -> None:
-        """Record the verdict of an evaluation for every version with the manifest, unless an earlier verdict is worse.
-
-        A refusal is about an artifact in any manifest, so it is recorded even if the manifest is not published here.
-        """
         artifact, state = event.artifact, event.state
         if artifact is not None and state == "refused":
-            self.refused.add(artifact)
+            self.refused.add(artifact)  # in any manifest, even one that is not published here
             versions = [*self._manifests.get(event.manifest, ())]
         else:
             versions = self._published(event.manifest)
@@ -226,13 +220,13 @@ class Replay:
         self.speeds[event.manifest] = {artifact: table[artifact] for artifact in newest}
 
     def shown(self) -> list[Version]:
-        """Return the versions that an index file always describes: the newest, and those of channels and rollouts."""
+        """Return the versions that each index file describes: the newest, and versions of channels and rollouts."""
         targets = (channel.version for channel in self.channels.values())
         rolled_out = (rollout.to for rollout in self.rollouts.values())
         return sorted({*newest_of(self.versions), *targets, *rolled_out})
 
     def seal(self) -> Checkpoint:
-        """Make a checkpoint for sealed lines, and drop the speeds of versions that `shown` does not return."""
+        """Make a checkpoint, and forget the speeds of versions that `shown` does not return."""
         manifests = {self.versions[version].manifest for version in self.shown() if version in self.versions}
         self.speeds = {key: table for key, table in self.speeds.items() if key in manifests}
         self.recent.clear()
@@ -254,7 +248,6 @@ class Replay:
         self.rollouts = {tag: rollout for tag, rollout in self.rollouts.items() if rollout.to != version}
 
     def _give_up(self, event: events.GiveUp) -> None:
-        """Record that a version lost its files. Raise ConflictError if it is protected, for example by a channel."""
         entry, ref = self._known(event), f"{self.name}:{event.version}"
         holders = [tag for tag, channel in self.channels.items() if channel.version == event.version]
         if holders:
@@ -303,14 +296,11 @@ class Replay:
 class Log:
     """One model's history in memory, and the state that follows from it.
 
-    `state` is line 1 of the index file. The tables of all versions (`versions`, `channels`, `rollouts`, `tombstones`,
-    `refused`) are computed when they are first used, by a replay of the tail on the checkpoint. If the tables
-    contradict the state, IntegrityError is raised.
+    `state` is line 1 of the index file. The tables of all versions (`versions`, `channels`, ...) are computed at their
+    first use, by a replay of the tail on the checkpoint. If they contradict the state, IntegrityError is raised.
 
-    `index` is the index file that was read, if any. `tail` are the lines that are not sealed, and `summaries` the known
-    summaries of versions. `documents` are small blobs that no store has yet: documents of new lines, and new segments.
-    `fetched` keeps the blobs that were read. `sign` signs new lines. A `mirrored` log refuses new events. `url` is the
-    registry's URL in errors.
+    `index` is the index file that was read, if any. `tail` are the lines that are not sealed. `documents` are small
+    blobs that no store has yet. `fetched` keeps blobs that were read. A `mirrored` log refuses new events.
     """
 
     def __init__(self, registry: str, name: str, fetch: Fetch, url: str = "") -> None:
@@ -333,7 +323,7 @@ class Log:
 
     @classmethod
     def decode(cls, data: bytes, registry: str, name: str, fetch: Fetch, url: str = "") -> Log:
-        """Read an index file. IntegrityError if it is damaged, belongs to another model, or has a broken chain."""
+        """Read an index file. IntegrityError if it is damaged, or belongs to another registry or model."""
         log, label = cls(registry, name, fetch, url), f"the index of {name}{f' in {url}' if url else ''}"
         if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
             raise IntegrityError(f"{label} cannot be read: it is cut short or too long", RESTORE_ADVICE)
@@ -371,7 +361,6 @@ class Log:
 
     @cached_property
     def _replay(self) -> Replay:
-        """Replay the tail on the checkpoint. StateError if the tables contradict line 1 of the index file."""
         replay = self.replay_from(self._state.checkpoint, self.tail)
         if self._derive(replay) != self._state:
             raise self._contradiction
@@ -393,7 +382,7 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """Return the state for a replay's tables. Make missing summaries if `is_new`, else raise StateError."""
+        """Return the state for a replay's tables. `is_new`: make missing summaries instead of raising StateError."""
         shown, summaries = replay.shown(), {}
         for version in shown:
             entry, summary = replay.versions.get(version), self.summaries.get(version)
@@ -433,7 +422,6 @@ class Log:
 
     @property
     def versions(self) -> dict[Version, VersionEntry]:
-        """The entries of all versions, except dropped versions."""
         return self._replay.versions
 
     @property
@@ -482,7 +470,7 @@ class Log:
                 yield line.seq, line.event
 
     def yanks_of(self, versions: Iterable[Version]) -> dict[Version, Yank]:
-        """For each yanked version among these, return the oldest yank that was not taken back."""
+        """Return the oldest yank of each version that is yanked now."""
         yanked = {version: yanks for version in versions if (yanks := self.versions[version].yanks)}
         first: dict[Version, Yank] = {}
         for _, event in self.events(Yank) if yanked else ():
@@ -491,10 +479,10 @@ class Log:
         return first
 
     def find(self, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
-        """Find the version that a ref means. MismatchError if its tag and digest name different manifests.
+        """Find the version that a ref means. NotFoundError if it does not exist.
 
-        NotFoundError if it does not exist. Yanked versions are found only if `yanked` is set or the ref has a digest.
-        Versions that lost their files are found only if `gone` is set.
+        A yanked version is found only if `yanked` is set or the ref has a digest, a version without files only if
+        `gone` is set. MismatchError if tag and digest of the ref name different manifests.
         """
         target = self._by_digest(ref.digest) if ref.digest and ref.tag is None else self._by_tag(ref, yanked)
         if target.entry.gone is not None and not gone:
@@ -526,7 +514,6 @@ class Log:
         return LocatedVersion(self.name, version, entry, state.channels.get(ref.tag or ""))
 
     def _by_digest(self, digest: Digest) -> LocatedVersion:
-        """Find the best version with this manifest. Prefer usable versions, then those with files, then newer ones."""
         entries = {version: entry for version, entry in self.versions.items() if entry.manifest == digest}
         if not entries:
             raise no_version(self.name, f"version with the manifest {digest}", self.versions)
@@ -536,10 +523,7 @@ class Log:
         return LocatedVersion(self.name, version, entry)
 
     def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
-        """Return a version's summary, with all later verdicts and speeds. With `member`, name this member's artifacts.
-
-        If the index file lacks this summary, make it from the manifest.
-        """
+        """Return a version's summary, with later verdicts and speeds and, for a family, artifacts of `member`."""
         summary = self.state.summaries.get(target.version)
         has_member = member is None or (summary is not None and bool(summary.members))
         if summary is None or summary.manifest != target.entry.manifest or not has_member:
@@ -548,7 +532,7 @@ class Log:
         return summary.after(self.state.verdicts(target.entry), speeds)
 
     def check_unyanked(self, version: Version) -> None:
-        """Raise ConflictError if a version is yanked, so that no channel moves to a yanked version."""
+        """Raise ConflictError if a version is yanked, because no channel may hold it."""
         if self.versions[version].yanked:
             ref = f"{self.name}:{version}"
             hint = f"name another version, or take the yank back: reg yank {ref} --undo"
@@ -567,15 +551,13 @@ class Log:
         return self.read_manifest(self.versions[version].manifest)
 
     def read_manifest(self, digest: Digest) -> Manifest:
-        """Read a manifest of this model. Raise IntegrityError or NotFoundError if the manifest cannot be read."""
         return read_manifest(self.fetch(digest), digest, self.name)
 
     def summarize(self, digest: Digest, member: str | None = None) -> VersionSummary:
-        """Summarize a manifest, without later verdicts. IntegrityError or NotFoundError if it cannot be read."""
+        """Summarize a manifest, without later verdicts."""
         return summarize(self.read_manifest(digest), digest, len(self.fetch(digest)), member=member)
 
     def fetch(self, digest: Digest) -> bytes:
-        """Read a small blob, from `documents` or a store, and check its digest. NotFoundError or IntegrityError."""
         data = self.documents.get(digest) or self.fetched.get(digest)
         if data is None:
             data = self.fetched[digest] = self.fetch_stored(digest)
@@ -584,7 +566,7 @@ class Log:
     # Writing
 
     def append(self, event: Event, via: Via | None = None) -> LogLine:
-        """Add a line with this event, signed if `sign` is set. ConflictError if the event contradicts the tables."""
+        """Append an event, signed if `sign` is set. ConflictError if the event contradicts the tables."""
         self.check_own()
         for tag, rollout in self.rollouts.items():
             moves = isinstance(event, events.Tag | events.Untag) and event.tag == tag
@@ -596,12 +578,12 @@ class Log:
         return self.append_line(LogLine.make(self.seq + 1, self.head, event, via, self.sign))
 
     def check_own(self) -> None:
-        """Raise ConflictError if this log is in a mirror, which takes lines only from the registry that it copies."""
+        """Raise ConflictError if this log is in a mirror."""
         if self.mirrored:
             raise mirror_error(self.registry)
 
     def append_line(self, line: LogLine) -> LogLine:
-        """Add a finished line, such as a line from a copy. IntegrityError if it does not follow the last line."""
+        """Append a line of another copy of this log. IntegrityError if it does not follow the last line."""
         if (line.seq, line.prev) != (self.seq + 1, self.head):
             raise IntegrityError(f"line {line.seq} of {self.name} does not follow line {self.seq}")
         if line.event.name != self.name:
@@ -617,23 +599,22 @@ class Log:
         return line
 
     def attach(self, document: bytes) -> Digest:
-        """Add a document of a new line to `documents`, and return its digest. The commit stores the document."""
+        """Add a document of a new line, which the commit will store, and return its digest."""
         digest = Digest.of(document)
         self.documents[digest] = document
         return digest
 
     @property
     def blobs(self) -> list[bytes]:
-        """The small blobs that a push of this log must store: `documents`, and the checkpoint of the last sealing."""
+        """The small blobs that a push of this log must store."""
         return [*self.documents.values(), *([self._sealed.encode()] if self._sealed else [])]
 
     def encode(self) -> bytes:
-        """Return the bytes of the index file. Raise HostError as `check_keys` does."""
         self.check_keys()
         return b"".join(line + b"\n" for line in (self.state.encode(), *(line.raw for line in self.tail)))
 
     def check_keys(self) -> None:
-        """Raise HostError if a later build added keys to line 1 of the index file, which this build would lose."""
+        """Raise HostError if a newer build wrote keys into the state that this build would lose."""
         if self._line and State.decode(self._line).encode() != self._line:
             lost = f"a newer onnxreg wrote the index of {self.name}, with keys that would be lost"
             raise HostError(lost, UPGRADE)
@@ -662,7 +643,7 @@ def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
 
 
 def read_segment(data: bytes, name: str) -> list[LogLine]:
-    """Decode a sealed segment. Raise IntegrityError if a line is malformed, or the number of lines is wrong."""
+    """Decode the lines of a sealed segment. IntegrityError if a line is malformed, or their number is wrong."""
     if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT_LINES:
         raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT_LINES} lines", REWRITTEN)
     with about(f"the log of {name} cannot be read", IntegrityError):
@@ -672,7 +653,7 @@ def read_segment(data: bytes, name: str) -> list[LogLine]:
 def log_of(
     reader: RegistryReader, name: str, index: StoredObject | None, *more: BlobReader, new: bool = False
 ) -> Log:
-    """Decode the log in an index file. Its blobs are read from `reader` and `more`.
+    """Decode a model's log. Its blobs are read from `reader` and `more`.
 
     If `index` is None, raise NotFoundError with similar names. With `new`, return an empty log instead.
     """
@@ -694,19 +675,19 @@ def consult(
     index: StoredObject | None = None,
     new: bool = False,
 ) -> Value:
-    """Return `question(log)` for a model's log (see `log_of`). If a blob is missing, try again with a newer log."""
+    """Return `question(log)`. If a blob is missing, ask again with the log in a newer index file."""
     return read_consistently(
         reader, name, lambda file: question(log_of(reader, name, file, *more, new=new)), index
     )
 
 
 def load(reader: RegistryReader, name: str, *more: BlobReader, index: StoredObject | None = None) -> Log:
-    """Load and replay a model's log, and check its state; see `consult`."""
+    """Load a model's log and check its state."""
     return consult(reader, name, Log.check, *more, index=index)
 
 
 def open_log(reader: RegistryReader, name: str) -> Log:
-    """Open a model's log (see `log_of`). Its state is checked only when a table of all versions is first used."""
+    """Open a model's log. Its state is checked only when a table, such as `versions`, is first used."""
     return log_of(reader, name, reader.read_index(name))
 
 
@@ -720,23 +701,18 @@ def read_consistently(
     read: Callable[[StoredObject | None], Value],
     index: StoredObject | None = None,
 ) -> Value:
-    """Return `read(file)` for a model's index file. If a blob is missing and the file has changed, read the new file.
-
-    A collector may delete blobs that only an older index file names (a replaced checkpoint, the manifest of a dropped
-    version) while a reader still uses the older file.
-    """
+    """Return `read(file)` for a model's index file. If a blob is missing, try again with a newer index file."""
     index = index or reader.read_index(name)
     while True:
         try:
             return read(index)
-        except MissingBlobError:
+        except MissingBlobError:  # a collector may have deleted a blob that only the older file names
             index, before = reader.read_index(name), index
             if index == before:
                 raise
 
 
 def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
-    """Make the error for a missing model. It names similar models, and says if the registry is a copy."""
     is_copy = reader.is_mirror  # NotFoundError if the registry is gone
     location = f"{reader.url}, {named_copy(reader)}" if is_copy else reader.url
     hint = "check the name: that place does not list its models"
@@ -749,19 +725,17 @@ def unknown_model(name: str, reader: RegistryReader) -> NotFoundError:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return a hint for an error: the first `MAX_LISTED_MODELS` of these names."""
     if not names:
         return "it holds no models yet: reg export, reg add, reg pull, or a reg push to it, bring some"
     return f"it holds {listing(names, MAX_LISTED_MODELS, None)}"
 
 
 def named_copy(copy: RegistryReader) -> str:
-    """Return a phrase for messages about a copy of a registry: a mirror, an archive, or a remote's local copy."""
     return f"a copy of registry {copy.registry_id[:12]}... that may be incomplete"
 
 
 def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
-    """Return the sorted names of the models that match these names and patterns; in a pattern, `*` also matches `/`.
+    """Return the sorted names of the models that `patterns` name or match; `*` also matches `/`.
 
     Raise NotFoundError, with similar names, if a pattern matches no model. Plain names are not checked.
     """
@@ -789,7 +763,7 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_
 
 
 def fetcher(*sources: BlobReader) -> Fetch:
-    """Make a function that reads a blob from the first source that has a good copy. Local sources are tried first."""
+    """Make a function that reads a blob from the first source with a good copy. Local sources come first."""
     ordered = sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry))
 
     def fetch(digest: Digest) -> bytes:
@@ -816,7 +790,7 @@ def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
 
 
 def read_deltas(fetch: Fetch, table: Digest | None) -> list[Delta]:
-    """Return the deltas in a table; [] if it is missing or damaged. Deltas are optional; `verify` reports damage."""
+    """Return the deltas in a table; [] if it is missing or damaged, because deltas are optional."""
     if table is not None:
         from onnxreg.schema.delta.delta_format import decode_table
 

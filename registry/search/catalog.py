@@ -2,9 +2,7 @@
 
 The first part is a `Header` and a `ModelLine` for each model; `reg ls` needs only this part. The second part has the
 artifacts of the models, in pieces (`Piece`). docs/query.md has the format. A catalog is a hint: no decision about a
-version depends on it. Lines from other machines are limited in size, and their types are checked.
-
-An index file is read again only if its token (`RegistryReader.index_tokens`) changed.
+version depends on it. An index file is read again only if its token (`RegistryReader.index_tokens`) changed.
 """
 
 import fnmatch
@@ -55,7 +53,7 @@ class CatalogError(Exception):
 
 
 class LaterFormatError(CatalogError):
-    """The catalog has a newer format, since a later build published it."""
+    """A newer build published the catalog, in a later format."""
 
 
 class Header(msgspec.Struct, omit_defaults=True):
@@ -69,8 +67,8 @@ class Header(msgspec.Struct, omit_defaults=True):
 
 
 class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A model. `head` is the digest of its last log line, `token` identifies its index file, `damage` says why the file
-    is unreadable. The fields from `manifest` on are about the newest release. `find_models` fills in the last three.
+    """A model. `head` is the digest of its last log line, `damage` says why its index file cannot be read. The fields
+    from `manifest` on are about the newest release; `find_models` fills in the last three.
     """
 
     name: str
@@ -109,7 +107,6 @@ _TYPES: Mapping[FieldKind, tuple[Any, Any]] = {
     FieldKind.FLAG: (bool, False),
     FieldKind.LIST: (list[str], msgspec.field(default_factory=list)),
 }
-"""The type and the default of a field, by its kind."""
 _FIELDS = {name: _TYPES[kind] for name, kind in FIELDS.items()}
 for _name in ("family", "latency", "license", "min_recall", "opset", "ort_format", "profile", "task"):
     _FIELDS[_name] = _FIELDS[_name][0] | None, None  # the value may be unknown
@@ -139,7 +136,7 @@ class Catalog:
         self.touch()
 
     def touch(self) -> None:
-        """Set `revision` to a number that is new in this process. Called after every change of the catalog's lines."""
+        """Give the catalog a new `revision`, a number that is unique in this process."""
         self.revision = next(REVISIONS)
 
     @classmethod
@@ -162,7 +159,7 @@ class Catalog:
         return catalog
 
     def add_pieces(self, lines: Iterable[bytes]) -> None:
-        """Read the second part, the artifacts of known models. If it is malformed, raise CatalogError and change nothing."""
+        """Read the second part, the artifacts of known models. CatalogError, and no change, if it is malformed."""
         pieces: dict[str, list[Piece]] = {}
         artifacts = 0
         for line in lines:
@@ -177,7 +174,6 @@ class Catalog:
         self.pieces = pieces
 
     def model_lines(self, time: str | None = None) -> Iterator[bytes]:
-        """Yield the lines of the first part (header and models), with line ends."""
         header = Header(FORMAT, FORMAT_VERSION, self.registry_id, len(self.models), time)
         yield msgspec.json.encode(header) + b"\n"
         yield from (msgspec.json.encode(model) + b"\n" for model in self.fitting())
@@ -187,7 +183,7 @@ class Catalog:
             yield from (msgspec.json.encode(piece) + b"\n" for piece in pieces)
 
     def fitting(self, pattern: str = "*") -> list[ModelLine]:
-        """Return the models whose names match a shell pattern, sorted by name, including damaged models."""
+        """Return the models whose names match a shell pattern, sorted by name, with damaged models."""
         return [self.models[name] for name in fnmatch.filter(sorted(self.models), pattern)]
 
     def readable(self, pattern: str = "*") -> list[ModelLine]:
@@ -223,7 +219,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Update all models, or only `names`. `artifacts`: also update the artifacts of models that match `pattern`."""
+        """Update all models, or only `names`; with `artifacts`, also the artifacts of models that match `pattern`."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -248,7 +244,6 @@ class Catalog:
         return all(piece.head == model.head and not piece.gaps for piece in pieces)
 
     def _contents(self, name: str) -> "Contents":
-        """Return the artifacts that the catalog has for a model, by the digest of the manifest."""
         contents, first = Contents(), dict[str, str]()
         for artifact in self._artifacts(name):
             if first.setdefault(artifact.manifest, artifact.version) == artifact.version:
@@ -256,7 +251,6 @@ class Catalog:
         return contents
 
     def _set(self, line: ModelLine, pieces: list[Piece] | None) -> None:
-        """Replace the line of a model, and the model's pieces (None: keep them)."""
         before = self.models.get(line.name)
         if before is not None and (before.newest, before.manifest) == (line.newest, line.manifest):
             line.published, line.description, line.words = before.published, before.description, before.words
@@ -268,7 +262,7 @@ class Catalog:
 
 
 Contents = dict[str, list[dict[str, Any]]]
-"""The artifacts of a model, by the manifest's digest. Versions with the same manifest have the same artifacts."""
+"""The artifacts of a model, by the digest of the manifest, which several versions may share."""
 
 
 def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:
@@ -291,13 +285,11 @@ def _decoded(decode: Callable[[Any], Any], data: bytes | msgspec.Raw) -> Any:
 
 
 def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
-    """Apply `read` to each item. If the registry is on another machine, several calls (requests) run at once."""
+    """Apply `read` to each item, to several at once if the registry is on another machine."""
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
 class _File(msgspec.Struct, gc=False):
-    """A file in a summary. Only artifacts have a format and sidecar files."""
-
     path: str
     digest: str
     size: Count
@@ -316,8 +308,6 @@ class _Summary(msgspec.Struct, gc=False):
 
 
 class _Entry(msgspec.Struct, gc=False):
-    """The fields of a `VersionEntry` that a model's line needs."""
-
     seq: Count
     yanks: tuple[str, ...] = ()
     gone: Gone | None = None
@@ -339,7 +329,7 @@ class _State(msgspec.Struct, gc=False):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Read a model's line and, if `name` is in `contents`, its artifacts. `contents[name]` has those read earlier."""
+    """Read a model's line and, if `contents` has the model, its artifacts. `contents` has what was read earlier."""
 
     def read(index: StoredObject | None) -> tuple[ModelLine, list[Piece] | None]:
         line = _read_line(reader, name, tokens[name], index)
@@ -362,7 +352,6 @@ def read_model(
 
 
 def _read_line(reader: RegistryReader, name: str, token: str, index: StoredObject | None) -> ModelLine:
-    """Make a model's line from the state line of its index file. The log is not replayed here (`verify` does that)."""
     if index is None:
         raise unknown_model(name, reader)
     data = index.data
@@ -440,7 +429,7 @@ def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> lis
 def find_models(
     catalog: Catalog, reader: RegistryReader, words: str, after: str, limit: int
 ) -> tuple[list[ModelLine], int]:
-    """Find models whose texts have all `words`. Return at most `limit` models after the name `after`, and the total."""
+    """Find models whose texts have all `words`. Return up to `limit` models after the name `after`, and the total."""
     parts = dict.fromkeys(_folded(words).split())
     if len(parts) > MAX_WORDS:
         raise InputError(f"{len(parts)} words are too many for one search", f"use at most {MAX_WORDS}")
@@ -455,7 +444,6 @@ def find_models(
 
 
 def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine]) -> None:
-    """Read description, words and time of the models' newest releases. Skip unreadable releases."""
     for model in models:
         if model.manifest is None or model.newest is None or model.words is not None:
             continue
@@ -472,7 +460,6 @@ def _fill(catalog: Catalog, reader: RegistryReader, models: Iterable[ModelLine])
 
 
 def _folded(text: str) -> str:
-    """Normalize a text, so that comparisons ignore case and different encodings of a letter."""
     return normalize("NFKC", text).casefold()
 
 

@@ -1,8 +1,7 @@
 """Store the catalog of a registry in two places: in `local/` for this machine, and as a published file for all readers.
 
-If a catalog is missing or damaged, it is made again from the index files. This takes longer but gives the same answers.
-The published file is `search/catalog.jsonl.gz`. Every user who may write to the registry can write any bytes into it,
-so its size is limited before and after unpacking.
+If a catalog is missing or damaged, it is made again from the index files. Users who may write to the registry can write
+any bytes into the published file, so its size is limited before and after unpacking.
 """
 
 import gzip
@@ -37,7 +36,7 @@ from onnxreg.schema.core.units import SILENT, Progress
 MODELS, PIECES = "catalog-models.jsonl", "catalog-artifacts.jsonl"
 """The files in `local/` for the two parts of a catalog; `reg ls` needs only the first file."""
 COPY = "catalog"
-"""The file in `local/` for the copy of a published catalog: a line with the catalog's URL and token, then the catalog."""
+"""The file in `local/` for the copy of a published catalog: a line with its URL and token, then the catalog."""
 MAX_LOCAL_BYTES = 2**30
 
 
@@ -87,12 +86,9 @@ def read_remote(
 ) -> Catalog:
     """Return the published catalog of a remote. If it cannot be used, make a catalog from all index files.
 
-    If the pattern has no wildcards, only the index file of that one model is read.
-
-    Args:
-        tell: receives a sentence for the user if the published catalog cannot be used.
-        artifacts: also read the artifacts of models whose name matches.
-        max_age: the greatest allowed age of the published catalog in seconds; 0 ignores the catalog, None allows any age.
+    If `pattern` is a name, only the index file of this model is read. `tell` gets a sentence for the user if the
+    published catalog cannot be used. `artifacts`: also read the artifacts of matching models. `max_age` is the greatest
+    allowed age of the published catalog in seconds; 0 ignores the catalog, None allows any age.
     """
     catalog, problem = Catalog(reader.registry_id), None
     if is_name(pattern):
@@ -124,7 +120,7 @@ def read_remote(
 
 
 def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
-    """Return the published catalog with its token, if there is one. If it has not changed, read it from `copy`."""
+    """Return the published catalog with its token, from `copy` if it has not changed; None if there is no catalog."""
     files, former = innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
@@ -141,7 +137,6 @@ def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
 
 
 def _decoded(stored: StoredObject, registry_id: str, artifacts: bool = True) -> Catalog:
-    """Decode the models of a published catalog and, with `artifacts`, the artifacts. CatalogError if it is unusable."""
     if len(stored.data) > MAX_DOCUMENT_BYTES:
         raise CatalogError("is too large")
     with gzip.open(BytesIO(stored.data)) as file:
@@ -165,7 +160,7 @@ def age_of(time: str | None) -> float:
 
 
 class CatalogPublication(NamedTuple):
-    """A published catalog: its time, numbers of models and artifacts, size in bytes, and why models or versions are missing."""
+    """A published catalog. `size` is in bytes; `damages` says why models or versions are missing."""
 
     time: str
     models: int
@@ -175,10 +170,10 @@ class CatalogPublication(NamedTuple):
 
 
 def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT) -> CatalogPublication:
-    """Publish the catalog of a registry. Only new manifests, and index files whose token changed, are read.
+    """Publish the catalog of a registry.
 
-    `copy` is this machine's file with the last catalog, None if no file can be written. InputError if the registry is a
-    mirror, RemoteError if the registry is read only, LostRaceError if another run published meanwhile.
+    `copy` is this machine's copy of the last catalog; None if no file can be written. InputError if the registry is a
+    mirror, RemoteError if it is read only, LostRaceError if another run published meanwhile.
     """
     if store.is_mirror:
         raise InputError(f"{store.url} is a mirror", "publish at the registry; a mirror carries its catalog")

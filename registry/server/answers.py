@@ -1,7 +1,7 @@
 """Make HTTP responses from JSON, bytes, files and errors, and read the bodies of requests.
 
-An entity tag (ETag) changes with the content. A request may have one range (RFC 9110, section 14); for several ranges
-the answer is the whole file. Starlette's `FileResponse` is not used: it follows links, and its tags depend on times.
+A request may have one range (RFC 9110, section 14); for several ranges the answer is the whole file. Starlette's
+`FileResponse` is not used: it follows links, and its tags depend on times.
 """
 
 import json
@@ -25,7 +25,6 @@ JSON, HTML = "application/json", "text/html"
 REVALIDATE = "no-cache"
 NO_STORE = {"Cache-Control": "no-store"}
 PIECE_BYTES = 1024 * 1024
-"""The number of bytes of a file that are read at a time."""
 STATUS = {
     "input": 400,
     "not-found": 404,
@@ -35,15 +34,13 @@ STATUS = {
     "remote": 502,
     "environment": 503,
 }
-"""The HTTP status for each family of errors; 500 for all other families, which no client can cause."""
+"""The HTTP status for each family of errors; 500 for all others, which no client can cause."""
 _RANGE = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
 _COMMAND = re.compile(r"\breg [a-z]")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
 
 class HttpError(HTTPException):
-    """A refused request, with the HTTP status of the refusal."""
-
     def __init__(self, status: int, message: str, hint: str = "", headers: Mapping[str, str] = {}) -> None:
         super().__init__(status, message, headers)
         self.hint = hint
@@ -56,13 +53,13 @@ def encode(value: Any) -> bytes:
 def error_answer(
     status: int, family: str, message: str, hint: str = "", headers: Mapping[str, str] | None = None
 ) -> Response:
-    """Return a response with `{"error": {"family", "message", "hint"}}`, the same JSON as `reg --json` writes to stderr."""
+    """Return a response with `{"error": {"family", "message", "hint"}}`, as `reg --json` writes it to stderr."""
     body = encode({"error": {"family": family, "message": message, "hint": hint}})
     return Response(body, status, {**NO_STORE, **(headers or {})}, JSON)
 
 
 def as_served(error: RegError) -> RegError:
-    """Change an error for clients. For a lost blob, make an IntegrityError; replace a hint that has a command."""
+    """Rewrite an error for a client: a lost blob is an IntegrityError, and hints that name a command are replaced."""
     if isinstance(error, MissingBlobError):
         error = IntegrityError(error.message, error.hint)
     elif isinstance(error, MismatchError):
@@ -95,7 +92,7 @@ def of_bytes(
     tag: str | None = None,
     ranges: bool = False,
 ) -> Response:
-    """Answer with `data`, or with status 304 if the client has it. `tag` is the entity tag (None: the SHA-256 of `data`)."""
+    """Answer with `data`, or with status 304 if the client has it. `tag` is the entity tag (default: the SHA-256)."""
     headers = {"ETag": f'"{tag or sha256(data).hexdigest()}"', "Cache-Control": caching}
     if _has_it(request, headers):
         return Response(None, 304, headers)
@@ -106,7 +103,7 @@ def of_bytes(
 def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Response:
     """Answer with an open file, or with the range of the file that the request names; the response closes the file.
 
-    Callers must not `await` between opening the file and this call: if the request ended there, the file would stay open.
+    Callers must not `await` between opening the file and this call: a request that ended would leave it open.
     """
     headers = {"ETag": f'"{tag}"', "Cache-Control": caching}
     try:
@@ -122,8 +119,6 @@ def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Respons
 
 
 class FileAnswer(StreamingResponse):
-    """A response with the bytes `span` of an open file. The response closes the file."""
-
     def __init__(self, file: BinaryIO, span: range, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(_pieces(file, span), status, headers, "application/octet-stream")
         self._file = file
@@ -144,7 +139,7 @@ def _pieces(file: BinaryIO, span: range) -> Iterator[bytes]:
 
 
 def _has_it(request: Request, headers: Mapping[str, str]) -> bool:
-    """True if the client has the content: If-None-Match lists its entity tag (weak comparison, RFC 9110, section 13.1.2)."""
+    """True if If-None-Match lists the entity tag of the answer (weak comparison, RFC 9110, section 13.1.2)."""
     condition = request.headers.get("if-none-match", "")
     return condition.strip() == "*" or headers["ETag"] in re.findall(r'"[^"]*"', condition)
 
@@ -152,8 +147,8 @@ def _has_it(request: Request, headers: Mapping[str, str]) -> bool:
 def _select(request: Request, headers: dict[str, str], size: int) -> tuple[int, range]:
     """Return the status and the byte range of an answer, and add headers about ranges to `headers`.
 
-    A GET request with one valid range gets status 206 and this range. Other requests get all bytes, as do requests
-    whose If-Range names another entity tag. Raise HttpError 416 for a range beyond `size`.
+    A GET request with one valid range gets status 206 and this range, unless its If-Range names another entity tag.
+    Other requests get all bytes. Raise HttpError 416 for a range beyond `size`.
     """
     headers["Accept-Ranges"] = "bytes"
     match = _RANGE.fullmatch(request.headers.get("range", ""))

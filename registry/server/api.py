@@ -1,7 +1,4 @@
-"""Routes for programs: the registry's files, and an API.
-
-With the files, clients can use this server as a remote. The API answers as `reg ls --json` and `reg resolve --json` do.
-"""
+"""Routes for programs: the registry's files, and an API that answers as `reg ls --json` and `reg resolve --json` do."""
 
 import re
 from functools import partial
@@ -41,8 +38,6 @@ MAX_REJECTIONS = 1000
 
 
 class Api:
-    """The routes for the registry's files and for the API. No other file is served."""
-
     def __init__(self, registry: ServedRegistry, settings: Settings) -> None:
         self._registry, self._settings = registry, settings
         self._search = Search(registry, settings)
@@ -98,7 +93,6 @@ class Api:
             raise InputError(f"limit is {limit[:40]!r}", f"a whole number from 1 to {MAX_PAGE_MODELS}")
 
         def page(catalog: Catalog) -> bytes:
-            """Return a document with one page of models, the start of the next page, and the number of damaged models."""
             models = [model for model in catalog.readable() if model.name > after]
             value: dict[str, Any] = {"models": [model.to_json() for model in models[: int(limit)]]}
             if len(models) > int(limit):
@@ -119,7 +113,6 @@ class Api:
         return of_bytes(request, answer, JSON)
 
     async def resolve(self, request: Request) -> Response:
-        """Answer a resolve request. Requests with an expression have their own threads, so that others do not wait."""
         base = base_url(request, self._settings)
         body = await read_body(request, self._settings.body)
 
@@ -133,8 +126,6 @@ class Api:
         return Response(answer, 200, NO_STORE, JSON)
 
     def _resolve(self, base: str, body: bytes, question: ResolveRequest) -> bytes:
-        """Answer a question. The answer is cached until the model's index, the policies or the trust file changes."""
-
         def make(index: StoredObject | None) -> bytes:
             document = self._registry.resolve(question).to_json()
             for file in document["files"]:

@@ -32,18 +32,14 @@ HUB_HEADERS = (COMMIT, "X-Error-Code", "X-Error-Message", "X-Linked-ETag", "X-Li
 """The headers of the Hub that scripts of other web sites may read."""
 COMMIT_DIGITS = 40
 MAIN = "main"
-"""The revision that clients request by default: the newest release, unless a channel is called `main`."""
+"""The revision that clients request by default. It means the newest release, unless a channel has this name."""
 MAX_CACHED_FILES = 20_000
 """The most files that the cached repositories may have together."""
 HUB_THREADS = 2
-"""The number of threads that read manifests for the Hub's routes; other routes do not wait for them."""
 
 
 class Repository(NamedTuple):
-    """One version of a model as a repository; `commit` is its permanent name.
-
-    `info` is the document of `GET /api/models/NAME` without the files. `entries` has every file and folder by path.
-    """
+    """One version of a model as a repository. `commit` is its permanent name; `entries` has every file and folder."""
 
     name: str
     commit: str
@@ -80,7 +76,6 @@ class Repository(NamedTuple):
 
 
 def _entry(file: LayoutFile) -> dict[str, Any]:
-    """Return a file as the Hub lists it; the id is the git id of the LFS pointer file."""
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{file.digest.hex}\nsize {file.size}\n"
     lfs = {"oid": file.digest.hex, "size": file.size, "pointerSize": len(pointer)}
     return {"type": "file", "oid": _git_id(pointer), "size": file.size, "path": file.path, "lfs": lfs}
@@ -104,9 +99,8 @@ class HubRoutes:
         self._repositories = Cache[Repository](lambda item: len(item.entries), MAX_CACHED_FILES)
 
     def routes(self) -> list[Route]:
-        """Return all routes, for names like `pii` and like `acme/pii`. `refs` comes first, since later routes match it too."""
         endpoints = {
-            "/api/models/NAME/refs": self.references,
+            "/api/models/NAME/refs": self.references,  # first: later routes match it too
             "/api/models/NAME/revision/{revision}": self.info,
             "/api/models/NAME/tree/{revision}": self.tree,
             "/api/models/NAME/tree/{revision}/{path:path}": self.tree,
@@ -150,7 +144,6 @@ class HubRoutes:
         return _document(request, entries, repository)
 
     async def references(self, request: Request) -> Response:
-        """List the channels as branches, and the versions as tags."""
         return _document(request, await self._queue.run(partial(self._references, _name(request))))
 
     def _references(self, name: str) -> dict[str, Any]:
@@ -190,14 +183,12 @@ class HubRoutes:
         return await self._queue.run(partial(self._read, _name(request), revision))
 
     def _read(self, name: str, revision: str) -> Repository:
-        """Return a version as a repository. It is cached until the index, the policies or the trust file changes."""
         if not (token := self._registry.token(name)):
             raise _no_repository(name)
         key = (name, revision, token, *self._registry.rules())
         return self._repositories.get(key, partial(self._make, name, revision))
 
     def _make(self, name: str, revision: str) -> Repository:
-        """Make a repository. HttpError with the Hub's code if the version is absent, or refused by a policy."""
         registry = self._registry
         try:
             log, located = registry.locate(name, partial(_ref, revision))

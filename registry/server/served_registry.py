@@ -2,7 +2,7 @@
 
 An index file is read again only if its `stat` changed. Answers are cached with the digest of the index file, so they
 are never outdated. Errors contain no local path, and links below the root are not followed. Slow questions run in
-threads of their own (`Queue`). The steps of a question, and the number of questions that wait, are limited.
+threads of their own (`Queue`).
 """
 
 import errno
@@ -38,9 +38,8 @@ from onnxreg.schema.query.device import ResolveRequest
 from onnxreg.schema.query.expression import limited
 
 MAX_CACHED_BYTES = 32 * 2**20
-"""The most bytes in the cache of index files, and in the cache of answers."""
 RETRY_SECONDS = 2
-"""The seconds after which a client may repeat a question that was refused because too many questions waited."""
+"""If too many questions wait, a client may repeat its question after this many seconds."""
 
 Value = TypeVar("Value")
 
@@ -109,12 +108,11 @@ class ServedRegistry(DirectoryRegistry):
         return f"/{blob_path(digest)}"
 
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
-        """Open a file. Return it with a token, which changes with the file. FileNotFoundError if the file is absent."""
+        """Open a file, and return it with a token that changes with the file. FileNotFoundError if it is absent."""
         file = self.store.open_file(path)
         return file, Digest.of(str(FileState.of(os.fstat(file.fileno()))).encode()).hex
 
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Return a model's index file, from the cache if its `stat` has not changed; None if the file does not exist."""
         token, read = "", partial(super().read_index, name)
         with suppress(OSError):
             token = FileState.of(os.lstat(f"{self.root}/{index_path(name)}")).token(time.time_ns())
@@ -126,7 +124,7 @@ class ServedRegistry(DirectoryRegistry):
         return "" if index is None else index.token
 
     def rules(self) -> tuple[str, str]:
-        """Return the token of the log of policies, and the digest of the trust file. HostError for a bad trust file."""
+        """Return texts that change with the policies and with the trust file. HostError for a bad trust file."""
         try:
             load_trust()
         except RegError as error:
@@ -134,13 +132,13 @@ class ServedRegistry(DirectoryRegistry):
         return self.token(POLICY_LOG), trust_digest()
 
     def log_of(self, name: str, index: StoredObject | None) -> Log:
-        """Return the log in an index file. NotFoundError if `index` is None, since then the model does not exist."""
+        """Return the log in an index file. Without an index file, raise NotFoundError."""
         if index is None:
             raise _unknown(name)
         return log_of(self, name, index)
 
     def answer(self, key: Hashable, name: str, make: Callable[[StoredObject | None], bytes]) -> bytes:
-        """Return the answer for `key`. It is cached until the index file of the model `name` changes."""
+        """Return the answer for `key`, cached until the index file of the model `name` changes."""
 
         def read(index: StoredObject | None) -> bytes:
             if index is None:
@@ -160,7 +158,7 @@ class ServedRegistry(DirectoryRegistry):
         )
 
     def locate(self, name: str, ref_in: Callable[[Log], Ref]) -> tuple[Log, LocatedVersion]:
-        """Find the version of a ref, with the checks of `resolve`. `ref_in` makes the ref from the model's log."""
+        """Find the version of the ref that `ref_in` makes from the model's log, with the checks of `resolve`."""
         known_heads = KnownHeads()
         reader = CheckedReader(self, known_heads)
 
@@ -183,7 +181,7 @@ class Queue:
         self._room = threads + settings.waiting  # counted here: the limiter counts a question only later
 
     async def run(self, question: Callable[[], Value]) -> Value:
-        """Answer a question. HttpError 503 if too many questions wait; InputError if the question takes too many steps."""
+        """Answer a question. HttpError 503 if too many wait; InputError if the question takes too many steps."""
         if self._room == 0:
             hint, retry = f"ask again in {RETRY_SECONDS} seconds", {"Retry-After": str(RETRY_SECONDS)}
             raise HttpError(503, "too many questions wait for an answer", hint, retry)
@@ -209,7 +207,7 @@ class Search:
     async def ask(
         self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False
     ) -> bytes:
-        """Answer a question, which may need the `artifacts`. A `key` caches the answer until the catalog changes."""
+        """Answer a question, with `artifacts` if it needs them. `key`: cache the answer until the catalog changes."""
 
         def answer() -> bytes:
             self._registry.store.check_readable()
@@ -230,13 +228,10 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def open_beneath(root: Path, path: str) -> BinaryIO:
-    """Open a regular file below `root`. FileNotFoundError if the file is absent, or the path has a link.
-
-    Each part is opened relative to its directory, so that nobody can replace a directory by a link. `path` has no `..`.
-    """
+    """Open a regular file below `root`. FileNotFoundError if it is absent, or the path has a link."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        for part in path.split("/"):
+        for part in path.split("/"):  # relative to an open directory, which nobody can replace by a link
             directory, descriptor = descriptor, os.open(part, _FLAGS, dir_fd=descriptor)
             os.close(directory)
         if stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -1,7 +1,4 @@
-"""The ASGI application with all routes of a registry, and the server that runs it: socket, uvicorn's workers, shutdown.
-
-`Observer` counts and logs every request. `Guard` refuses a request with a large head or without the right token.
-"""
+"""The ASGI application with all routes of a registry, and the server that runs it."""
 
 import hmac
 import json
@@ -120,7 +117,7 @@ class Observer:
 
 
 def to_stderr(line: str) -> None:
-    """Write one line to stderr. If stderr is closed, the error is ignored, and requests are answered as before."""
+    """Write one line to stderr. Errors are ignored, so that requests are answered even if stderr is closed."""
     with suppress(OSError, ValueError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
@@ -163,9 +160,8 @@ REQUEST_HEADERS = ("Authorization", "Content-Type", "If-None-Match", "If-Range",
 RESPONSE_HEADERS = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag", *HUB_HEADERS)
 """The headers that scripts of other web sites may send (`REQUEST_HEADERS`) and read (`RESPONSE_HEADERS`)."""
 BACKLOG_CONNECTIONS = 2048
-"""The most connections that wait in the kernel until the server takes them."""
 IDLE_SECONDS = 30
-"""The seconds for which an open connection may wait for its next request."""
+"""An open connection may wait this many seconds for its next request."""
 
 
 def application(registry: ServedRegistry, settings: Settings, log: Log | None = None) -> ASGIApp:
@@ -173,7 +169,6 @@ def application(registry: ServedRegistry, settings: Settings, log: Log | None = 
     metrics, pages = Metrics(), Pages(registry, settings)
 
     async def failed(request: Request, error: Exception) -> Response:
-        """Answer an error as JSON. A browser gets a page if the path has no route, or if a bug is the cause."""
         if isinstance(error, ClientDisconnect):
             return Response(None, 499)
         if HTML in request.headers.get("accept", "") and not isinstance(error, RegError | HttpError):
@@ -203,7 +198,6 @@ def application(registry: ServedRegistry, settings: Settings, log: Log | None = 
 def routes(registry: ServedRegistry, settings: Settings, metrics: Metrics, pages: Pages) -> list[BaseRoute]:
 
     async def healthz(request: Request) -> Response:
-        """Answer 200 if the registry can be read, else 503, for example because its disk is gone."""
         await run_sync(registry.store.check_readable)
         return Response(b'{"status": "ok"}\n', 200, NO_STORE, JSON)
 
@@ -275,7 +269,7 @@ def configuration(make: Callable[[], ASGIApp], settings: Settings, workers: int 
 
 
 def serve(root: Path, listener: socket.socket, settings: Settings, has_log: bool, workers: int = 1) -> None:
-    """Answer requests in `workers` processes. SIGTERM and SIGINT stop the server after the answers that are running."""
+    """Answer requests in `workers` processes. SIGTERM and SIGINT stop the server after its running answers."""
     make = partial(_make, root, settings, has_log)
     config = configuration(make, settings, workers)
     if workers > 1:
@@ -296,6 +290,6 @@ def _make(root: Path, settings: Settings, has_log: bool) -> ASGIApp:
 
 
 def _end_after(sentinel: int) -> None:
-    """Wait until the parent process ends, even by a kill; then shut down this worker in order."""
+    """Shut down this worker in order when its parent process has ended, even by a kill."""
     connection.wait([sentinel])
     os.kill(os.getpid(), signal.SIGTERM)

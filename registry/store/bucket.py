@@ -3,8 +3,7 @@
 The server must support conditional writes; a trial checks this before the first write. A blob of up to `PART_BYTES` is
 created only if its key is unused. A larger blob is uploaded in parts without a condition, and may replace equal bytes.
 
-This module repeats failed requests itself, since a failed condition may mean that an earlier try worked. obstore
-repeats only parts of an upload. Users see the summary of an obstore error and the server's answer, not the causes.
+This module repeats failed requests itself: if a repeated write fails its condition, the first try may have succeeded.
 """
 
 import re
@@ -35,18 +34,16 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, why
 
 SMALL_BYTES, PART_BYTES = 2**20, 5 * 2**20
-"""Objects above `SMALL_BYTES` count as large. Objects above `PART_BYTES` are uploaded in parts."""
+"""An object above `SMALL_BYTES` counts as large (see `MAX_BUFFERED`). Above `PART_BYTES`, it is uploaded in parts."""
 MAX_PARTS = 9_000
 """The most parts of an object (S3 allows 10,000). A larger object has larger parts."""
 PARTS_AT_A_TIME = 2
 MAX_BUFFERED = 1
-"""The number of large objects that may be uploaded at a time. Each needs the memory of `PARTS_AT_A_TIME` + 2 parts."""
+"""The most large objects that are uploaded at a time. Each needs the memory of `PARTS_AT_A_TIME` + 2 parts."""
 READ_BYTES = 2**18
-"""The least size in bytes of the blocks in which a large object is read."""
 MAX_WORKERS = 16
-"""The number of requests about small objects that may be sent at a time."""
 HEADS_PER_PAGE = 8
-"""The number of requests for single objects that cost as much as one page of a listing."""
+"""This many HEAD requests cost as much as one page of a listing."""
 KEYS_PER_PAGE = 1000
 WRITE_PATIENCE = 10
 """A write may take this many times `REG_READ_TIMEOUT`, because a server is silent while it receives bytes."""
@@ -78,7 +75,7 @@ CAUSES = {
     "BareRedirect": "the bucket is elsewhere",
     "credential provider": "there are no credentials any more",
 }
-"""Patterns for the text of obstore errors after which another try is useless, each with the error's meaning."""
+"""Errors of obstore after which another try is useless: a pattern of the error's text, and the meaning for users."""
 _STATUS = re.compile(r"\bcode: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
@@ -126,7 +123,7 @@ def is_absence(error: RefusedError) -> bool:
 
 
 class BucketStore(ObjectStore):
-    """An `ObjectStore` below a prefix of a bucket. Any number of threads may use it."""
+    """An `ObjectStore` below a prefix of a bucket."""
 
     def __init__(self, url: str) -> None:
         self._location = BucketUrl.parse(url)
@@ -136,7 +133,6 @@ class BucketStore(ObjectStore):
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        """The settings of all clients. They are read once, since the search for credentials may send requests."""
         return self._location.settings()
 
     def _prove(self) -> None:
@@ -157,7 +153,6 @@ class BucketStore(ObjectStore):
 
     @cached_property
     def _writes(self) -> Any:
-        """The client for writes. It has no read timeout, since a server sends nothing while it receives bytes."""
         return self._location.client(self._settings, WRITE_PATIENCE * (requests.timeout() or FOREVER_SECONDS))
 
     @cached_property
@@ -196,7 +191,6 @@ class BucketStore(ObjectStore):
         return Download(begin, errors, start, is_passing).open(self._is_absence)
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Return the keys that exist, by one request for each key or, if this is cheaper, by a listing of all blobs."""
         key_list = list(keys)
         most_pages = len(key_list) // HEADS_PER_PAGE
         if most_pages and all(key.startswith("blobs/") for key in key_list):
@@ -208,10 +202,9 @@ class BucketStore(ObjectStore):
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
 
     def exists(self, key: str) -> bool:
-        """True if the object exists. If the server refuses a HEAD request, send a GET request to learn the reason."""
         try:
             self._token(self._ask(f"looking for {key}", lambda: obstore.head(self._reads, key)))
-        except RefusedError as error:
+        except RefusedError as error:  # an answer to GET has the reason
             return error.status != 404 and self.open(key) is not None
         return True
 
@@ -246,10 +239,7 @@ class BucketStore(ObjectStore):
             self._memory.release()
 
     def _upload(self, key: str, blocks: Iterator[Buffer], length: int) -> None:
-        """Create a large object in parts. IntegrityError if a part was changed in transit.
-
-        After an error, obstore usually removes the uploaded parts.
-        """
+        """Create a large object in parts. IntegrityError if a part was changed in transit."""
         part = max(PART_BYTES, -(-length // MAX_PARTS))
         limits: Any = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_A_TIME}
         try:
@@ -262,12 +252,11 @@ class BucketStore(ObjectStore):
                 raise
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        """Swap as `ObjectStore.swap` does. Some servers (Ceph) expect an ETag without quotes, so try that too."""
         self._prove()
         modes: list[Any] = ["create"]
         if expected is not None:
             version = self._version(expected)
-            modes = [version, {**version, "e_tag": version["e_tag"].strip('"')}]
+            modes = [version, {**version, "e_tag": version["e_tag"].strip('"')}]  # Ceph wants no quotes
         current: StoredObject | None = None
         for mode in modes:
             if self._put(key, data, mode):
@@ -294,7 +283,7 @@ class BucketStore(ObjectStore):
         run_parallel(self._delete, keys, MAX_WORKERS)
 
     def _delete(self, key: str) -> None:
-        """Delete an object. A missing answer about a blob is an error, because the server may still delete the blob."""
+        # a server that sent no answer may still delete the blob, so that is an error
         passing = is_busy if BlobKey.of_path(key) else is_passing
         try:
             self._ask(f"deleting {key}", partial(obstore.delete, self._writes, key), True, passing)
@@ -307,8 +296,6 @@ class BucketStore(ObjectStore):
         return iter(sorted(TreeFile(item["path"], item["size"], item["e_tag"] or "") for item in items))
 
     def _pages(self, prefix: str, limit: int | None = None) -> Pages:
-        """Return the first `limit` pages of a listing, in the server's order. The prefix is "" or ends with a slash."""
-
         def read() -> Pages:
             return list(islice(obstore.list(self._reads, prefix or None, chunk_size=KEYS_PER_PAGE), limit))
 
@@ -323,7 +310,6 @@ class BucketStore(ObjectStore):
         return all(item["path"].startswith(PROBE) for page in self._pages("", 1) for item in page)
 
     def _token(self, meta: Any) -> str:
-        """Return an object's token: the ETag and, in Google's service, the generation. RemoteError without an ETag."""
         if not meta["e_tag"]:
             raise self._no_server()
         return f"{meta['version']}#{meta['e_tag']}" if self._location.scheme == "gs" else str(meta["e_tag"])
@@ -345,8 +331,6 @@ class BucketStore(ObjectStore):
         is_write: bool = False,
         passing: Callable[[Exception], bool] = is_passing,
     ) -> Result:
-        """Send a request, and repeat it if `passing(error)`. RefusedError or UnansweredError if all tries fail."""
-
         def attempt() -> Result:
             check_stop()
             with self._errors(doing, is_write):
@@ -356,7 +340,6 @@ class BucketStore(ObjectStore):
 
     @contextmanager
     def _errors(self, doing: str, is_write: bool = False) -> Iterator[None]:
-        """A context that turns the errors of a request into RegErrors, even the plain OSError of an upload in parts."""
         try:
             yield
         except RegError:
@@ -370,7 +353,7 @@ class BucketStore(ObjectStore):
 
 
 def prove(store: ObjectStore, server: str) -> None:
-    """Try conditional writes, before this user's first write to a server. RemoteError if a trial fails.
+    """Try conditional writes before this user's first write to a server. RemoteError if a trial fails.
 
     Success is recorded in the user's state directory. Without this record, the next command repeats the trial.
     """
@@ -387,7 +370,7 @@ def prove(store: ObjectStore, server: str) -> None:
 
 
 def cas_faults(store: ObjectStore) -> list[str]:
-    """Try conditional writes on one new object, and return a sentence for each fault of the store."""
+    """Try conditional writes on a new object, and return a sentence for each fault of the store."""
     key = f"{PROBE}{secrets.token_hex(8)}"
     try:
         is_created, is_created_again = store.swap(key, b"first", None), store.swap(key, b"second", None)
@@ -410,7 +393,7 @@ def cas_faults(store: ObjectStore) -> list[str]:
 
 
 def _until_stopped(put: Callable[[], object]) -> None:
-    """Run an upload in a thread. If the command is stopped, raise at once: the server may be silent for a long time."""
+    """Run an upload in a thread, so that a stopped command need not wait for a silent server."""
     outcome, context = Future[object](), copy_context()
 
     def run() -> None:

@@ -30,7 +30,6 @@ SCHEMES: dict[str, tuple[str, ...]] = {
     "gs": ("anonymous", "endpoint"),
     "az": ("account", "anonymous", "endpoint"),
 }
-"""The options that a URL of each scheme may have."""
 CONNECT_SECONDS = 10
 FLAGS = ("anonymous", "path_style")
 MAX_PREFIX_BYTES = 800
@@ -101,7 +100,7 @@ class BucketUrl(Struct, frozen=True):
     def client(
         self, settings: dict[str, Any], limit: float, silence: float | None = None, retries: int = 0
     ) -> Any:
-        """Return an obstore client. `limit`: the seconds for a request. `silence`: the seconds without an answer."""
+        """Return an obstore client. `limit` and `silence`: the most seconds for a request, and without an answer."""
         from obstore import store as stores
 
         options = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}
@@ -116,7 +115,7 @@ class BucketUrl(Struct, frozen=True):
 
 
 CREDENTIALS_TIME = timedelta(minutes=5)
-"""The time after which obstore asks botocore for credentials again. Botocore renews credentials that expire soon."""
+"""The time after which obstore asks botocore for credentials again."""
 PROFILE_HINT = "check AWS_PROFILE, ~/.aws/config and the URL"
 
 

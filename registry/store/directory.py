@@ -1,8 +1,8 @@
 """A registry in a local directory. Writes are durable, and any number of processes may write at once.
 
-The folder `local/` belongs to this machine. It has locks, catalogs, records of pushes, and scratch directories. The
-next command deletes the scratch directories of killed commands. A large blob is fetched into `local/partial/<64 hex>`,
-so that a pull can resume. The resumed pull does not trust these bytes: it hashes them before the blob is added.
+The folder `local/` belongs to this machine: locks, catalogs, records of pushes, scratch directories. If a command is
+killed, the next command deletes its scratch directory. A large blob is fetched into `local/partial/<64 hex>`, so that a
+later pull can resume. The later pull hashes these bytes again, so they need not be trusted.
 """
 
 import errno
@@ -63,14 +63,14 @@ POLL_SECONDS = 0.01
 NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
 """The error numbers of flock(2) on file systems without locks."""
 NOTICE_SECONDS = 3.0
-"""The seconds to wait for another command before the user gets a message."""
+"""After this many seconds of waiting for another command, the user gets a message."""
 MIN_RESUMABLE_BYTES = 2**20
-"""The least size in bytes of a blob whose download is resumed; smaller blobs are fetched again from the beginning."""
+"""The least size of a blob whose download is resumed. A smaller blob is fetched again from the beginning."""
 
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """A context that holds a lock against other processes. If this process dies, the system releases the lock."""
+    """A context that locks a file against other processes. If this process dies, the system releases the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = take(path, NOTICE_SECONDS)
     if lock is None:
@@ -130,7 +130,6 @@ def staging(scratch: Path, disk: Disk, prefix: str = "") -> Iterator[Path]:
 
 
 def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
-    """Remove the directories of killed commands. Before that, make the files durable that these commands renamed."""
     names = re.compile(rf"({re.escape(prefix)}[0-9a-f]{{16}})(\.lock)?")
     paths = [path for path in scratch.iterdir() if not path.is_symlink()]
     for name in sorted({match[1] for path in paths if (match := names.fullmatch(path.name))}):
@@ -138,7 +137,7 @@ def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
         with suppress(OSError):
             if (lock := take(marker, 0)) is not None:
                 try:
-                    disk.sync_all(scratch)
+                    disk.sync_all(scratch)  # the killed command may have renamed files
                     if directory.is_dir() and not directory.is_symlink():
                         disk.remove_tree(directory)
                     disk.unlink(marker)
@@ -162,11 +161,11 @@ def temporary(parent: Path | None = None) -> Iterator[Path]:
 
 
 MAX_FILE_BYTES = 2**44
-"""The size of ext4's largest file. If a document states a larger size, free space is not checked before a download."""
+"""No file of ext4 is larger. If a document states a larger size, free space is not checked before the download."""
 
 
 class StagedBlobs:
-    """The part of a `Push` that receives blobs. `id` is the push's id; `url` is the registry's URL, for messages."""
+    """The part of a `Push` that receives blobs, as files in `directory`. `url` is the registry's URL, for messages."""
 
     def __init__(self, directory: Path, url: str, disk: Disk | None = None) -> None:
         self.id = os.urandom(8).hex()
@@ -179,7 +178,6 @@ class StagedBlobs:
     def put(
         self, source: BinaryIO, expected: Digest | None = None, hasher: Hasher | None = None
     ) -> tuple[Digest, int]:
-        """Store a stream as `Push.put` does. If `hasher` is given, it also receives the bytes."""
         temporary = self.directory / os.urandom(8).hex()
         with host_errors(f"writing a blob to {self._url}"):
             try:
@@ -194,7 +192,6 @@ class StagedBlobs:
         return digest, size
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Move a file into the staging directory, then hash it. A link, or a file that cannot be moved, is copied."""
         temporary = self.directory / os.urandom(8).hex()
         can_move = is_regular(path) and path.lstat().st_nlink == 1
         try:
@@ -219,8 +216,10 @@ class StagedBlobs:
 
 
 def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: OpenAt) -> int:
-    """Complete a partial download, and return its size in bytes. If the digest is wrong, delete the file and raise
-    IntegrityError. If `path` is a link, or a file that this user may not write, start with a new file.
+    """Complete a partial download, and return its size in bytes.
+
+    If `path` is a link, or a file that this user may not write, start with a new file. If the digest is wrong at the
+    end, delete the file and raise IntegrityError.
     """
     is_own = is_regular(path) and path.lstat().st_nlink == 1
     if is_own:
@@ -245,7 +244,7 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: OpenAt) -> 
 
 
 class DirectoryStore(ObjectStore):
-    """An `ObjectStore` of the files below `root`. A file's token is its SHA-256; listings have `FileState.token`."""
+    """An `ObjectStore` of the files below `root`. Tokens from `get` are SHA-256 digests, from `list` of `stat`."""
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
         self.root = root
@@ -253,7 +252,6 @@ class DirectoryStore(ObjectStore):
         self.url = url or path_text(root)
 
     def open_file(self, key: str) -> BinaryIO:
-        """Open a regular file. Raise FileNotFoundError if it is absent."""
         return open_regular(f"{self.root}/{key}")  # a Path takes longer to make than to open
 
     def read(self, key: str) -> bytes | None:
@@ -312,7 +310,7 @@ class DirectoryStore(ObjectStore):
             return self.swap_from(scratch, key, data, expected)
 
     def swap_from(self, scratch: Path, key: str, data: bytes, expected: str | None) -> bool:
-        """Swap a file as `swap` does, under the file's own lock. `scratch` is a directory from `staging`."""
+        """Do what `swap` does, with `scratch` as the directory for the unfinished file."""
         lock = self.root / "local" / "locks" / f"{key.replace('/', '~')}.lock"
         with host_errors(f"writing {key} of {self.root}"), exclusive(lock):
             current = self.get(key)
@@ -322,7 +320,6 @@ class DirectoryStore(ObjectStore):
             return True
 
     def replace(self, scratch: Path, key: str, data: bytes) -> None:
-        """Replace one small file, atomically and durably."""
         target = self.root / key
         self.refuse_link(target.parent)
         self.disk.write_all([(self.write(scratch, data), target)], self.root, shared=True)
@@ -334,11 +331,10 @@ class DirectoryStore(ObjectStore):
         return temporary
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete files. Make all logs durable before blobs are deleted, so that no older log returns by a power cut."""
         key_list, index = list(keys), self.root / "index"
         folders = {(self.root / key).parent for key in key_list if BlobKey.of_path(key)}
         with host_errors(f"deleting files of {self.url}"):
-            if folders:
+            if folders:  # after a power cut, an older log would name the deleted blobs
                 above = [*(sorted(index.iterdir()) if index.is_dir() else []), index, self.root]
                 self.disk.sync_directories([path for path in above if path.is_dir()])
             for key in key_list:
@@ -356,7 +352,6 @@ class DirectoryStore(ObjectStore):
                 )
 
     def make_scratch(self) -> None:
-        """Make the scratch directories. Raise IntegrityError if one of the registry's directories is a link."""
         for part in ("local/tmp", "local/locks", "local/partial", "blobs/sha256", "index"):
             self.refuse_link(self.root / part)
         with host_errors(f"writing to {self.root}"):
@@ -365,7 +360,6 @@ class DirectoryStore(ObjectStore):
 
     @contextmanager
     def staging(self) -> Iterator[Path]:
-        """A context with a directory for unfinished files. Directories of killed commands are removed first."""
         self.make_scratch()
         with ExitStack() as stack:
             with host_errors(f"writing to {self.root}"):
@@ -379,7 +373,7 @@ class DirectoryStore(ObjectStore):
 
 
 class DirectoryRegistry(RegistryStore):
-    """A registry in the directory `root`. `disk` has the file operations. Make one by `open` or `create`."""
+    """A registry in the directory `root`. Make one by `open` or `create`."""
 
     store: DirectoryStore
 
@@ -398,7 +392,7 @@ class DirectoryRegistry(RegistryStore):
 
     @classmethod
     def create(cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None) -> Self:
-        """Open a registry, or create it, empty or as a mirror. InputError if the directory has other files."""
+        """Open a registry; create it if it is missing. InputError if the directory has other files."""
         registry = cls(root, disk)
         if not registry.is_there:
             with host_errors(f"making a registry in {root}"):
@@ -408,7 +402,7 @@ class DirectoryRegistry(RegistryStore):
         return registry
 
     def check_not_foreign(self) -> None:
-        """Raise InputError if the directory has files, but neither a registry nor one that is being created."""
+        """Raise InputError if `root` is a file, or has files but no registry."""
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
         names = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
@@ -498,8 +492,6 @@ class DirectoryRegistry(RegistryStore):
 
 
 class DirectoryPush(StagedBlobs, Push):
-    """A push into a directory. Its unfinished blobs are in a staging directory."""
-
     def __init__(self, registry: DirectoryRegistry, directory: Path) -> None:
         super().__init__(directory, registry.url, registry.disk)
         self.id = directory.name
@@ -522,10 +514,9 @@ class DirectoryPush(StagedBlobs, Push):
             lock.release()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
-        """Avoid condemned keys. Blobs that this push stored under these keys are staged again, if they still exist."""
         super().avoid(condemned)
         for key in sorted(self._placed & self.condemned):
-            self._placed.remove(key)
+            self._placed.remove(key)  # it is staged again, if it still exists
             with suppress(NotFoundError), self._registry.open_key(key) as source:
                 self.put(source, key.digest)
 
@@ -535,7 +526,6 @@ class DirectoryPush(StagedBlobs, Push):
         return {digest for digest in digests if digest in staged or self._is_present(digest)}
 
     def _is_present(self, digest: Digest) -> bool:
-        """True if the directory has the blob under a usable key (not condemned), and no such key is damaged."""
         usable = [key for key in keys_of(digest) if key not in self.condemned]
         present = next((key for key in usable if is_regular(self._registry.root / key.path)), None)
         if present is None or not self.damaged.isdisjoint(usable):
@@ -577,7 +567,7 @@ class DirectoryPush(StagedBlobs, Push):
             self._placed.update(keys)
 
     def _give_names(self, staged: Mapping[BlobKey, Path], relied: Iterable[BlobKey] = ()) -> None:
-        """Give staged blobs their final names, durably; also make the names of older blobs (`relied`) durable."""
+        """Rename staged blobs to their keys, durably. The names of older blobs (`relied`) become durable too."""
         root = self._registry.root
         targets = [(path, root / key.path) for key, path in staged.items()]
         for directory in {target.parent for _, target in targets}:

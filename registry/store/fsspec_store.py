@@ -36,7 +36,7 @@ OPTION = "single_writer"
 
 
 class FileStore(ObjectStore):
-    """An `ObjectStore` below the path `root`, for one writing process. Threads wait for each other."""
+    """An `ObjectStore` below the path `root`, for one writing process."""
 
     def __init__(self, files: Any, root: str, url: str, single_writer: bool = False) -> None:
         self.url = url
@@ -93,7 +93,6 @@ class FileStore(ObjectStore):
         return True
 
     def _put(self, key: str, source: BinaryIO) -> None:
-        """Write an object under a temporary name, then rename it, so that nobody reads an incomplete object."""
         path, temporary = self._path(key), self._path(f"local/tmp/{os.urandom(8).hex()}")
         source.seek(0)
         for file_path in (path, temporary):

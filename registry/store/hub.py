@@ -1,21 +1,18 @@
 """A registry in a repository on the Hugging Face Hub: `hf://ORG/NAME[@BRANCH]`.
 
-**A push is one commit** with its blobs, the index file and the card. The commit names its parent; the Hub refuses it
-(412) if the parent is no longer the newest commit. In the parent, the push checks that the index file has not changed
-since it was read, that the needed blobs exist, and that no collector condemned them. If another commit comes first, the
-push checks all of this again. A collector condemns keys by a commit too. A later push sees this commit. The collector
-reads the log that an earlier push changed. So pushes need no intents (`docs/format.md`).
+**A push is one commit** with its blobs, the index file and the card. The Hub refuses the commit (412) if its parent is
+no longer the newest commit. In the parent, the push checks that the index file has not changed since it was read, that
+the needed blobs exist, and that no collector condemned them. If another commit comes first, the push checks all of this
+again. A collector condemns keys by a commit too, so every later push sees them. So pushes need no intents
+(`docs/format.md`).
 
-**Reads** are from one pinned commit: the newest at the first read. The pin moves to each commit that this object
-writes. It moves to the newest commit after a lost race, and before names, notes or files are listed.
+**Reads** are from one pinned commit: the newest at the first read. A write, a lost race or a listing moves the pin to
+the newest commit.
 
 **The card** (README.md) has a section for each model, between two comments. A push rewrites only its model's section.
 
 **The layout**: `reg push --layout hub` also writes one model's newest release at the paths from which other libraries
 load. `layout.json` lists these files, and later commits to the model's log update them. No other file is replaced.
-
-Uploads use Xet if hf_xet is installed and `HF_HUB_DISABLE_XET=1` is not set, else LFS. Uploads come from paths, since
-huggingface_hub uploads streams through LFS only. Tests never use the live Hub (`tests/support/servers/hub.py`).
 """
 
 import re
@@ -72,7 +69,8 @@ LFS = "filter=lfs diff=lfs merge=lfs -text"
 LFS_RULE = f"blobs/** {LFS}"
 LARGE_FILES = ("*.onnx", "*.ort", "*.onnx_data", "*.onnx.data", "tokenizer.json")
 LAYOUT_RULES = tuple(f"{pattern} {LFS}" for pattern in LARGE_FILES)
-"""The rules that put a layout's large files in Git LFS, which stores such a file and its blob as one object."""
+"""The rules that put a layout's large files in Git LFS. There, a file and the blob with the same bytes are stored once.
+"""
 HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, CARD, ".gitignore", "LICENSE", "LICENSE.md", "LICENSE.txt"})
 """The files of a repository that do not belong to the registry."""
 RESERVED_NAMES = HUB_FILES | {"blobs", "index", "gc", "local", "registry.json", index_path(POLICY_LOG)}
@@ -112,7 +110,7 @@ class RepositoryLayout(Record, frozen=True):
 
     @classmethod
     def of_model(cls, at: CommitSnapshot, name: str, is_asked: bool) -> "RepositoryLayout | None":
-        """Return this model's layout, or None. `is_asked`: make a layout; InputError if another model has one."""
+        """Return this model's layout, or None. `is_asked`: make one; InputError if another model has a layout."""
         current = cls.of_commit(at)
         if current is None:
             return cls(name=name) if is_asked else None
@@ -125,7 +123,7 @@ class RepositoryLayout(Record, frozen=True):
 
 
 class HubRegistry(RegistryStore):
-    """A registry in a repository on the Hub. Pushes need no intents, so none are stored. See `RegistryStore`."""
+    """A registry in a repository on the Hub. Pushes need no intents, so none are stored."""
 
     store: HubStore
 
@@ -137,13 +135,12 @@ class HubRegistry(RegistryStore):
         return self.store.hub.file_url(BlobKey(digest).path, self.store.revision)
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Read a file of the pinned commit. Without `cached`, pin the newest commit first."""
         if cached is None:
             self.store.refresh()
         return super().read_file(path, cached)
 
     def files(self) -> Iterator[TreeFile]:
-        """List the newest commit's files, except files of a layout, `HUB_FILES`, and folders."""
+        """List the files of the newest commit, without folders, `HUB_FILES` and the files of a layout."""
         at = self.store.refresh()
         layout = RepositoryLayout.of_commit(at)
         others = HUB_FILES | (layout.files.keys() if layout else set())
@@ -204,7 +201,6 @@ class HubPush(StagedBlobs, Push):
         return present | (requested & self._staged.keys())
 
     def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
-        """Stage a blob from another store. A file on this machine (`path`) is uploaded from there, without a copy."""
         with open_at(0) as stream:
             if path is None:
                 return self.put(stream, digest)[1]
@@ -224,7 +220,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the changes of layout and card for an index file. Raise layout errors only for a chosen layout."""
+        """Return the operations that update layout and card. Errors are raised only after `choose_layout`."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:
@@ -240,7 +236,6 @@ class HubPush(StagedBlobs, Push):
         return self._card_change(at, state)
 
     def _layout_changes(self, at: CommitSnapshot, layout: RepositoryLayout, state: State) -> list[Operation]:
-        """Return the changes to a layout's files and the card. InputError if they would replace files of users."""
         files: dict[str, LayoutFile] = {}
         metadata: Mapping[str, Any] = {}
         about: tuple[str | None, Sequence[str]] = None, ()
@@ -298,7 +293,6 @@ class HubPush(StagedBlobs, Push):
         metadata: Mapping[str, Any] | None = None,
         written: Mapping[str, Any] | None = None,
     ) -> list[Operation]:
-        """Return the operation that updates the card's metadata and section about the model; [] for no change."""
         data = at.read(CARD) or b""
         try:
             text = data.decode() or EMPTY_CARD
@@ -366,7 +360,7 @@ def is_reserved(path: str) -> bool:
 
 
 def attributes(at: CommitSnapshot, *rules: str) -> list[Operation]:
-    """Return the operation that adds the missing rules to `.gitattributes`; [] if none is missing."""
+    """Return the operation that adds the missing rules to `.gitattributes`; [] if all are there."""
     lines = (at.read(ATTRIBUTES) or b"").decode(errors="replace").splitlines()
     missing = [rule for rule in rules if rule not in lines]
     return [CommitOperationAdd(ATTRIBUTES, "\n".join([*lines, *missing, ""]).encode())] if missing else []
@@ -380,13 +374,10 @@ def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
 
 
 def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-    """Return a card with new `metadata`, which replace the metadata `written` by an earlier push. Users' keys stay.
-
-    An unreadable card stays unchanged. `ModelCard` is not used: it drops null keys and changes `model-index`.
-    """
+    """Replace the metadata `written` in a card by `metadata`. Keys of users and unreadable cards stay unchanged."""
     import yaml
 
-    match = _FRONT_MATTER.match(card)
+    match = _FRONT_MATTER.match(card)  # `ModelCard` drops null keys and changes `model-index`
     try:
         value = yaml.safe_load(match[1]) if match else {}
     except (yaml.YAMLError, RecursionError, *VALUE_ERRORS):

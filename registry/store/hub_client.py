@@ -1,8 +1,8 @@
 """Send requests to one repository on the Hugging Face Hub. All errors are RegErrors.
 
-Files are read as from any web server; all other requests use huggingface_hub. Requests are retried here after failures
-that may pass (429 with `Retry-After`, 5xx, a broken connection). A failed commit is not retried, since the caller must
-find out if the Hub applied it nevertheless. No name that the Hub sends becomes a path on this machine.
+Files are read as from any web server; all other requests use huggingface_hub. A request is repeated after failures that
+may pass (429, 5xx, a broken connection). A commit is not repeated, because the Hub may have applied it. No name that
+the Hub sends becomes a path on this machine.
 """
 
 import os
@@ -70,10 +70,10 @@ MAX_UNANSWERED_COMMITS = 5
 MAX_PATHS = 1000
 """The most paths that the Hub accepts in one request."""
 MAX_SILENCE_SECONDS = 120.0
-"""The seconds without a byte after which a request through huggingface_hub counts as lost."""
+"""A request through huggingface_hub fails after this many seconds without a byte."""
 IDENTITY, CARD, LAYOUT = "registry.json", "README.md", "layout.json"
 PREFETCHED_PATHS = (IDENTITY, CARD, LAYOUT, "gc/condemned")
-"""The paths whose entries are requested with a commit's first entries, since every push needs them."""
+"""Every push needs these paths, so their entries are requested with the first entries of a commit."""
 Operation = CommitOperationAdd | CommitOperationCopy | CommitOperationDelete
 Result = TypeVar("Result")
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN to a token that may do this"
@@ -157,7 +157,6 @@ class HubClient:
             logging.set_verbosity(ERROR)  # warnings name signed addresses
 
     def file_url(self, path: str, revision: str | None = None) -> str:
-        """Return the URL from which any HTTP client can fetch a file."""
         return hf_hub_url(
             filename=path, revision=revision or self._revision, endpoint=self.api.endpoint, **self._repo
         )
@@ -196,11 +195,10 @@ class HubClient:
         return self.read(path, self.head())
 
     def open(self, path: str, revision: str, start: int = 0) -> BinaryIO | None:
-        """Open a stream over a commit's file from the offset `start` on; None if the file is absent."""
         return self._files.open(self.file_url(path, revision), start)
 
     def entries(self, revision: str, paths: Sequence[str]) -> list[TreeFile]:
-        """Return the existing files and folders at these paths in a commit. Send a request per 1000 paths."""
+        """Return the existing files and folders at these paths in a commit."""
         files: list[TreeFile] = []
         for start in range(0, len(paths), MAX_PATHS):
             part = {"paths": list(paths[start : start + MAX_PATHS]), "revision": revision, **self._repo}
@@ -228,7 +226,7 @@ class HubClient:
         self._ask("making the repository", create)
 
     def upload(self, operations: list[Operation]) -> None:
-        """Upload the new files of operations, which a commit then names. No `.gitignore` is applied."""
+        """Upload the new files of these operations, before the operations are committed."""
         additions = [operation for operation in operations if isinstance(operation, CommitOperationAdd)]
         first = {addition.upload_info.sha256: addition for addition in additions}
         address = {"revision": self._revision, **self._repo}
@@ -255,7 +253,7 @@ class HubClient:
         return str(info.oid)
 
     def _check_refused(self, error: RemoteError) -> None:
-        """Raise the error by which `transact` decides to try again. Return if the Hub refused a commit for good."""
+        """Raise StaleParentError or UnansweredError if `transact` may try again. Return after a final refusal."""
         cause, status = error.__cause__, getattr(error, "status", 0)
         if status in (409, 412) or isinstance(cause, RemoteEntryNotFoundError):
             raise StaleParentError from error
@@ -306,7 +304,6 @@ class HubClient:
             raise self._translated(error, operation) from error
 
     def _translated(self, error: Exception, operation: str) -> RegError:
-        """Translate an error of huggingface_hub, without headers and URLs, since these may contain secrets."""
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
             error = error.__cause__
         label = f"{operation}: {self.url}"
@@ -343,14 +340,14 @@ def _one_line(error: object) -> str:
 
 
 def addition(path: str, digest: Digest, file: Path) -> CommitOperationAdd:
-    """Return the commit operation that adds a local file. huggingface_hub need not compute its digest again."""
+    """Return the operation that adds a local file with a known digest, so that its bytes are not hashed again."""
     operation = CommitOperationAdd(path, str(file))
     operation.upload_info.sha256 = bytes.fromhex(digest.hex)
     return operation
 
 
 def token_of(data: bytes) -> str:
-    """Return `GITID-SHA256`: the id on the Hub of a regular file with these bytes, and the id of such a file in LFS."""
+    """Return `GITID-SHA256`: the Hub's ids of a file with these bytes, as a regular file and in LFS."""
     return f"{git_hash(data)}-{Digest.of(data).hex}"
 
 
@@ -374,7 +371,7 @@ class CommitSnapshot:
         self._data: dict[str, bytes | None] = {}
 
     def entries(self, paths: Iterable[str]) -> dict[str, TreeFile]:
-        """Return the files and folders at these paths, by path, without absent paths."""
+        """Return the files and folders at these paths, by path. Absent paths are left out."""
         requested = list(paths)
         if not self._entries.keys() >= set(requested):
             unknown = sorted({*requested, *PREFETCHED_PATHS} - self._entries.keys())
@@ -383,7 +380,7 @@ class CommitSnapshot:
         return {path: entry for path in requested if (entry := self._entries[path]) is not None}
 
     def blobs(self, paths: Iterable[str]) -> set[str]:
-        """Return those of the paths that have a blob. A blob in Git LFS must have the digest that its path names."""
+        """Return the paths that have a blob. A blob in Git LFS must have the digest that its path names."""
         return {path for path, entry in self.entries(paths).items() if _is_blob(entry)}
 
     def is_absent(self, path: str) -> bool:
@@ -413,7 +410,7 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation]]
-"""A function that returns the operations to commit on a snapshot. The flag: an earlier try may have succeeded."""
+"""A function that returns the operations to commit on a snapshot. True means that an earlier try may have succeeded."""
 
 
 class HubStore(ObjectStore):
@@ -435,7 +432,7 @@ class HubStore(ObjectStore):
             return self._pin or self.refresh()
 
     def refresh(self, path: str = IDENTITY, cached: bytes | None = None) -> CommitSnapshot:
-        """Pin the newest commit. The request for its id also reads the file at `path`, for later use."""
+        """Pin the newest commit and return it. The same request reads the file at `path`, for later use."""
         data, revision = self.hub.read(path, cached=cached)
         with self._lock:
             if self._pin is None or self._pin.revision != revision:

@@ -46,22 +46,22 @@ UPGRADE = "upgrade onnxreg, from where you installed it"
 GENERATIONS = 8
 """The number of keys (paths) under which a blob may be stored. Readers try the plain key first, then the others."""
 Kind = Literal["intents", "condemned"]
-"""The kinds of notes that pushers and collectors write for each other."""
+"""A note `intents/...` announces a push. A note `condemned/...` lists keys that a collector is about to delete."""
 NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
-"""The pattern of a note's name: the id of the push that wrote it and, for an intent, the id of the attempt."""
+"""The name of a note: 16 hex digits for its writer and, for an intent, 16 more for the attempt."""
 CATALOG = "search/catalog.jsonl.gz"
 PROBE = "gc/probe-"
-"""The prefix of the objects that a trial of a store creates and deletes before the first write."""
+"""The prefix of the objects that `bucket.prove` creates and deletes to test a store."""
 SPOOL_BYTES = 2 * 2**20
 """A stream of at most this size is buffered in memory before it is stored, a longer stream on disk."""
 OpenAt = Callable[[int], BinaryIO]
-"""A function that opens a stream over a blob's bytes from an offset. Reading too many bytes raises IntegrityError."""
+"""A function that opens a stream over a blob's bytes from an offset."""
 Carried = Mapping[str, frozenset[Version]]
 """For each model, the versions whose files an archive contains."""
 
 
 class BlobKey(NamedTuple):
-    """A place in the tree where a blob may be stored. The plain key has generation 0."""
+    """A path at which a blob may be stored. Generation 0 is the plain path, `blobs/sha256/ab/<64 hex>`."""
 
     digest: Digest
     generation: int = 0
@@ -72,7 +72,6 @@ class BlobKey(NamedTuple):
 
     @classmethod
     def of_path(cls, path: str) -> "BlobKey | None":
-        """Return the key with this path; None if the path is not the path of a blob."""
         digest, _, generation = path.rpartition("/")[2].partition(".")
         is_generation = generation in ("", *map(str, range(1, GENERATIONS)))
         if not is_generation or not re.fullmatch(r"[0-9a-f]{64}", digest):
@@ -82,7 +81,6 @@ class BlobKey(NamedTuple):
 
 
 def blob_path(digest: Digest) -> str:
-    """Return the path of a blob's plain key."""
     return f"blobs/sha256/{digest.hex[:2]}/{digest.hex}"
 
 
@@ -105,12 +103,11 @@ def note_path(kind: Kind, note: str) -> str:
 
 
 def index_path(name: str) -> str:
-    """Return the path of a model's index file. `POLICY_LOG` as the name means the registry's log of policies."""
+    """Return the path of a model's index file, or of the log of policies if `name` is `POLICY_LOG`."""
     return "policy.jsonl" if name == POLICY_LOG else f"index/{name}.jsonl"
 
 
 def model_of(path: str) -> str | None:
-    """Return the model whose index file has this path; None if the path is not the path of an index file."""
     name = path[len("index/") : -len(".jsonl")]
     return name if path.startswith("index/") and path.endswith(".jsonl") and is_name(name) else None
 
@@ -139,7 +136,7 @@ class Identity(Record, frozen=True):
 
 
 def new_identity(registry_id: str | None = None, mirror: bool = False) -> bytes:
-    """Return the bytes of a new `registry.json`. Without `registry_id`, the id is random."""
+    """Return the bytes of a new `registry.json`, by default with a random id."""
     value = {
         "id": registry_id or os.urandom(16).hex(),
         "layout": "onnxreg",
@@ -150,7 +147,6 @@ def new_identity(registry_id: str | None = None, mirror: bool = False) -> bytes:
 
 
 def other_registry(url: str, actual_id: str, known_id: str) -> IntegrityError:
-    """Return the error for a URL at which another registry has replaced the known registry."""
     problem = f"{url} holds another registry than before: id {actual_id[:12]}..., was {known_id[:12]}..."
     return IntegrityError(problem, f"find out who changed it; if that is meant: reg trust reset {known_id}")
 
@@ -187,7 +183,7 @@ class MissingBlobError(NotFoundError):
 
 
 class UnlistedError(RemoteError):
-    """The store cannot list its files: it only has files that are requested by name."""
+    """The store cannot list its files; it can only read files by name."""
 
 
 class TreeFile(NamedTuple):
@@ -199,13 +195,13 @@ class TreeFile(NamedTuple):
 
 
 class BlobReader(Protocol):
-    """Reads blobs as they are stored, without checks: the caller compares the digest."""
+    """Reads blobs. The bytes are not checked; the caller must compare the digest."""
 
     url: str
     """The URL or path as users write it, without secrets."""
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Return the blobs that are present. One call for many blobs costs less than a call for each."""
+        """Return the digests whose blobs are present. One call for many digests is faster than many calls."""
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         """Open a stream over a blob's bytes from an offset; the caller closes it. MissingBlobError if it is absent."""
@@ -219,7 +215,7 @@ class RegistryReader(BlobReader, Protocol):
 
     @property
     def location(self) -> str:
-        """A text for the registry's place: the URL or, if other registries may have the same URL, a more exact text."""
+        """A text that identifies the place of the registry, such as the URL or an absolute path."""
         return self.url
 
     @property
@@ -228,16 +224,16 @@ class RegistryReader(BlobReader, Protocol):
 
     @property
     def is_mirror(self) -> bool:
-        """True for a mirror: an exact copy of another registry, with the same id. No event is created in a mirror."""
+        """True for an exact copy of another registry, with the same id. A mirror gets no events of its own."""
 
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         """Return a model's current index file, or `cached` if it is still current; None if the model is unknown."""
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Return a small file of the tree, such as the catalog, and the token for its next swap; None if it is absent.
+        """Return a small file of the tree, such as the catalog; None if it is absent.
 
-        `cached` is an earlier result, or only its token with empty bytes. If the file has not changed, `cached` may be
-        returned. Without `cached`, the newest file is read, never a copy from a web cache or a pinned commit.
+        `cached` is an earlier result, or only its token with empty bytes; it may be returned if the file has not
+        changed. Without `cached`, the newest file is read, never a copy in a web cache or an older commit.
         """
         return None
 
@@ -245,7 +241,7 @@ class RegistryReader(BlobReader, Protocol):
         """List the sorted names of all models. UnlistedError if the store cannot list its files."""
 
     def index_tokens(self) -> dict[str, str]:
-        """Return for each model a token that changes with the index file; the token is "" if the store has none."""
+        """Return a token for each model. It changes with the index file; it is "" if the store has no tokens."""
         return dict.fromkeys(self.names(), "")
 
     def blob_url(self, digest: Digest) -> str:
@@ -290,7 +286,6 @@ def layers(reader: RegistryReader) -> Iterator[RegistryReader]:
 
 
 def innermost(reader: RegistryReader) -> RegistryReader:
-    """Return the registry behind all wrappers of a reader."""
     return list(layers(reader))[-1]
 
 
@@ -298,19 +293,19 @@ class Sink(Protocol):
     """A place that takes blobs from another store."""
 
     def local_file(self, digest: Digest) -> Path | None:
-        """Return the path of a local file with the bytes of a blob that was put or is present; None without a file."""
+        """Return the path of a file on this machine with the blob's bytes; None if there is no such file."""
         return None
 
     def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
-        """Store a blob from another store as `Push.put` does; return its size in bytes. May resume an interrupted download.
+        """Copy a blob from another store, and return its size in bytes. An interrupted download may be resumed.
 
-        `size` is the size in bytes that a document states. `path` is the blob's file, if the blob is on this machine;
-        nobody may change this file.
+        `size` is the expected size in bytes. `path` is the blob's file, if it is on this machine; nobody may change
+        this file.
         """
 
 
 class Push(Sink, Protocol):
-    """A writer's unit of work. A blob becomes visible only as a whole, at the latest when `publish` returns.
+    """A writer's unit of work. Each blob becomes visible as a whole, at the latest when `publish` returns.
 
     If a push ends without `publish`, whole blobs may remain, but no partial blobs and no temporary files.
     """
@@ -322,55 +317,49 @@ class Push(Sink, Protocol):
     damaged: frozenset[BlobKey] = frozenset()
 
     def avoid(self, condemned: Collection[BlobKey]) -> None:
-        """Treat blobs under these keys as absent from now on, and write nothing to these keys."""
+        """Treat these keys as empty from now on, and write nothing to them, because a collector may delete them."""
         self.condemned = frozenset(condemned)
 
     def distrust(self, keys: Collection[BlobKey]) -> None:
-        """Treat the blobs under these keys as damaged: they count as absent, and `put` replaces them."""
+        """Treat the blobs under these keys as damaged: `has` ignores them, and `put` replaces them."""
         self.damaged = frozenset(keys)
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
-        """Return the blobs that need not be put: they were put already, or are under a key that is not condemned."""
+        """Return the digests that need not be put: the blob was put before, or has a key that is not condemned."""
 
     def put(self, source: BinaryIO, expected: Digest | None = None) -> tuple[Digest, int]:
-        """Store a stream, hash its bytes on the way, and return digest and size in bytes.
+        """Store a stream, and return its digest and its size in bytes. Several threads may call `put`.
 
-        Several threads may call `put`, also for bytes that are present already. IntegrityError if the bytes
-        differ from `expected`; then none of the bytes are stored.
+        If the bytes do not have the digest `expected`, raise IntegrityError and store nothing.
         """
 
     def put_file(self, path: Path, hasher: Hasher | None = None) -> tuple[Digest, int]:
-        """Store a file as `put` does. The file may be moved away. A `hasher` also receives the bytes."""
+        """Store a file as `put` does. The file may be moved instead of copied. `hasher` also receives the bytes."""
 
     def flush(self) -> None:
-        """Make all blobs put so far durable and visible. Call `flush` only for blobs that some log needs already."""
+        """Make all blobs put so far durable and visible, without `publish`. Only for blobs that a log names already."""
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
-        """Make all blobs put so far durable, then replace the model's index file.
+        """Make all blobs put so far durable, then replace the model's index file. Then both survive a power cut.
 
-        `expected` is the token of the index file that was read (None: there was none). If the token differs by now,
-        raise LostRaceError, and leave the index file as the winner wrote it; `publish` may be called again with new
-        bytes. After `publish` returns, blobs and index file survive a power cut.
+        `expected` is the token of the index file that was read; None if there was none. If another writer has changed
+        the file since, raise LostRaceError and leave it; `publish` may be called again with new bytes.
         """
 
 
 class ObjectStore(Protocol):
-    """A store for the objects of a registry. For each key, every method is one atomic, strongly consistent step.
-
-    Several threads may call methods at once.
-    """
+    """A store of objects by key. For each key, a method is one atomic, consistent step. Threads may share a store."""
 
     url: str
-    """The URL as users write it, without secrets."""
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Return a small object with the token for its next swap, or `cached` if nothing changed; None if absent."""
+        """Return a small object with its token, or `cached` if it has not changed; None if it is absent."""
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         """Open a stream over an object from an offset on; None if absent. A read returns as many bytes as requested."""
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        """Return the keys of existing objects. By default, `exists` is called for each key, several at a time."""
+        """Return the keys whose objects exist."""
         key_list = list(keys)
         present = run_parallel(self.exists, key_list)
         return {key for key, is_present in zip(key_list, present, strict=True) if is_present}
@@ -381,15 +370,15 @@ class ObjectStore(Protocol):
     def create(self, key: str, source: BinaryIO) -> bool:
         """Write a new object; return False, and write nothing, if the object exists.
 
-        `create` reads the source to its end before the object becomes visible. If reading fails, `create` raises the
-        error and writes nothing. As an exception, a large blob may replace equal bytes.
+        The object becomes visible only when `source` was read to its end. If reading fails, nothing is written. As an
+        exception, a large blob may replace equal bytes.
         """
         return self.swap(key, source.read(), None)
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
-        """Replace an object by small data if its token is `expected` (None: the object is absent); else return False.
+        """Replace a small object if its token is `expected` (None: the object is absent); return True on success.
 
-        Even after a lost response, `swap` returns True if and only if this call wrote the data.
+        The result is right even if a server's answer was lost.
         """
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -404,8 +393,6 @@ class ObjectStore(Protocol):
 
 
 class MemoryStore(ObjectStore):
-    """A store in memory, which disappears with its Python object."""
-
     def __init__(self, url: str = "memory:") -> None:
         self.url = url
         self.objects: dict[str, bytes] = {}
@@ -440,7 +427,7 @@ class MemoryStore(ObjectStore):
 
 
 class ReadOnlyStore(ObjectStore):
-    """An `ObjectStore` that refuses to write. The error has the store's `description` and a hint (`instead`)."""
+    """An `ObjectStore` that refuses to write. The error names the `description`, and has `instead` as its hint."""
 
     description: str
     instead: str
@@ -462,8 +449,7 @@ class ReadOnlyStore(ObjectStore):
 class RegistryStore(RegistryReader):
     """A registry, local or remote, whose files are in an object store. It can be read and written.
 
-    Pushers and collectors see each other's notes in the store (docs/format.md). `known_id` is the id of the registry
-    that is expected in this store. It is compared with the id in the first index file that is read.
+    `known_id` is the id that the registry had before. It saves reading `registry.json`; index files must have this id.
     """
 
     def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
@@ -497,7 +483,7 @@ class RegistryStore(RegistryReader):
         return identity
 
     def check_exists(self) -> None:
-        """Raise NotFoundError if the registry's id is not known and `registry.json` does not exist."""
+        """Raise NotFoundError if there is no registry. With a `known_id`, nothing is read."""
         _ = self.registry_id
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
@@ -519,7 +505,7 @@ class RegistryStore(RegistryReader):
         return stream
 
     def open_key(self, key: BlobKey) -> BinaryIO:
-        """Open a stream over the blob under exactly this key. MissingBlobError if there is none."""
+        """Open the blob under exactly this key. MissingBlobError if there is none."""
         stream = self.store.open(key.path)
         if stream is None:
             raise MissingBlobError(key.digest, self.url)
@@ -547,12 +533,12 @@ class RegistryStore(RegistryReader):
 
     @contextmanager
     def push(self) -> Iterator[Push]:
-        """A context with a push. The registry's id is read first, since writes must reach the right registry."""
+        """A context with a push to this registry. HostError if this build is too old to write to it."""
         check_writer(self.identity, self.url)
         yield ObjectPush(self.store)
 
     def swap_file(self, path: str, data: bytes, expected: str | None) -> bool:
-        """Replace a small file durably if its token is `expected` (None: the file is absent); else return False."""
+        """Replace a small file of the tree durably, under the rules of `ObjectStore.swap`."""
         check_writer(self.identity, self.url)
         return self.store.swap(path, data, expected)
 
@@ -560,11 +546,10 @@ class RegistryStore(RegistryReader):
         """Make a model's current index file durable, even if another process wrote it. By default, do nothing."""
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files, and ignore missing ones. When `delete` returns, no deletion is in progress any more."""
         self.store.delete(paths)
 
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
-        """Write a note for pushers and collectors. After `add_note` returns, every reader of notes sees it."""
+        """Write a note. From then on, pushers and collectors see it."""
         self.store.swap(note_path(kind, note), data, None)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
@@ -575,7 +560,6 @@ class RegistryStore(RegistryReader):
         return {name: note.data for name, note in contents if note is not None}
 
     def remove_note(self, kind: Kind, note: str) -> None:
-        """Remove a note; ignore a missing one."""
         self.store.delete([note_path(kind, note)])
 
     def is_alive(self, note: str) -> bool | None:
@@ -586,7 +570,7 @@ class RegistryStore(RegistryReader):
 def create_registry(
     store: ObjectStore, registry_id: str | None = None, mirror: bool = False
 ) -> RegistryStore:
-    """Open the registry in a store. If it is missing, create it with this id; with `mirror`, create a mirror."""
+    """Open the registry in a store. If it is missing, create it with this id (default: random)."""
     store.swap("registry.json", new_identity(registry_id, mirror), None)
     return RegistryStore(store)
 
@@ -594,7 +578,7 @@ def create_registry(
 def open_registry(
     store: ObjectStore, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> RegistryStore:
-    """Open the registry in a store. `create`: make one if the store is empty; InputError if it has other files."""
+    """Open the registry in a store. `create`: make it if the store is empty; InputError if it has other files."""
     if create and store.get("registry.json") is None:
         if not store.is_empty() and store.get("registry.json") is None:
             hint = "name a registry, or a place with nothing below it"

@@ -1,14 +1,11 @@
 """Send requests to web servers, and read registries on a static web server or CDN, which cannot be written.
 
 A server may be silent for `REG_READ_TIMEOUT` seconds, and one file may take `REG_READ_DEADLINE` seconds. If a server
-asks for a pause (`Retry-After` in seconds or as a date, or `RateLimit`), the next try waits.
+asks for a pause (`Retry-After` or `RateLimit`), the next try waits.
 
 These redirects are refused: from TLS to plain HTTP, from the internet into a private network or to this machine, to
 schemes other than HTTP, and to a URL with a user name. Messages omit the query of a URL, since a signed URL has a
 secret in it. The bearer token in `REG_TOKEN_<HOST>` goes to that host only, over TLS or on this machine.
-
-A web server cannot list files. Some servers answer 403 for absent files: `HttpStore` finds this out once, by requesting
-a name that cannot exist.
 """
 
 import io
@@ -46,11 +43,11 @@ from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 LIMITS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_DEADLINE": 86_400.0}
 MAX_TRIES, MAX_SILENT_TRIES = 8, 2
-"""A request is tried at most `MAX_TRIES` times. It fails earlier if the server was silent `MAX_SILENT_TRIES` times."""
+"""The most tries of a request, and the most tries without any answer from the server."""
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
 """The wait after try n is random, from 0 to min(FIRST_WAIT_SECONDS * 2**n, MAX_WAIT_SECONDS)."""
 MAX_PAUSE_SECONDS = 300
-"""The longest pause that a server can cause. If it asks for a longer pause, an error states when that pause ends."""
+"""If a server asks for a longer pause, the request fails, and the error says when the pause ends."""
 PASSING_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 READ_BYTES = 2**16
 ABSENT_STATUS = frozenset({404, 410})
@@ -94,7 +91,7 @@ def is_final(error: BaseException) -> bool:
 
 
 def hides_absence(read: Callable[[str], object]) -> bool:
-    """True if this user may read registry.json, but gets the answer 403 instead of 404 for an absent file."""
+    """True if the server answers 403 instead of 404 for absent files, although this user may read registry.json."""
 
     def status(key: str) -> int:
         try:
@@ -118,7 +115,8 @@ def retrying(
 ) -> Result:
     """Call `attempt` and return its result. If `passing(error)` is true, try again, up to `MAX_TRIES` times in all.
 
-    `pause(error)` is the least number of seconds to wait. If it exceeds `MAX_PAUSE_SECONDS`, raise the error at once.
+    The wait before the next try is at least `pause(error)` seconds. Above `MAX_PAUSE_SECONDS`, the error is raised
+    instead.
     """
     silent = 0
     for number in range(1, MAX_TRIES):
@@ -198,7 +196,7 @@ class Download:
     """Reads an object from the offset `start` on. If the connection breaks, it requests the rest.
 
     `begin(offset, tag)` sends a request for the object with this ETag ("": any). `errors` makes a context that
-    translates the errors of a request. The request is repeated after errors for which `passing` is true.
+    translates errors. After errors for which `passing` is true, the request is repeated.
     """
 
     def __init__(
@@ -214,7 +212,7 @@ class Download:
         self._tag = ""
 
     def open(self, is_absence: Callable[[RefusedError], bool]) -> BinaryIO | None:
-        """Request the object and return its stream; None if the server refuses, and `is_absence(refusal)` is true."""
+        """Request the object and return its stream; None if the server's refusal means absence."""
         try:
             self._advance(lambda answer: b"")
         except RefusedError as error:
@@ -281,13 +279,11 @@ def _refused(source: SplitResult, reason: str) -> RemoteError:
 
 
 def proxy_variables() -> str:
-    """Return the names of the environment variables that set a proxy, separated by commas, for a message."""
     names = [name for name, value in os.environ.items() if value and name.lower().endswith("_proxy")]
     return ", ".join(sorted(name for name in names if name.lower() != "no_proxy")) or "the proxy"
 
 
 def is_loopback(host: str) -> bool:
-    """True if the name or address of a host means this machine; the name is not resolved."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -320,13 +316,13 @@ def content_range(text: str) -> tuple[int, int, int | None]:
 
 
 def entity_tag(headers: Mapping[str, str] | Message) -> str:
-    """Return the ETag of an answer, to be sent in later requests; "" if the answer has no well-formed ETag."""
+    """Return the ETag of an answer; "" if it is absent or malformed."""
     text = headers.get("ETag") or ""
     return text if _TAG.fullmatch(text) else ""
 
 
 def check_framing(headers: Message) -> None:
-    """Raise ValueError if an answer's headers state several lengths or a compression (never requested)."""
+    """Raise ValueError if the headers state several lengths, or a compression, which is never requested."""
     lengths = {part.strip() for value in headers.get_all("Content-Length", ()) for part in value.split(",")}
     if len(lengths) > 1 or not all(map(_LENGTH.fullmatch, lengths)):
         raise ValueError(f"Content-Length is {', '.join(sorted(lengths))[:60]!r}")
@@ -359,8 +355,7 @@ def later(pause: float) -> str:
     return f"the server wants no requests until {moment}; run the command again then"
 
 
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""The pattern of a bearer token, as defined by RFC 6750."""
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750
 
 
 def variable(url: str) -> str:
@@ -432,12 +427,11 @@ class HttpStore(ReadOnlyStore):
 
     @cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
-        """The opener of URLs. Servers on this machine are reached directly, because a proxy would see the token."""
+        # no proxy to this machine: it would see the token
         direct = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
         return urllib.request.build_opener(SameOrigin, *direct)
 
     def authorization(self) -> Mapping[str, str]:
-        """Return the headers that only this server may receive."""
         if self._authorization is None:
             self._authorization = bearer(self.url)
         return self._authorization
@@ -471,7 +465,6 @@ class HttpStore(ReadOnlyStore):
         return Download(begin, partial(self.errors, key), start).open(self._is_absence)
 
     def _begin(self, key: str, start: int, tag: str) -> HTTPResponse:
-        """Request a file from the offset `start` on. RemoteError if the file's ETag differs from `tag` ("": any)."""
         headers = {"Range": f"bytes={start}-"} if start else {}
         answer = self.send("GET", key, headers | ({"If-Range": tag} if start and tag[:1] == '"' else {}))
         try:
@@ -520,7 +513,7 @@ class HttpStore(ReadOnlyStore):
     def fetch(
         self, key: str, headers: Mapping[str, str], limit: int = MAX_DOCUMENT_BYTES
     ) -> tuple[bytes, Message]:
-        """Request a file, and return its bytes and the answer's headers. RemoteError above `limit` bytes."""
+        """Request a file; return its bytes and the answer's headers. RemoteError above `limit` bytes."""
         url = self._url(key)
         return self.ask("GET", key, headers, lambda answer: (read_body(answer, url, limit), answer.headers))
 
@@ -533,7 +526,7 @@ class HttpStore(ReadOnlyStore):
         body: Body = None,
         tries: bool = True,
     ) -> Result:
-        """Send a request and return `use(answer)`. RefusedError if refused. `tries`: retry a failed request."""
+        """Send a request and return `use(answer)`; `tries`: repeat it after failures. RefusedError if refused."""
 
         def attempt() -> Result:
             with self.errors(key), self.send(method, key, headers, body) as answer:
@@ -590,7 +583,7 @@ def _blocks(answer: HTTPResponse) -> Iterator[bytes]:
 
 
 def read_body(answer: HTTPResponse, url: str, limit: int) -> bytes:
-    """Read a whole body; RemoteError above `limit` bytes. Memory is used only for bytes that have arrived."""
+    """Read a whole body. RemoteError above `limit` bytes."""
     size = limit if answer.length is None else answer.length
     if size > limit:
         raise RemoteError(f"{url} has {size:,} bytes where at most {limit:,} were asked for")

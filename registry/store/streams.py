@@ -78,7 +78,7 @@ def pump(
 ) -> tuple[Digest, int]:
     """Copy a stream into a sink (None: discard the bytes) and hash it; return digest and size in bytes.
 
-    `advance` gets the number of bytes since its last call. If `hasher` has hashed bytes before, the digest covers them.
+    `advance` gets the number of bytes since its last call. Bytes that `hasher` received before count in the digest.
     """
     block = memoryview(bytearray(CHUNK_BYTES if isinstance(hasher, PieceHasher) else HASHED_BYTES))
     hasher, total = hasher or hashlib.sha256(), 0
@@ -101,7 +101,7 @@ def check(actual: Digest, expected: Digest, label: str) -> None:
 
 
 class Content(NamedTuple):
-    """Bytes to copy: a label for messages, the size, the digest, and a function that opens a stream over the bytes."""
+    """Bytes to copy. `label` is their name in messages; `open` opens a stream over them."""
 
     label: str
     size: int
@@ -114,8 +114,6 @@ class Content(NamedTuple):
 
 
 class Readable(io.RawIOBase):
-    """The base class of streams that can be read; a subclass defines `readinto`."""
-
     def readable(self) -> bool:
         return True
 
@@ -139,7 +137,7 @@ class BlockStream(Readable):
 
 
 class CountingReader(Readable):
-    """A stream that reports the bytes read. IntegrityError beyond `size` bytes; CancelledError if the command stops."""
+    """A stream that calls `advance` with the number of bytes read. IntegrityError after more than `size` bytes."""
 
     def __init__(self, stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> None:
         self._stream = cast(Any, stream)
@@ -162,7 +160,6 @@ class CountingReader(Readable):
 
 
 def metered(stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> BinaryIO:
-    """Wrap a stream so that `advance` receives the count of bytes read; see `CountingReader`."""
     return cast(BinaryIO, CountingReader(stream, advance, action, size))
 
 

@@ -1,14 +1,12 @@
 """An exchange copies versions of a model, with their events, to another registry, in one swap of the index file.
 
 `merge` finds the missing lines and blobs. If both registries have the same id, one log must be a prefix of the other,
-and lines are copied unchanged. If the ids differ, the events of the chosen versions are appended to the destination's
-log as new lines, each with its origin in `via`. If the destination's log changes meanwhile, the merge is repeated.
+and lines are copied unchanged. If the ids differ, the events of the chosen versions become new lines of the
+destination's log, each with its origin in `via`. If the destination's log changes meanwhile, the merge is repeated.
 
-Blobs move first, several at a time, by deltas if possible, and are verified on the way. Then the documents move, then
-the index file is swapped. Nothing is visible at the destination before everything has arrived.
-
-A delta is the difference of a file from a file that the destination has (docs/delta.md). If a delta fails, the whole
-file is fetched. `converters.delta` makes the deltas of a version, and `registry/log/decisions.py` records them.
+Blobs move first, several at a time, and are verified on the way. Then the documents move, then the index file is
+swapped. Nothing is visible at the destination before everything has arrived. A blob may arrive as a delta, the
+difference from a file that the destination has (docs/delta.md). If a delta fails, the whole file is fetched.
 """
 
 import importlib.util
@@ -82,44 +80,30 @@ from onnxreg.schema.log.state import Channel
 
 
 class ExchangeRequest(Struct, frozen=True):
-    """A request to copy versions and channels of a model to a destination.
-
-    Args:
-        selection: the artifacts to copy. The destination keeps its other artifacts, and records which it has.
-        channels: channels to move at the destination to the versions that the source's channels have.
-        restore: bring back versions that expired at the destination, with their files.
-        heal: also copy blobs that the destination lost. If False, a log with all lines is assumed to have all blobs.
-        actor: the claimed author of new events at the destination.
-        deltas: True if files may be sent as deltas.
-    """
+    """A request to copy versions and channels of a model to a destination."""
 
     name: str
     versions: Collection[Version]
-    selection: Selection = EVERYTHING
-    channels: Collection[str] = ()
-    restore: bool = False
-    heal: bool = True
-    actor: str | None = None
-    deltas: bool = False
+    selection: Selection = EVERYTHING  # the artifacts to copy; the destination keeps its other artifacts
+    channels: Collection[str] = ()  # to move at the destination to the versions that they have at the source
+    restore: bool = False  # bring back versions that expired at the destination, with their files
+    heal: bool = True  # also copy blobs that the destination lost; if False, a complete log has all its blobs
+    actor: str | None = None  # the claimed author of new events at the destination
+    deltas: bool = False  # files may be sent as deltas
 
 
 class Merge(Struct, frozen=True):
-    """The changes that fulfil a request at the destination. They are valid while the destination's log ends at `head`.
-
-    `lines` are the log lines to add, `returning` the expired versions to bring back, `moves` the events that move
-    channels. `artifacts` has each version's artifacts at the destination afterwards. `blobs` has all needed blobs.
-    """
+    """The changes that fulfil a request at the destination, valid while the destination's log ends at `head`."""
 
     request: ExchangeRequest
     source: Log
     head: Digest
-    lines: list[LogLine]
-    returning: list[Version]
-    artifacts: Mapping[Version, ArtifactPaths]
-    moves: list[Tag]
-    blobs: Mapping[Digest, Reference]
-    is_change: bool
-    """True if these changes add a line to the destination's log."""
+    lines: list[LogLine]  # to add
+    returning: list[Version]  # expired versions to bring back
+    artifacts: Mapping[Version, ArtifactPaths]  # of each version at the destination afterwards
+    moves: list[Tag]  # the events that move channels
+    blobs: Mapping[Digest, Reference]  # all that are needed
+    is_change: bool  # these changes add a line to the destination's log
 
     def apply(self, destination: Log) -> int:
         """Append the changes to `destination`, whose last line must be `head`; return the number of new lines."""
@@ -150,7 +134,7 @@ def merge(
     destination: Log,
     channels_before: Mapping[str, Channel] | None = None,
 ) -> Merge:
-    """Find the changes that fulfil a request. Moving a channel will fail if the channel is not as in `channels_before`.
+    """Find the changes that fulfil a request. Moving a channel will fail if it is not as in `channels_before`.
 
     Raises the errors of `missing_lines`; ConflictError if needed files were taken down at the destination;
     IntegrityError if the source's documents disagree; InputError if too many artifacts are selected.
@@ -185,10 +169,9 @@ def merge(
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
     """Return the lines that the destination lacks, in the source's order, but with statements and yanks at the end.
 
-    Between copies of one registry, all lines are copied. ConflictError if artifacts are selected, ForkError for a fork.
-
-    Between other registries, these are copied: publications and statements of requested versions, all refusals, and
-    verdicts and yanks of versions that are requested or at the destination. Raises the errors of `check_versions`.
+    A copy of the same registry gets all lines. ConflictError if artifacts are selected, ForkError for a fork. Another
+    registry gets publications and statements of requested versions, all refusals, and verdicts and yanks of versions
+    that are requested or at the destination. Raises the errors of `check_versions`.
     """
     if source.registry == destination.registry:
         _check_present(source, request.versions)
@@ -236,7 +219,7 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
 
 
 def _statement(event: Attest | Timing) -> tuple[object, ...]:
-    """Return a key of the statement in an event. Two registries may record the same statement in different events."""
+    """Return a key of the statement in an event. Two registries may record one statement in different events."""
     if isinstance(event, Timing):
         return event.manifest, event.blobs
     return event.manifest, event.statement, event.artifact, event.state
@@ -327,10 +310,7 @@ def selected_paths(
 def paths_after(
     source: Log, destination: Log, selected: Mapping[Version, ArtifactPaths]
 ) -> dict[Version, ArtifactPaths]:
-    """Return, for each version, the artifacts that the destination will have when the selected artifacts have arrived.
-
-    Raise InputError, before any file is fetched, if one event cannot name all artifacts of a version.
-    """
+    """Return each version's artifacts at the destination afterwards. InputError if one event cannot name them all."""
     after: dict[Version, ArtifactPaths] = dict.fromkeys(selected)
     for version, paths in selected.items():
         present = present_paths(destination, version)
@@ -364,7 +344,7 @@ def plan_deltas(
     """Choose deltas that make files of these versions from files at the destination.
 
     `ledger` is the source's log. `sizes` has the size in bytes of each needed file. Return the chosen deltas by the
-    digests of their files, and a text: the reason why existing deltas cannot be used, or "".
+    digests of their files, and the reason why existing deltas cannot be used, or "".
     """
     url = urlsplit(innermost(source).url)
     is_elsewhere = bool(sizes and url.scheme and url.netloc)
@@ -383,10 +363,7 @@ def open_made(
     find: Callable[[Digest], Path | None],
     start: int,
 ) -> BinaryIO:
-    """Open a stream over the file that a delta makes, from byte `start` on. IntegrityError if the delta does not fit.
-
-    `find` returns the path of an old blob on this machine; None if the blob is absent.
-    """
+    """Open a stream over the file that a delta makes, from byte `start` on. IntegrityError if it does not fit."""
 
     def parts() -> Generator[memoryview]:
         with ExitStack() as stack:
@@ -443,29 +420,21 @@ def _copy(file: BinaryIO, offset: int, length: int) -> Iterator[memoryview]:
 
 
 class Arrival(Struct, frozen=True):
-    """A file that arrived. `moved` is the number of bytes that were read for it.
-
-    If a delta made the file, `since` is the version with the old file. Else `doubt` may say why no delta was used.
-    """
-
     path: str
     digest: Digest
     size: int
-    moved: int
-    since: Version | None = None
-    doubt: str = ""
+    moved: int  # the number of bytes that were read for it
+    since: Version | None = None  # the version with the old file, if a delta made this file
+    doubt: str = ""  # why no delta was used
 
 
 class BlobMover(Struct):
-    """Moves blobs, several at a time, the largest first. A blob that arrives damaged is fetched once more.
-
-    `documents` has blobs that were read already. `deltas` maps the digests of files to the deltas that make them.
-    """
+    """Moves blobs, several at a time, the largest first. A blob that arrives damaged is fetched once more."""
 
     source: BlobReader
     progress: Progress
-    documents: Mapping[Digest, bytes] = {}
-    deltas: Mapping[Digest, Delta] = {}
+    documents: Mapping[Digest, bytes] = {}  # blobs that were read already
+    deltas: Mapping[Digest, Delta] = {}  # by the digest of the file that a delta makes
     doubt: str = ""
     arrivals: list[Arrival] = []
 
@@ -476,7 +445,6 @@ class BlobMover(Struct):
         self.arrivals += run_parallel(lambda file: self._fetch(push, file), files)
 
     def _fetch(self, push: Sink, file: Reference) -> Arrival:
-        """Get a blob: make it by a delta if possible, else fetch it whole."""
         digest, size, source = file.digest, file.size or 0, self.source
         moved = position = 0
 
@@ -525,7 +493,7 @@ class BlobMover(Struct):
 
 
 SMALL_TRANSFER_BYTES = 2**20
-"""If all blobs together have at most this size, they are not moved before the commit, which moves missing blobs."""
+"""If all blobs together have at most this size, only the commit looks for missing blobs, and moves them."""
 
 
 class SkippedVersion(Struct, frozen=True):
@@ -541,26 +509,21 @@ class SkippedVersion(Struct, frozen=True):
 
 
 class TransferResult(Struct, frozen=True):
-    """The outcome for one model. `has_copied` is False if no exchange was needed or possible.
-
-    `versions` were requested, and `new` of them were new at the destination. `events`, `blobs` and `size` (bytes) count
-    what was copied. `channels` are the moves of channels. The destination has `log` (None if a log could not be read),
-    `artifacts` (paths) and `yanks` now.
-    """
+    """The outcome of an exchange for one model. `events`, `blobs` and `size` (bytes) count what was copied."""
 
     name: str
-    versions: tuple[Version, ...] = ()
-    new: int = 0
+    versions: tuple[Version, ...] = ()  # that were requested
+    new: int = 0  # how many of these versions were new at the destination
     events: int = 0
     blobs: int = 0
     size: int = 0
-    log: Log | None = None
-    artifacts: Mapping[Version, ArtifactPaths] = {}
-    channels: tuple[Tag, ...] = ()
+    log: Log | None = None  # the destination's log afterwards; None if it could not be read
+    artifacts: Mapping[Version, ArtifactPaths] = {}  # at the destination afterwards
+    channels: tuple[Tag, ...] = ()  # the moves of channels
     skipped: list[SkippedVersion] = []
-    has_copied: bool = False
+    has_copied: bool = False  # False if no exchange was needed or possible
     arrivals: tuple[Arrival, ...] = ()
-    yanks: Mapping[Version, Yank] = {}
+    yanks: Mapping[Version, Yank] = {}  # at the destination afterwards
 
     @property
     def is_current(self) -> bool:
@@ -594,7 +557,7 @@ def exchange(
 ) -> TransferResult:
     """Copy the versions and channels of a request to the destination. A second run transfers nothing.
 
-    `log` is the source's log, `own` the destination's log (from `load_own`), and `plan` the result of `merge`; if None,
+    `log` is the source's log, `own` the destination's log (from `load_own`), `plan` the result of `merge`; if None,
     they are read or made. `near` are other readers that may have documents of the destination. Raises the errors of
     `merge` and of both registries; GateError if a policy of the destination governs a channel that would move.
     """
@@ -666,7 +629,7 @@ def exchange_possible(
     choose: Callable[[Log], ExchangeRequest],
     progress: Progress,
 ) -> TransferResult:
-    """Copy as much as possible of the request that `choose` returns. `result.skipped` lists the rest, with errors.
+    """Copy what is possible of the request that `choose` returns. `result.skipped` lists the rest, with errors.
 
     A channel moves only if its version is copied. If no event is missing, nothing is copied unless `heal` is set.
     """
@@ -706,7 +669,7 @@ def exchange_possible(
 
 @contextmanager
 def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
-    """A context that adds an error about one model to `skipped`. Errors of registries or of this machine are raised."""
+    """A context that lists an error about a model in `skipped`. Errors of registries or this machine are raised."""
     try:
         yield
     except (ForkError, HostError, RemoteError):
@@ -731,5 +694,4 @@ def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version],
 
 
 def was_pushed(store: DirectoryRegistry, located: LocatedVersion) -> bool:
-    """True if a push of this version ever began."""
     return store.store.read(f"local/pushed/{located.name}/{located.entry.manifest.hex}") is not None

@@ -1,8 +1,5 @@
 """Write verified files of a version into a directory: all files, one artifact, or a package for ONNX Runtime.
 
-The files are written to a new directory, which then replaces the target. `unpacked` and `fetched` write to a temporary
-directory instead.
-
 If the target is the run directory of a training (it has `checkpoints/`), the files go to its `exports/`. A path in the
 manifest, such as `exports/model.onnx`, is then relative to the run directory.
 """
@@ -48,7 +45,7 @@ def folder_in(directory: Path) -> Path:
 
 
 def prefix_in(folder: Path) -> str:
-    """Return the prefix to remove from a version's paths in this folder: `exports/` below a run directory, else ""."""
+    """Return `exports/` if this is the `exports` folder of a run directory, else "". Files are written without it."""
     is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
     return f"{EXPORTS}/" if is_exports else ""
 
@@ -77,7 +74,7 @@ def check_target(
     expected_files: Callable[[Path], set[str]] = exported,
     kind: str = "export",
 ) -> None:
-    """Raise InputError if a directory must not be replaced, for example because no earlier `kind` wrote its files."""
+    """Raise InputError if a directory must not be replaced, for example because it has files that no `kind` wrote."""
     with host_errors(f"looking at {target}"):
         if target.is_symlink() and not target.exists():
             raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")
@@ -99,7 +96,6 @@ def check_target(
 
 
 def _files_below(directory: Path) -> set[str]:
-    """Return the paths of all files and links below a directory, without files that operating systems create there."""
     names = (
         Path(parent, name).relative_to(directory).as_posix()
         for parent, folders, files in os.walk(directory, onerror=refuse_unlisted)
@@ -124,10 +120,10 @@ def write_package(
     selection: Selection = EVERYTHING,
     progress: Progress = SILENT,
 ) -> tuple[Release, PackageLayout]:
-    """Write selected artifacts of a version as a model package of ONNX Runtime, which replaces an earlier package.
+    """Write selected artifacts of a version, by default all, as a model package of ONNX Runtime.
 
-    Without a selection, all present artifacts are written. NotFoundError if a selected artifact is absent, InputError
-    if ONNX Runtime can load no artifact, IntegrityError if a blob is damaged.
+    NotFoundError if a selected artifact is absent, InputError if ONNX Runtime can load no artifact, IntegrityError if a
+    blob is damaged.
     """
     check_target(target, store.root, packaged, "package")
     release = read_version(store, ref)
@@ -143,12 +139,12 @@ def write_package(
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """A context with a new directory, which replaces `target` at the end. A target that a kill removed is restored."""
+    """A context with a new directory, which replaces `target` at the end."""
     path, disk = target.resolve(), Disk()
     aside = path.with_name(f".{path.name}.former")
     with host_errors(f"writing {target}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        if aside.exists() and not path.exists():
+        if aside.exists() and not path.exists():  # a killed command moved it away
             aside.rename(path)
         with staging(path.parent, disk, f".{path.name}.") as fresh:
             yield fresh
@@ -200,7 +196,6 @@ class UnpackedArtifact(Struct, frozen=True):
         return self.root / self.artifact.path
 
     def sidecar(self, role: str) -> Path | None:
-        """Return the artifact's own file with this role; None if it has no such file."""
         return next((self.root / file.path for file in self.artifact.files if file.role == role), None)
 
 
@@ -222,7 +217,7 @@ def unpacked(
 def fetched(
     reader: RegistryReader, version: Release, artifacts: Iterable[Artifact], progress: Progress
 ) -> Iterator[Path]:
-    """A context with a directory of the artifacts' models and external data. NotFoundError if an artifact is absent."""
+    """A context with a temporary directory of artifacts' models and external data. NotFoundError if one is absent."""
     files: list[FileEntry] = []
     for artifact in artifacts:
         if version.held is not None and artifact.path not in version.held:

@@ -1,7 +1,4 @@
-"""Mirror a whole registry. If both registries have the same id, make an exact copy, else copy version by version.
-
-An exact copy creates no events, so each of its logs is a prefix of the source's log.
-"""
+"""Mirror a whole registry. If both registries have the same id, make an exact copy, else copy version by version."""
 
 from typing import Any
 
@@ -60,7 +57,7 @@ class MirrorResult(Struct):
 def open_both(
     remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """Open both registries; InputError if they are the same. Create a missing destination: a mirror if not `new_id`."""
+    """Open both registries, and create a missing destination, as a mirror unless `new_id`. InputError if equal."""
     if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)
@@ -103,7 +100,7 @@ def mirror(
 def _verbatim(
     source: RegistryStore, destination: RegistryStore, report: MirrorResult, progress: Progress
 ) -> None:
-    """Make an exact copy: compare all models, copy models with missing lines, delete blobs that no log needs now."""
+    """Make an exact copy: copy all models with missing lines, and delete the blobs that no log needs now."""
     trust = load_trust()
     policies = read_policies(source)
     enforce_policies(trust, policies)

@@ -1,8 +1,8 @@
 """Notice that a log was rolled back or rewritten since the user last read it. Read and extend the user's trust file.
 
-A log only grows. So it must begin with the lines that the user accepted before. A copy that lags behind may end
-earlier, but with one of these lines. `KnownHeads` keeps the head (last line) of the last accepted copy of each log in
-`heads/<registry id>/<name>.json` of the user's state directory. The head of a rejected copy is never saved.
+A log only grows, so it must begin with the lines that the user accepted before. A copy that lags behind must end with
+one of these lines. `KnownHeads` keeps the head (last line) of the last accepted copy of each log in `heads/<registry
+id>/<name>.json` of the user's state directory. The head of a rejected copy is never saved.
 """
 
 from __future__ import annotations
@@ -47,24 +47,20 @@ if TYPE_CHECKING:
     from onnxreg.schema.inputs.trust_file import Trust
 
 MAX_REMEMBERED_LINES = 256
-"""The number of line digests that a known head keeps. They show if a shorter log is an earlier copy or another log."""
+"""A known head keeps the digests of this many lines, to tell an earlier copy of the log from another log."""
 MAX_PLACES = 32
 """The greatest number of locations (copies of a registry) in a known head."""
 
 
 class KnownHead(Record, frozen=True):
-    """The last accepted index file of a log: the number of log lines (`seq`), and the digest of the file (`index`).
+    """The last accepted index file of a log."""
 
-    `lines`: the digests of the newest log lines, the head last. `state`: the file's first line; None for policies.
-    `places`: for each location, the greatest number of lines seen there. `trust`: the trust file's digest (hex), or "".
-    """
-
-    seq: Count
-    index: Digest
-    lines: tuple[Digest, ...]
-    state: State | None = None
-    places: dict[str, Count] = {}
-    trust: str = ""
+    seq: Count  # the number of log lines
+    index: Digest  # of the index file
+    lines: tuple[Digest, ...]  # the digests of the newest log lines, the head last
+    state: State | None = None  # the first line of the index file; None for policies
+    places: dict[str, Count] = {}  # for each location, the greatest number of lines seen there
+    trust: str = ""  # the digest (hex) of the trust file that was met
 
     @property
     def head(self) -> Digest:
@@ -76,7 +72,7 @@ class KnownHead(Record, frozen=True):
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
     def at(self, origin: str, seq: int) -> KnownHead:
-        """Return a copy that records `seq` lines at the location `origin`, unless more were seen there before."""
+        """Return a copy that records `seq` lines at `origin`, unless it recorded more before."""
         places = [item for item in self.places.items() if item[0] != origin][-MAX_PLACES + 1 :]
         return self.replace(places=dict([*places, (origin, max(seq, self.places.get(origin, 0)))]))
 
@@ -92,9 +88,9 @@ def observe(
 ) -> KnownHead | None:
     """Check an index file by the rules below, against the known head `before`. Return the new known head.
 
-    `data` is the file's content at the location `origin` (`url` in errors); None if the location has no such file. If a
-    location lags behind others, the known head stays. A log of policies must not lag. Raise ForkError for a rewritten
-    log, StateError for a wrong state, IntegrityError if lines or the file are gone.
+    `data` is the file at the location `origin` (`url` in errors); None if the location has no such file. If a location
+    lags behind others, the known head stays. A log of policies must not lag. Raise ForkError for a rewritten log,
+    StateError for a wrong state, IntegrityError if lines or the file are gone.
     """
     url = url or origin
     reset = f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
@@ -200,7 +196,7 @@ def _observe_policies(
 
 
 class StaleNotice(NamedTuple):
-    """A notice that the copy at `url` lacks log lines that were first seen at another location `seconds` ago."""
+    """The copy at `url` lacks log lines that were first seen at another location `seconds` ago."""
 
     name: str
     url: str
@@ -224,11 +220,8 @@ class KnownHeads:
         self._stale, self._warn, self._warned = stale, warn, False
 
     def read(self, registry_id: str, name: str) -> KnownHead | None:
-        """Read the known head of a log; None if no head is known. Raise IntegrityError if the file is damaged.
-
-        Read the head before the index file. Otherwise, if another process saves a newer head in between, the older
-        index file looks like a rollback.
-        """
+        """Read the known head of a log, if any, always before its index file. IntegrityError if it is damaged."""
+        # another process may save a newer head: an index file that was read before looks like a rollback
         with host_errors(f"reading the known head of {name} in {self._root}"):
             try:
                 data = self._path(registry_id, name).read_bytes()
@@ -254,8 +247,8 @@ class KnownHeads:
 
         `observe` compares the file with the known head. A changed file must also have the signatures that the trust
         file requires, unless the registry is the user's own (`is_own`). `near`: readers that may have older parts of
-        the log. If a check fails, the newest file is read and checked, because a cached file may be old. If that fails
-        too, raise ForkError or IntegrityError. If the log only lags behind another location, `stale` gets a notice.
+        the log. If a check fails, the newest file is checked, because a cached file may be old. If that fails too,
+        raise ForkError or IntegrityError. If the log only lags behind another location, `stale` gets a notice.
         """
         before = self.read(reader.registry_id, name)
         index = reader.read_index(name, cached)
@@ -269,12 +262,12 @@ class KnownHeads:
         return index
 
     def check_own(self, store: RegistryReader, name: str, *near: BlobReader) -> None:
-        """Check a log of the user's own registry before a change. Raise IntegrityError or ForkError if others rewrote it."""
+        """Check a log of the user's own registry before a change. IntegrityError or ForkError if others rewrote it."""
         if self.knows(store.registry_id, name):
             self.read_index(store, name, near=near, is_own=True)
 
     def remember(self, store: RegistryReader, name: str, index: StoredObject | None) -> None:
-        """Save a known head for an index file that this user just wrote. Then a later loss of the file is noticed."""
+        """Save a known head for an index file that this user just wrote, so that a later loss is noticed."""
         try:
             self._accept(store, name, index, self.read(store.registry_id, name), is_own=True)
         except (IntegrityError, MissingBlobError):  # another writer came later, and its collector
@@ -290,7 +283,7 @@ class KnownHeads:
         return names
 
     def names(self, registry_id: str) -> list[str]:
-        """Return the names of a registry's logs with a known head, sorted."""
+        """Return the names of a registry's logs that have a known head, sorted."""
         top = self._root / registry_id
         walk = os.walk(top, onerror=refuse_unlisted)
         files = [Path(folder, name).relative_to(top) for folder, _, names in walk for name in names]
@@ -300,7 +293,6 @@ class KnownHeads:
         return [name for name in self.names(registry_id) if name != POLICY_LOG]
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the known heads as JSON values, sorted by registry and name."""
         registries = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
         return [
             {"registry": registry, "name": name, "seq": head.seq, "head": str(head.head)}
@@ -341,7 +333,6 @@ class KnownHeads:
                 self._stale(StaleNotice(name, reader.url, after.seq - after.places[origin], age))
 
     def _keep(self, registry_id: str, name: str, before: KnownHead | None, head: KnownHead) -> None:
-        """Save a known head, unless it is unchanged, or another process has saved the head of a longer log."""
         if head == before:
             return
         path = self._path(registry_id, name)
@@ -370,7 +361,7 @@ class CheckedReader(ReaderWrapper):
 
 
 def checked_reader(reader: RegistryReader, known_heads: KnownHeads) -> RegistryReader:
-    """Wrap a reader so that index files are checked. Return the reader unchanged if it is wrapped already."""
+    """Wrap a reader so that index files are checked, unless it is wrapped already."""
     return reader if isinstance(reader, ReaderWrapper) else CheckedReader(reader, known_heads)
 
 
@@ -422,7 +413,6 @@ def add_key(name: str, text: str, models: Collection[str]) -> Path:
 
 
 def trust_json(trust: Trust) -> dict[str, list[dict[str, Any]]]:
-    """Return the keys and the requirements of a trust file, as JSON values."""
     keys = [
         {
             "name": key.name,

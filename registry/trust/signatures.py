@@ -69,11 +69,11 @@ KINDS = {
     PROVEN: "proof",
     RELEASE: "signature",
 }
-"""The kind of a statement, by its media type (`schema/gates/statements.py`) or, if it is signed, by its predicate type."""
+"""The kind of a statement, by its media type or, if it is signed, by its predicate type."""
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
-"""The status of a signature. `trusted`: valid, and its key is trusted for this model. `unknown`: the trust file lacks the
-key. `revoked`: the key is no longer trusted. `foreign`: the key is not trusted for this model. `invalid`: the key
-did not sign these bytes."""
+"""`trusted`: valid, and its key is trusted for this model. `unknown`: the trust file lacks the key. `revoked`: the key
+is no longer trusted. `foreign`: the key is not trusted for this model. `invalid`: the key did not sign these bytes.
+"""
 
 
 class SignatureVerdict(Struct, frozen=True):
@@ -93,7 +93,7 @@ class SignatureVerdict(Struct, frozen=True):
 
 
 class SignatureJudge(NamedTuple):
-    """Judges signatures on one model in one registry by a trust file. `digest_at` returns the digest of a log line."""
+    """Judges signatures on a model in a registry by a trust file. `digest_at` returns the digest of a log line."""
 
     trust: Trust
     registry: str
@@ -101,7 +101,7 @@ class SignatureJudge(NamedTuple):
     digest_at: Callable[[int], Digest | None]
 
     def verdict(self, keyid: str, signature: bytes, data: bytes, seq: int) -> SignatureVerdict:
-        """Judge a signature over `data`. The signature is in log line `seq`, or in a statement that this line names."""
+        """Judge a signature over `data` in log line `seq`, or in a statement that this line names."""
         if (key := self.trust.keys.get(keyid)) is None:
             return SignatureVerdict("unknown", keyid)
         if not is_valid(key.key, signature, data):
@@ -136,7 +136,6 @@ class SignatureJudge(NamedTuple):
 
 
 def judge_for(log: Log, trust: Trust) -> SignatureJudge:
-    """Make a judge for a log. The judge reads the log only to judge the signature of a revoked key."""
     digest_at = cache(lambda seq: log.digest_at(seq) if seq <= log.seq else None)
     return SignatureJudge(trust, log.registry, log.name, digest_at)
 
@@ -164,7 +163,7 @@ class RecordedStatement(NamedTuple):
         return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
 
     def report(self, kind: str) -> Any:
-        """Return the statement's report; None if the kind of the statement is not `kind`. InputError if malformed."""
+        """Return the report of a statement of this kind; None for another kind. InputError if it is malformed."""
         if self.kind != kind:
             return None
         from onnxreg.schema.gates.statements import FaithfulnessReport, read_evaluation
@@ -179,10 +178,7 @@ class RecordedStatement(NamedTuple):
 
 
 def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
-    """Read the evaluation that an event names; None if the event names a statement of another kind.
-
-    Raise IntegrityError if the evaluation is malformed, or the event contradicts the statement.
-    """
+    """Return the evaluation that an event names, if any. IntegrityError if it is malformed or contradicts the event."""
     data = log.fetch(event.statement)
     try:
         statement = RecordedStatement.decode(event.media_type, data)
@@ -223,7 +219,7 @@ def audit_timings(log: Log) -> Iterator[tuple[str, str]]:
 
 
 def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
-    """List the events with a statement about a manifest or its artifacts, except events whose statement was taken down."""
+    """List the events about a manifest or its artifacts, without events whose statement was taken down."""
     tombstones = set(log.tombstones)
     artifacts = {artifact.digest for artifact in manifest.artifacts}
     events = (event for _, event in log.events(Attest) if event.statement not in tombstones)
@@ -231,10 +227,9 @@ def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
 
 
 def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
-    """Yield the proofs that these events name, oldest first, each with the names of the trusted keys that signed it.
+    """Yield the proofs that these events name, oldest first, with the names of the trusted keys that signed them.
 
-    The same report by the same signers is yielded once, at its first line, so a repetition does not look newer.
-    Malformed statements are skipped, since they prove nothing.
+    A report that the same signers repeat is yielded once, at its first line. Malformed statements are skipped.
     """
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
     lines = {event.statement: seq for seq, event in reversed([*log.events(Attest)])}
@@ -257,7 +252,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
 
 
 class SignedStatement(NamedTuple):
-    """The verdict on a signature. `version` is the signed version, None for an evaluation. `event` is in line `seq`."""
+    """The verdict on a signature, which the event in line `seq` names. `version` is None for an evaluation."""
 
     seq: int
     event: Attest
@@ -278,8 +273,8 @@ class SignedStatement(NamedTuple):
 def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Iterator[SignedStatement]:
     """Yield the signatures on the versions of a model and on later evaluations, oldest first.
 
-    A signature is `invalid` if its statement is missing, or contradicts the event or manifest. Statements that were taken down
-    are skipped, and so are proofs, which only gates read. `only`: yield only signatures on versions with this manifest.
+    A signature is `invalid` if its statement is missing, or contradicts the event or manifest. Proofs are skipped, and
+    statements that were taken down. `only`: yield only signatures on versions with this manifest.
     """
     judge, tombstones = judge_for(log, trust), set(log.tombstones)
     for seq, event in log.events(Attest):
@@ -327,10 +322,7 @@ def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) ->
 
 
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: StoredObject) -> None:
-    """Raise IntegrityError if a log lacks a signature that the trust file requires.
-
-    All lines of the log are read, and the state in `index` must follow from them.
-    """
+    """Raise IntegrityError if a log lacks a required signature, or its state does not follow from its lines."""
     if name == POLICY_LOG:
         from onnxreg.schema.gates.policy import PolicyLog
 
@@ -393,10 +385,10 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
-    """Return how many lines at the start of a log need no signature.
+    """Return how many lines at the start of a log need no signature. IntegrityError if the log lacks the anchor.
 
-    These are the lines up to the anchor, a line that the trust file names by its number and digest. IntegrityError if
-    the log lacks this line. Without an anchor, these are the lines before `need.since`, but never the last line.
+    The anchor is a line that the trust file names by number and digest: no line up to it needs a signature. Without an
+    anchor, no line before `need.since` needs a signature, except the last line.
     """
     points = (point for point in need.after if (point.registry, point.model) == (registry, name))
     anchor = next(points, None)
@@ -411,7 +403,7 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
 
 
 def audit_signatures(trust: Trust, log: Log) -> Iterator[tuple[str, str]]:
-    """Yield each fault (kind, description) in a model's log: a wrong signature, or a required signature that is missing."""
+    """Yield each fault (kind, description) in a model's log: a wrong signature, or a missing one that is required."""
     try:
         check_lines(trust, log.registry, log.name, log.lines())
         statements = list(signed_statements(log, trust))
@@ -491,14 +483,14 @@ def attest(
 def attest_proof(
     decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
 ) -> None:
-    """Record a proof as a blob and an event, signed if a key is given. InputError if it is not about one of the artifacts."""
+    """Record a proof as a blob and an event, signed if a key is given. InputError if it is about another artifact."""
     _artifact(published, report.artifact, "the proof")
     data = _signed(PROVEN, report.artifact, report.encode(), key)
     decisions.attest(published.ref, data, MEDIA_TYPE if key else PROOF)
 
 
 def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
-    """Record a benchmark as a blob and an event. InputError if it compares an artifact with a file in reduced precision."""
+    """Record a benchmark as a blob and an event. InputError if it compares with a file in reduced precision."""
     from onnxreg.schema.gates.statements import FULL_PRECISION, BenchmarkDocument
 
     precisions = {item.digest: item.precision for item in published.manifest.artifacts}
@@ -510,14 +502,13 @@ def attest_benchmark(decisions: Decisions, published: Release, report: bytes, la
 
 
 def _signed(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKey | None) -> bytes:
-    """Return a report about an artifact as bytes; with a key, the bytes of a signed envelope around the report."""
+    """Return a report as bytes or, with a key, as a signed envelope."""
     if key is None:
         return report
     return sign_statement(Statement.of(predicate_type, artifact, canonical.decode(report)), key).encode()
 
 
 def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
-    """Find a version's artifact by digest. Raise InputError, about `subject`, if no artifact has the digest."""
     for artifact in published.manifest.artifacts:
         if artifact.digest == digest:
             return artifact
@@ -526,7 +517,7 @@ def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
 
 
 def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) -> dict[str, RecordedProof]:
-    """Return the newest proof of each artifact, by path. If an artifact has signed proofs, take the newest signed proof."""
+    """Return the newest proof of each artifact, by path. A signed proof comes before an unsigned one."""
     children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
     latest: dict[str, RecordedProof] = {}
     proofs = recorded_proofs(log, attestations(log, digest, manifest), trust) if children else ()
@@ -547,7 +538,7 @@ def proofs_by_path(reader: RegistryReader, version: Release, trust: Trust) -> di
 
 
 def read_benchmarks(reader: RegistryReader, version: Release) -> list[BenchmarkDocument]:
-    """Read the benchmarks of a version, oldest first. Raise NotFoundError or IntegrityError if a document is unreadable."""
+    """Read the benchmarks of a version, oldest first. NotFoundError or IntegrityError if one is unreadable."""
     from onnxreg.schema.gates.statements import BenchmarkDocument
 
     log = load(reader, version.name, index=version.index)
@@ -557,12 +548,12 @@ def read_benchmarks(reader: RegistryReader, version: Release) -> list[BenchmarkD
 
 
 def word_of(event: Event) -> str:
-    """Return the word for an event on pages and in lists: its kind, or `promote` for a channel's move with evidence."""
+    """Return the word for an event in lists: its kind, or `promote` for a channel's move with evidence."""
     return "promote" if isinstance(event, Tag) and event.evidence is not None else event.kind
 
 
 def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
-    """Return what lists show about an event in line `seq`, except channel and version, such as `["10 %", "of IOS"]`."""
+    """Return what lists show about an event, except channel and version, such as `["10 %", "of IOS"]`."""
     match event:
         case Attest():
             return [_describe(event, seq, reader, judge)]
@@ -589,7 +580,6 @@ def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge)
 
 
 def _paths(reader: RegistryReader, manifest: Digest, name: str) -> dict[Digest, str]:
-    """Return the paths of a manifest's artifacts by digest; {} if the manifest cannot be read."""
     with suppress(IntegrityError, NotFoundError):
         artifacts = read_manifest(read_blob(reader, manifest), manifest, name).artifacts
         return {artifact.digest: artifact.path for artifact in artifacts}

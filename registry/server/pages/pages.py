@@ -1,7 +1,7 @@
 """The pages for people: models, one model, one version, two versions side by side, and the history of a figure.
 
-A page is cached until an index file, the policies or the trust file changes. Its entity tag is its digest. Queries of
-people have a thread of their own, so that apps never wait for them.
+A page is cached until an index file, the policies or the trust file changes. Queries of people have a thread of their
+own, so that apps never wait for them.
 """
 
 import re
@@ -47,9 +47,8 @@ from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
-"""The most versions and links to figures on the page of a history, and the longest name of a figure in a URL."""
+"""The most versions on the page of a history, links to figures there, and letters in the name of a figure."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
-"""The sizes of the chart of a figure's history, in units of its coordinates."""
 IMAGES = "image-classification"
 TRIALS = (IMAGES, "token-classification", "text-classification", "pooling", "feature-extraction")
 """The tasks of the models that the script can try in a browser."""
@@ -58,7 +57,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Standing(NamedTuple):
-    """A state of a version: a word such as `yanked`, the log line that set the state, and the text of the state's badge."""
+    """A state of a version: a word such as `yanked`, the log line that set the state, and a text for its badge."""
 
     word: str
     line: LogLine | None = None
@@ -66,7 +65,7 @@ class Standing(NamedTuple):
 
 
 class VersionRow(Struct, frozen=True):
-    """A version in the list of a model's versions. `size` is the bytes of its files that are here; None if unknown."""
+    """A version in a list of versions. `size` is the bytes of its files that are here; None if unknown."""
 
     version: Version
     entry: VersionEntry
@@ -78,7 +77,7 @@ class VersionRow(Struct, frozen=True):
 
     @property
     def revision(self) -> str:
-        """The revision that clients must name to get the files: the version or, if it is yanked, the manifest's digest."""
+        """The name by which clients get the files: the version or, if it is yanked, the manifest's digest."""
         return str(self.entry.manifest if self.entry.yanked else self.version)
 
     def has_files(self, artifact: Artifact) -> bool:
@@ -97,7 +96,7 @@ class VersionRow(Struct, frozen=True):
         return self.state.artifact_states(manifest, self.entry)
 
     def best_artifact(self, manifest: Manifest) -> Artifact | None:
-        """Return the smallest certified artifact that is here. Without one, return the first that is not refused."""
+        """Return the smallest certified artifact that is here, else the first that is not refused."""
         states, here = self.states(manifest), filter(self.has_files, manifest.entry_artifacts)
         usable = [item for item in here if states[item.path].state != "refused"]
         certified = [item for item in usable if states[item.path].state == "certified"]
@@ -116,7 +115,7 @@ class LogRow(NamedTuple):
 
 
 class ModelPage:
-    """A model's data for pages. Each part is read on first use. NotFoundError, with similar names, if there is no model."""
+    """A model's data for pages; each part is read on first use. NotFoundError if there is no model."""
 
     def __init__(self, registry: ServedRegistry, name: str, index: StoredObject | None) -> None:
         if index is None:
@@ -128,7 +127,6 @@ class ModelPage:
 
     @cached_property
     def lines(self) -> Sequence[LogLine]:
-        """All lines of the log; their chain is verified."""
         return list(self.log.lines())
 
     @cached_property
@@ -137,17 +135,14 @@ class ModelPage:
 
     @cached_property
     def production(self) -> Sequence[ChannelStatus] | RegError:
-        """The status of each channel, checked as `resolve` does; or the error if the checks cannot run."""
+        """The status of each channel, checked as `resolve` does; an error if the checks cannot run."""
         try:
             return list(in_production(CheckedReader(self._registry, KnownHeads()), self.log, load_trust()))
         except RegError as error:
             return error
 
     def log_rows(self, before: int | None, count: int) -> list[LogRow]:
-        """Return rows for the `count` log lines before line `before` (None: the last lines), newest first.
-
-        If a line names only a manifest or a rollout, its row has the version of that manifest or rollout.
-        """
+        """Return rows for the `count` log lines before line `before` (None: the last lines), newest first."""
         judge, publishers = judge_for(self.log, load_trust()), dict[Digest, Version]()
         holders, rollouts = dict[str, Version | None](), dict[str, Version | None]()
         end = len(self.lines) if before is None else max(0, min(len(self.lines), before - 1))
@@ -171,7 +166,7 @@ class ModelPage:
         return rows[::-1]
 
     def row(self, version: Version) -> VersionRow:
-        """Return a version's row in the model's list. The row's states are ordered, the most serious first."""
+        """Return a version's row. Its states are ordered, the most serious first."""
         entry, summary = self.log.versions[version], self.log.state.effective_summary(version)
         by_event = self._lines_by_event
         states = [] if entry.gone is None else [Standing(entry.gone.how, by_event.get(entry.gone.event))]
@@ -196,8 +191,6 @@ class ModelPage:
 
 
 class Pages:
-    """The pages of one registry."""
-
     def __init__(self, registry: ServedRegistry, settings: Settings, links: Links | None = None) -> None:
         self._registry, self._settings = registry, settings
         self._search = Search(registry, settings)
@@ -227,14 +220,13 @@ class Pages:
         ]
 
     def _most(self, count: int) -> int:
-        """Return the most rows on a page: `count` for a page from a server, no limit for a page in a file."""
         return maxsize if self._is_static else count
 
     def _page(self, template: str, **values: Any) -> bytes:
         return self._templates.get_template(template).render(values).encode()
 
     def _answered(self, make: Callable[[Request], Awaitable[bytes]], policy: str = POLICY) -> Endpoint:
-        """Return an endpoint that answers with the page from `make`, or with a page about a RegError that it raises."""
+        """Return an endpoint that answers with the page from `make`, or with a page about its RegError."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -245,7 +237,7 @@ class Pages:
         return endpoint
 
     def of_error(self, error: RegError, query: str = "") -> Response:
-        """Return a page about an error. For an error in a search expression, this is the search page with the expression."""
+        """Return a page about an error: for an error in a search expression, the search page."""
         error = as_served(error)
         html = self._page("error.html", error=error)
         if isinstance(error, ExpressionError):
@@ -278,8 +270,6 @@ class Pages:
         return self._page("search.html", query=query, error=None, matches=shown, more=more, damages=damages)
 
     async def _of_model(self, name: str, make: Callable[[ModelPage], bytes], *key: object) -> bytes:
-        """Return a page of the model `name`. It is cached until the index, the policies or the trust file changes."""
-
         def read(index: StoredObject | None) -> bytes:
             return make(ModelPage(self._registry, name, index))
 
@@ -338,7 +328,6 @@ class Pages:
         return await self._of_model(ref.name, make, "version", ref, base)
 
     def _snippets(self, model: ModelPage, row: VersionRow, manifest: Manifest, base: str) -> list[Snippet]:
-        """Return the lines that clients use to get a version's best artifact; [] if every artifact is absent or refused."""
         artifact, digest = row.best_artifact(manifest), row.entry.manifest
         if artifact is None:
             return []
@@ -412,7 +401,7 @@ def history_chart(history: ModelHistory) -> dict[str, Any] | None:
 
 
 def _guarded(response: Response, policy: str = POLICY) -> Response:
-    """Add headers by which the browser loads and runs only what the Content-Security-Policy `policy` allows."""
+    """Add headers that let the browser load and run only what `policy` (Content-Security-Policy) allows."""
     response.headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
     response.headers["Referrer-Policy"] = "same-origin"
     return response

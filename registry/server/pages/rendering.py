@@ -1,7 +1,7 @@
 """Render HTML from templates, and render a difference as one file.
 
-All values in a page are escaped, and characters that do not print are written as codes, since names, reasons and manifests
-come from unknown people.
+All values in a page are escaped, and unprintable characters become codes, because names, reasons and manifests come
+from unknown people.
 """
 
 import json
@@ -26,14 +26,13 @@ from onnxreg.schema.manifest.vocabulary import LOSS, UNJUDGED
 
 HERE = Path(__file__).parent
 MAX_JSON_CHARS = 2000
-"""The most characters of a JSON value that a page shows."""
 POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'"
 SCRIPTS = "; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
-"""The content security policies: `POLICY` is for all pages; `SCRIPTS` is added for pages with the script that tries a model."""
+"""`POLICY` is the content security policy of all pages. A page with the script that tries a model adds `SCRIPTS`."""
 
 
 class Links:
-    """The links of a server's pages, below the path `root` ("" or `/path`). `tree` is the URL of the registry's files."""
+    """The links of a server's pages, below the path `root`. `tree` is the URL of the registry's files."""
 
     is_static = False
 
@@ -41,7 +40,6 @@ class Links:
         self.root, self.tree = root, f"{root}/"
 
     def url(self, path: str, **parameters: object) -> str:
-        """Return a link to a page. Empty parameters are left out."""
         query = urlencode({key: str(value) for key, value in parameters.items() if value})
         return f"{self.root}/{path}{'?' if query else ''}{query}"
 
@@ -106,7 +104,7 @@ def environment(**values: Any) -> Environment:
 
 
 def printable(value: Any) -> Any:
-    """Return a text with codes for unprintable characters, for example characters that reverse the writing direction."""
+    """Return a text with codes for unprintable characters, such as one that reverses the writing direction."""
     if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
         return value
     return "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in value)
@@ -129,10 +127,7 @@ def shown_json(value: Any) -> str:
 def report(
     old: Release, new: Release, manifest_diff: ManifestDiff, screen: DiffOverview, later: Sequence[str] = ()
 ) -> bytes:
-    """Return a difference as one self-contained HTML page (UTF-8), for mail, print and archives.
-
-    `screen` is the overview at the top of the page. `later` has the verdicts of later evaluations.
-    """
+    """Return a difference as one self-contained HTML page (UTF-8). `later` has the verdicts of later evaluations."""
     templates = environment()
     style = Markup((HERE / "static" / "style.css").read_text(encoding="utf-8"))
     page = templates.get_template("report.html").render(

@@ -1,4 +1,4 @@
-"""`reg site`: write a registry's pages into a folder for any web host, with a copy of the registry's files if wanted."""
+"""`reg site`: write a registry's pages into a folder for any web host, with or without the registry's files."""
 
 import json
 import shutil
@@ -23,11 +23,10 @@ LIST = "site.json"
 
 
 def write_site(registry: ServedRegistry, target: Path, url: str | None, trial: Path | None) -> dict[str, int]:
-    """Write a site into a directory, in place of an earlier site; return the number of models and the number of pages.
+    """Write a site into a directory, in place of an earlier site. Return the number of models and of pages.
 
-    Args:
-        url: the URL of the registry's tree, absolute or relative to the pages; None copies the tree into the site.
-        trial: the folder with the script that tries models.
+    `url` is the URL of the registry's tree, absolute or relative to the pages; None copies the tree into the site.
+    `trial` is the folder with the script that tries models.
     """
     check_target(target, registry.root, _files_of, "site")
     if trial is not None and target.resolve().is_relative_to(trial.resolve()):
@@ -66,7 +65,6 @@ async def _write_pages(registry: ServedRegistry, fresh: Path, tree: str, trial: 
 
 
 def _files_of(directory: Path) -> set[str]:
-    """Return the paths of an earlier site's files in a directory; empty if there is no site."""
     with suppress(OSError, ValueError, TypeError):
         return set(json.loads((directory / LIST).read_bytes()))
     return set()
