@@ -1,8 +1,4 @@
-"""The base classes of passes. A pass is a typed transformation that checks its input and its output.
-
-The design follows the passes of onnx/ir-py. The function `run` calls `requires`, `apply` and `ensures`, so no pass can
-skip a check. This module also has two passes that change no graph: `Original` and `GoldenVectors`.
-"""
+"""The base classes of passes. A pass is a typed transformation that checks its input and its output."""
 
 import json
 from abc import ABC, abstractmethod
@@ -25,18 +21,18 @@ from onnxreg.schema.manifest.manifest import Step
 In = TypeVar("In")
 Out = TypeVar("Out")
 Takes = Literal["module", "graph", "file", "original", "checkpoint", "outputs"]
-"""The kinds of input. In order: `TorchModel`, `onnx.ModelProto`, graph file, original file, `Decoder`, `Outputs`."""
+"""The kinds of input: `TorchModel`, `onnx.ModelProto`, graph file, original file, `Decoder`, `Outputs`."""
 Facts = Mapping[str, Any]
 
 
 class PassParams(BaseModel):
-    """Parameters of a pass. They are immutable. Unknown keys are errors. Lists of JSON documents become tuples."""
+    """Immutable parameters of a pass. Unknown keys are errors."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     @classmethod
     def read(cls, values: Mapping[str, Any], label: str) -> Self:
-        """Make parameters from a JSON object. Raises InputError, about `label`, for the first invalid value."""
+        """Make parameters from a JSON object. Raise InputError about `label` for an invalid value."""
         try:
             return cls.model_validate_json(json.dumps(values, default=repr))
         except ValidationError as error:
@@ -44,9 +40,10 @@ class PassParams(BaseModel):
 
 
 class Pass(ABC, Generic[In, Out]):
-    """One transformation with typed parameters.
+    """A transformation with typed parameters.
 
-    A change of the code that changes the output needs a new `version`: records name the code by `id` and `version`.
+    `run` calls `requires`, `observe`, `apply` and `ensures`. A change of the output needs a new `version`, because
+    records name the code by `id` and `version`.
     """
 
     id: ClassVar[str]
@@ -55,25 +52,24 @@ class Pass(ABC, Generic[In, Out]):
 
     takes: ClassVar[Takes] = "graph"
     second: ClassVar[str | None] = None
-    """The name of the parameter that refers to a second step. A GraphPass gets the graph of that step as `beside`."""
+    """The parameter that names a second step. The pass gets that step's graph as `beside`."""
     tools: ClassVar[tuple[str, ...]] = ()
-    """Packages of this pass whose versions are recorded in a recipe. `toolchain.TOOLS` are always recorded."""
+    """Packages of this pass whose versions a recipe records, beside `toolchain.TOOLS`."""
     tolerance: ClassVar[float | None] = None
-    """The largest allowed change of an output, as a share of the output's largest value. None means no limit."""
+    """The largest allowed change of an output, as a share of its largest value; None for no limit."""
 
     def __init__(self, data: Sequence[Feed] | None = None, beside: Any = None, **params: Any) -> None:
-        """Make a pass with `params`. `data` has the sample inputs of each run, for passes that measure.
+        """Make a pass with `params`. `data` are sample inputs, for passes that measure.
 
-        `beside` is the graph (`onnx.ModelProto`) of the step that the parameter `second` refers to.
+        `beside` is the graph (`onnx.ModelProto`) of the step that the parameter `second` names.
         """
         self.params: Any = self.read(params)
         self.data, self.beside = data, beside
         self.found: dict[str, Any] = {}
-        """The facts that `apply` adds to the record. `canonical` is False if a second run may give other bytes."""
+        """Facts that `apply` adds to the record. `canonical` is False if a second run may give other bytes."""
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> PassParams:
-        """Check the parameters and return them. Raises InputError for the first invalid parameter."""
         return cls.Params.read(params, f"a parameter of pass {cls.id}")
 
     def requires(self, subject: In) -> None:
@@ -81,7 +77,7 @@ class Pass(ABC, Generic[In, Out]):
         return
 
     def observe(self, subject: In) -> Facts:
-        """Return facts about the input, for `ensures`. `run` calls this before `apply`, which may change the input."""
+        """Return facts about the input, for `ensures`. `apply` may change the input later."""
         return {}
 
     @abstractmethod
@@ -89,7 +85,7 @@ class Pass(ABC, Generic[In, Out]):
         """Transform the input and return the result. The input may be changed in place."""
 
     def ensures(self, before: Facts, after: Out) -> dict[str, Any]:
-        """Return facts about the output, for the record. Raises ConversionError if the output does not fit the parameters."""
+        """Return facts about the output, for the record. Raise ConversionError if the output is wrong."""
         return {}
 
 
@@ -105,8 +101,6 @@ class Original(Pass[Path, Path]):
 
 @dataclass(frozen=True)
 class Outputs:
-    """The path of a graph, with the inputs and outputs of each case: numpy arrays by name."""
-
     graph: Path
     inputs: Mapping[str, golden.Tensors]
     outputs: Mapping[str, golden.Tensors]
@@ -152,12 +146,11 @@ class GoldenVectors(Pass[Outputs, Path]):
 class GraphPass(Pass[Any, Any]):
     """A pass that takes a valid graph (`onnx.ModelProto`), and either changes it in place or returns a new one.
 
-    The result must have the same inputs, outputs, types and opset. A pass that changes them returns the new `names`,
-    `types` and `opset` from `observe`. The engine runs both graphs, and compares their outputs.
+    Inputs, outputs, types and opset must stay the same. A pass that changes them returns the new ones from `observe`.
     """
 
     def requires(self, subject: Any) -> None:
-        """Raise InputError if `subject` is not a valid graph, or if the sample inputs (`data`) do not fit it."""
+        """Raise InputError if `subject` is not a valid graph, or if the sample inputs do not fit it."""
         import onnx
 
         if not isinstance(subject, onnx.ModelProto):
@@ -195,7 +188,7 @@ class QuantizationPass(GraphPass):
     @property
     @abstractmethod
     def products(self) -> frozenset[str]:
-        """The operators whose constant weights the pass quantizes."""
+        pass
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
@@ -216,7 +209,7 @@ class QuantizationPass(GraphPass):
         return {**before, "weights": len(weights), "quantized_bytes": sum(one.nbytes for one in weights)}
 
     def prepare(self, subject: Any) -> None:
-        """Change the graph before its weights are listed. This base class changes nothing."""
+        """Change the graph before its weights are listed."""
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
         import onnx_ir as ir
@@ -230,11 +223,11 @@ class QuantizationPass(GraphPass):
         return {**result, "weights": before["weights"], "quantized_bytes": before["quantized_bytes"]}
 
     def factors(self, view: Any) -> list[Any]:
-        """Return the weights that the pass quantizes, as `onnx_ir.Value`. `view` is an `onnx_ir.Model`."""
+        """Return the weights to quantize, as `onnx_ir.Value`. `view` is an `onnx_ir.Model`."""
         return models.factors(view, self.products, self.excluded)
 
     def note_stacks(self, view: Any) -> None:
-        """Record weights of rank 3 or more as `per_tensor`: no kernel supports a scale per channel for them."""
+        """Record weights of rank 3 or more as `per_tensor`, because no kernel has a scale per channel for them."""
         matrices = models.factors(view, self.products & {"MatMul"}, self.excluded)
         names = sorted(value.name for value in matrices if models.rank_of(value) > 2)
         if names and self.params.per_channel:
@@ -242,9 +235,9 @@ class QuantizationPass(GraphPass):
 
 
 def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:
-    """Run a pass with all checks of its contract. Return the output, and the recipe step that records the run.
+    """Run a pass with all its checks. Return the output, and the recipe step that records the run.
 
-    The new step gets the name `step`. `source` is the name of the step that made `subject`; None for the first step.
+    The step is called `step`. `source` is the step that made `subject`.
     """
     pass_.found = {}
     pass_.requires(subject)
@@ -255,14 +248,13 @@ def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None)
 
 
 def record(step: str, pass_: Pass[In, Out], source: str | None, **outcome: Any) -> Step:
-    """Make the step that records a pass. `outcome` is `result=...` or, if an optional step could not run, `skipped=REASON`."""
+    """Make the step that records a pass. `outcome` is `result=...`, or `skipped=REASON`."""
     params = pass_.params.model_dump(mode="json")
     value = {"name": step, "pass": pass_.id, "version": pass_.version, "params": params, **outcome}
     return Step.from_json(value if source is None else {**value, "input": source})
 
 
 def public_types(subject: Any) -> dict[str, int]:
-    """Return the TensorProto element type of each input and output, by name, the inputs first."""
     values = (*graph_inputs(subject.graph), *subject.graph.output)
     return {value.name: value.type.tensor_type.elem_type for value in values}
 

@@ -1,7 +1,6 @@
 """Export a torch module with an exporter of PyTorch (`OnnxConversion`) or of transformers (`TransformersExport`).
 
-Graphs contain no path of this machine. The exporters of transformers are experimental: pyproject.toml limits their
-version, and test_transformers_export.py tests the part of their interface that is used here.
+The exporters of transformers are experimental. test_transformers_export.py tests the interface that is used here.
 """
 
 import gc
@@ -27,25 +26,23 @@ from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 OLDEST, NEWEST = 7, 23
-"""The lowest and the highest opset of the TorchScript exporter."""
+"""The opsets of the TorchScript exporter."""
 OLDEST_OF_TRANSFORMERS, HIGHEST = 18, 26
-"""The lowest opset of the exporter of transformers, its default; and the highest that ONNX Runtime loads."""
+"""The lowest opset of the exporter of transformers, and the highest that ONNX Runtime loads."""
 TOLERANCE = 1e-3
-"""For `auto`: the largest allowed distance of a graph's output from the module's, as a share of the largest value."""
+"""With `auto`, the largest allowed distance of a graph's output from the module's, relative to the largest value."""
 AXES: Mapping[int, str] = {0: "batch", 1: "sequence"}
 CHANGE = 1e-5
-"""The largest distance of two runs on the same input that counts as rounding, as a share of the largest value."""
 OTHER_WAYS = "export it with Optimum, then reg import the directory; or another task of the checkpoint"
 _lock = threading.RLock()
 
 
 @dataclass(frozen=True)
 class TorchModel:
-    """A torch module with example tensors for its keyword arguments, in the order of the graph's inputs.
+    """A torch module with example tensors for its keyword arguments.
 
-    `outputs` has the names of the graph's outputs. They select attributes or keys of the module's result. If the result is
-    a tuple, they name its first members in order. If it is a tensor, the only name is for the tensor. `axes` has the
-    dynamic axes of each input and output by name; None means `AXES` for all.
+    `outputs` names attributes, keys or tuple members of the module's result, which become the graph's outputs. `axes`
+    has the dynamic axes of each input and output; None means `AXES` for all.
     """
 
     module: Any
@@ -59,9 +56,9 @@ class TorchModel:
 
 @contextmanager
 def evaluated(subject: TorchModel) -> Iterator[Any]:
-    """A context with a module that takes positional tensors, and returns a tuple of the requested outputs.
+    """A context with a module that takes positional tensors and returns a tuple of `outputs`.
 
-    The module is in evaluation mode, and computes on one thread. Both settings are restored at the end.
+    The module is in evaluation mode, and computes on a single thread.
     """
     import torch
 
@@ -98,10 +95,7 @@ def _outputs_of(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
 
 @contextmanager
 def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[str, Any]]]:
-    """A context with a function that runs the module in evaluation mode. It takes and returns numpy arrays by name.
-
-    Inputs are converted to the types of the examples. Floating-point outputs are returned as float32.
-    """
+    """A context with a function that runs the module on numpy arrays by name. Floats are returned as float32."""
     import torch
 
     types = {name: tensor.dtype for name, tensor in subject.inputs.items()}
@@ -117,10 +111,10 @@ def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[s
 
 
 def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Run the module with `runner` on each feed (numpy arrays by input name), and return its outputs.
+    """Run the module on each feed, and return its outputs as numpy arrays by name.
 
-    Raises ConversionError if the module does not run, or if a run changes the module. To find such a change, the
-    largest feed is run first and last. For example, BigBird uses another attention for all inputs after a short input.
+    Raises ConversionError if the module does not run, or if it changes when it runs. BigBird, for example, uses another
+    attention after a short input. Therefore the largest feed is run first and last.
     """
     import numpy as np
 
@@ -146,7 +140,7 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
 
 
 class ModuleExport(Pass[TorchModel, Any]):
-    """A pass that exports a torch module. The graph has the requested opset, and the names of the `TorchModel`."""
+    """A pass that exports a torch module. The graph has the names of the `TorchModel`."""
 
     takes = "module"
 
@@ -176,7 +170,7 @@ class ModuleExport(Pass[TorchModel, Any]):
         return {"opset": opset, "nodes": len(after.graph.node)}
 
     def finish(self, exported: Any, subject: TorchModel) -> None:
-        """Remove the build (`+cpu`) from the producer's version. Write the sizes of fixed axes, which a run shows."""
+        """Remove the build (`+cpu`) from the producer's version, and write the sizes of fixed axes."""
         exported.producer_version = exported.producer_version.partition("+")[0]
         unknown = [
             (value.name, index, dim)
@@ -194,11 +188,9 @@ class ModuleExport(Pass[TorchModel, Any]):
 class OnnxConversion(ModuleExport):
     """Export with PyTorch's TorchScript exporter.
 
-    Mobile operator sets were made for its graphs of BERT-class encoders with eager attention, and the graphs contain no
-    path of this machine. `use_dynamo_exporter: true` exports as `TransformersExport` does instead. `auto` tries
-    TorchScript, then `TransformersExport`. It takes the first graph that agrees with the module on inputs of other sizes
-    than the examples, and records the choice and the reason. Without `dynamic`, the batch is 1, and all other axes have
-    the sizes of the examples. `do_constant_folding: false` works with the TorchScript exporter only.
+    `use_dynamo_exporter: true` exports as `TransformersExport` does. `auto` takes the first of both whose graph agrees
+    with the module on inputs of other sizes. Without `dynamic`, the batch is 1, and other axes have the sizes of the
+    examples.
     """
 
     id = "OnnxConversion"
@@ -222,7 +214,6 @@ class OnnxConversion(ModuleExport):
             return self
 
     def apply(self, subject: TorchModel) -> Any:
-        """Export. Raises HostError if `TransformersExport` is tried without onnxscript; ConversionError if no graph agrees."""
         if not self.params.dynamic:
             batched = [name for name in subject.inputs if subject.axes_of(name).get(0) == "batch"]
             rows = {name: subject.inputs[name][:1] for name in batched}
@@ -252,7 +243,6 @@ class OnnxConversion(ModuleExport):
         raise ConversionError(f"no exporter agrees with the module: {summary}")
 
     def _trace(self, subject: TorchModel) -> Any:
-        """Export with the TorchScript exporter."""
         import torch
 
         hint = "try another opset, or in a recipe OnnxConversion with use_dynamo_exporter: auto"
@@ -286,9 +276,7 @@ class OnnxConversion(ModuleExport):
 class TransformersExport(ModuleExport):
     """Export with the exporter of transformers.
 
-    It uses `torch.export`, and knows the models of transformers. Only the axes of the `TorchModel` are dynamic; every other
-    size is a number in the graph, so that a runtime refuses inputs of another size. Inputs, outputs and axes have the names
-    of the `TorchModel`. If a source becomes several graphs, `part` selects one.
+    Only the axes of the `TorchModel` are dynamic. If a source becomes several graphs, `part` selects one.
     """
 
     id = "TransformersExport"
@@ -299,7 +287,6 @@ class TransformersExport(ModuleExport):
         part: str | None = None
 
     def apply(self, subject: TorchModel) -> Any:
-        """Export. Raises HostError if onnxscript is missing; ConversionError if the export fails or fixes an axis."""
         require("onnxscript", "onnx_ir")
         import onnx
         import onnx_ir
@@ -353,7 +340,7 @@ class TransformersExport(ModuleExport):
 
 
 def _refuse_directories(exported: Any) -> None:
-    """Raise ConversionError if a graph contains the path of a directory of this machine. Weights are not searched."""
+    """Raise ConversionError if a graph contains the path of a directory of this machine."""
     import torch
 
     text = without_weights(exported).SerializeToString()
@@ -365,7 +352,7 @@ def _refuse_directories(exported: Any) -> None:
 
 
 class SortedSet(set[Any]):
-    """A set that iterates over texts in sorted order. The order of Python's sets differs from process to process."""
+    """A set that iterates over texts in sorted order, which is the same in each process."""
 
     def __iter__(self) -> Iterator[Any]:
         items = list(super().__iter__())
@@ -373,7 +360,7 @@ class SortedSet(set[Any]):
 
 
 def first_size(value: Any) -> Any:
-    """Return the length of a value. In a trace, the length of a tensor stays dynamic; `len` would make it constant."""
+    """Return the length of a value. For a tensor in a trace, it stays dynamic, unlike `len`."""
     return value.shape[0] if hasattr(value, "shape") else len(value)
 
 
@@ -381,10 +368,8 @@ def first_size(value: Any) -> Any:
 def traced_builtins(module: Any) -> Iterator[None]:
     """A context in which the code of a torch module uses `SortedSet` as `set`, and `first_size` as `len`.
 
-    A trace numbers values in the order of calls, and models such as ModernBERT call a part once for each element of
-    `set(config.layer_types)`. With Python's `set`, names in the graph would depend on `PYTHONHASHSEED`. RT-DETR takes its
-    batch size from `len(tensor)`, which a trace would make a fixed number. No garbage is collected, as the many objects of
-    a trace live to its end.
+    A trace numbers values in the order of calls, which ModernBERT takes from a set. RT-DETR reads its batch size by
+    `len`.
     """
     names = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
     own = {name for name in names if name.partition(".")[0] not in ("builtins", "torch", "onnxreg")}

@@ -1,8 +1,7 @@
 """`OnnxFloatToFloat16` and `OrtMixedPrecision`: convert to float16, and keep float32 where the values need it.
 
-Both use ONNX Runtime's float16 converter, with a list of nodes that stay float32, and repair the converted
-graphs. The trials of `OrtMixedPrecision` are delta debugging: Zeller and Hildebrandt, Simplifying and
-Isolating Failure-Inducing Input (IEEE TSE 28(2), 2002), algorithm ddmin.
+The trials of `OrtMixedPrecision` are delta debugging: Zeller and Hildebrandt, Simplifying and Isolating
+Failure-Inducing Input (IEEE TSE 28(2), 2002), algorithm ddmin.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,12 +20,11 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, FLOAT16 = 1, 10
 LARGEST, SMALLEST = 65504.0, 5.96e-08
-"""The bounds of float16: the largest finite value, and the smallest value above 0."""
 SENTINEL = 1e30
-"""Values of this magnitude or more mean infinity, as in attention masks, so clipping them loses nothing."""
+"""Values from here on mean infinity, as in attention masks, so clipping them loses nothing."""
 INTEGERS = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"})
 OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")
-"""The operators that Olive keeps in float32 by default. A search tries them first."""
+"""The operators that Olive keeps in float32 by default."""
 MAX_TRIALS = 200
 
 
@@ -65,14 +63,10 @@ def _weights_of_type(model: Any, element: int) -> int:
 class OnnxFloatToFloat16(HalfPass):
     """Convert float32 weights and activations to float16 with ONNX Runtime's converter.
 
-    Some nodes read or make values beyond the range of float16 on the sample inputs. They stay float32, because GPUs
-    and NPUs would turn such values into infinity. `overflowing` in the result names these nodes; it is null if the
-    graph does not run on random samples. The pass fails if such a node has an operator of `op_include_list`.
-
-    `op_block_list` and `node_block_list` name operators and nodes that stay float32. Without `op_block_list`, ONNX
-    Runtime's list is used. `op_include_list` names the only operators to convert; it cannot be given with a block list.
-    With `keep_io_types`, inputs and outputs stay float32. The magnitude of a weight is limited to the range from
-    `min_positive_val` to `max_finite_val`; signs and zeros do not change.
+    Nodes that read or make values beyond float16 on the sample inputs stay float32 (`overflowing` in the result; null
+    if the graph does not run on random samples). `op_block_list` and `node_block_list` name other operators and nodes
+    that stay float32; `op_include_list` names the only operators to convert. With `keep_io_types`, inputs and outputs
+    stay float32. Magnitudes of weights are limited to `min_positive_val` and `max_finite_val`.
     """
 
     id = "OnnxFloatToFloat16"
@@ -123,12 +117,9 @@ class OnnxFloatToFloat16(HalfPass):
 class OrtMixedPrecision(HalfPass):
     """Convert to float16, except for the nodes that must stay float32 to keep the outputs accurate.
 
-    Two groups always stay float32: the operators of `op_block_list`, and the nodes that read or make values beyond the
-    range of float16 on the sample inputs (`overflowing` in the result). With `search`, trials find which other nodes
-    must stay. The first trial has no other node. The second has Olive's operators, unless `op_block_list` is given.
-    The third has all operators. The first set that keeps the outputs within `atol` is made minimal, first by
-    operators, then by nodes. If 200 trials are not enough, `minimal` in the result is false. Without `search`, the
-    default list is Olive's, and the outputs must be within `atol`. `atol` is a share of an output's largest value.
+    The operators of `op_block_list`, and nodes with values beyond float16 (`overflowing`), always stay float32. With
+    `search`, trials find a minimal set of other nodes, first by operators, then by nodes. If 200 trials are not enough,
+    `minimal` in the result is false. `atol` is the allowed distance of an output, as a share of its largest value.
     """
 
     id = "OrtMixedPrecision"
@@ -155,7 +146,6 @@ class OrtMixedPrecision(HalfPass):
             return to_float16(model, None, forced.union(names), self.params.keep_io_types)
 
         def is_near(names: Iterable[str]) -> bool:
-            """True if the outputs are within `atol` with these nodes in float32; False if no trial is left."""
             nonlocal is_over
             tried = frozenset(names)
             if tried not in distances:
@@ -223,8 +213,8 @@ def to_float16(
 ) -> Any:
     """Convert a model (`onnx.ModelProto`) without local functions to float16, in place.
 
-    `operators` and `nodes` name what stays float32. None means ONNX Runtime's list of operators. With `keep_io_types`,
-    inputs and outputs stay too. The magnitudes of weights are limited to `smallest` and `largest`; zeros stay zero.
+    `operators` and `nodes` stay float32; None means ONNX Runtime's list of operators. Magnitudes of weights are limited
+    to `smallest` and `largest`, except for zeros.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -251,7 +241,7 @@ def to_float16(
 
 
 def crashing_transposes(model: Any) -> Iterator[str]:
-    """Yield the name of each Transpose whose result a MatMul multiplies by a stored matrix. Unnamed nodes get names.
+    """Yield the name of each Transpose whose result a MatMul multiplies by a stored matrix.
 
     ONNX Runtime (1.31, x86-64) crashes when it loads a graph in which such a Transpose and its MatMul are float16.
     """
@@ -269,10 +259,7 @@ def crashing_transposes(model: Any) -> Iterator[str]:
 
 
 def _join_float32(body: Any) -> None:
-    """Connect float32 nodes of a graph (`onnx_ir.Graph`) directly, without Casts to float16 and back.
-
-    The converter casts every output of a float32 node to float16, even if the next node is float32 too.
-    """
+    """Connect float32 nodes directly, without the converter's Casts to float16 and back."""
     for node in body:
         halved = node.inputs[0].producer() if _is_cast(node, FLOAT) else None
         if halved is None or not _is_cast(halved, FLOAT16):
@@ -290,17 +277,16 @@ def _join_float32(body: Any) -> None:
 
 
 def _is_cast(node: Any, element: int) -> bool:
-    """Return True if the node is a Cast to `element` with a name that the converter gives to its Casts."""
+    """Return True if the node is a Cast to `element` that the converter inserted."""
     starts, ends = ("graph_input_cast", "graph_output_cast"), ("_cast_to_fp16_node", "_cast_to_fp32_node")
     is_inserted = node.name.startswith(starts) or node.name.endswith(ends)
     return bool(is_inserted and node.op_type == "Cast" and node.attributes["to"].value == element)
 
 
 def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
-    """Return the names of the main graph's nodes that make or read a float32 value beyond the range of float16.
+    """Return the names of the main graph's nodes that make or read a value beyond float16. May name nodes, in place.
 
-    If there are such values, nodes without a name get a name, in place. The float32 graph is run, because a float16
-    graph may hide overflows: on the CPU, ONNX Runtime computes most float16 operators in float32.
+    The float32 graph is run, because ONNX Runtime computes most float16 operators in float32 on the CPU.
     """
     import numpy as np
 
@@ -319,7 +305,6 @@ def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
 
 
 def kinds_of(subject: Any) -> Mapping[str, list[str]]:
-    """Return the names of all nodes by operator, in the order of the graph. Nodes of subgraphs are included."""
     names: dict[str, list[str]] = {}
     for body in within(subject.graph):
         for node in body.node:

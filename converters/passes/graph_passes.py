@@ -19,14 +19,13 @@ from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, public_
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 MIN_OPSET, MAX_OPSET = 7, 26
-"""The lowest and the highest opset that ONNX Runtime 1.31 loads."""
+"""The opsets that ONNX Runtime 1.31 loads."""
 
 
 class OnnxOpVersionConversion(GraphPass):
     """Convert the operators of the default domain up or down with ONNX's own converter.
 
-    Local functions are inlined first, because the converter does not change their operators. The IR version
-    becomes the version that was released with the opset. An operator that the target opset lacks is an error.
+    Local functions are inlined. The IR version becomes the version that was released with the opset.
     """
 
     id = "OnnxOpVersionConversion"
@@ -78,8 +77,7 @@ class OnnxOpVersionConversion(GraphPass):
 class OnnxIODataTypeConverter(GraphPass):
     """Change the type of the inputs and outputs that have type `source_dtype` and a name that matches `name_pattern`.
 
-    A Cast is put after each such input, and before each such output. Types are numbers of `onnx.TensorProto.DataType`.
-    The pattern is a regular expression that may match anywhere in the name; `.*` selects all inputs and outputs.
+    Types are numbers of `onnx.TensorProto.DataType`. The pattern is a regular expression that may match anywhere.
     """
 
     id = "OnnxIODataTypeConverter"
@@ -152,7 +150,6 @@ class OnnxIODataTypeConverter(GraphPass):
         return subject
 
     def _matching(self, subject: Any) -> list[str]:
-        """Return the names of the inputs and outputs to change, inputs first."""
         source, types = self.params.source_dtype, public_types(subject).items()
         names = [name for name, kind in types if kind == source]
         return [name for name in names if re.search(self.params.name_pattern, name)]
@@ -162,8 +159,7 @@ class DynamicToFixedShape(GraphPass):
     """Fix the sizes of axes, or the shapes of inputs.
 
     `dim_param` (or `input_dim`) names axes, and `dim_value` has their sizes. Alternatively, `input_name` names inputs,
-    and `input_shape` has their shapes. Axes with the same name get the same size. The graph is run at the fixed
-    shapes, to set the sizes of the outputs. The shapes of intermediate values are dropped.
+    and `input_shape` has their shapes. Axes with the same name get the same size.
     """
 
     id = "DynamicToFixedShape"
@@ -223,7 +219,7 @@ class DynamicToFixedShape(GraphPass):
         return subject
 
     def _sizes(self, subject: Any) -> dict[str, int]:
-        """Return the requested size of each named axis. Raises InputError if an axis is missing or has another size."""
+        """Return the requested size of each named axis. Raise InputError if an axis is missing or has another size."""
         values = {value.name: _dims(value) for value in graph_inputs(subject.graph)}
         if self.params.dim_param is not None:
             axes = {axis for dims in values.values() for axis in dims if isinstance(axis, str) and axis}
@@ -247,7 +243,6 @@ class DynamicToFixedShape(GraphPass):
 
 
 def _dims(value: Any) -> list[int | str]:
-    """Return the axes of a value in order: the size of a fixed axis, the name of a dynamic axis ("" without a name)."""
     dims = value.type.tensor_type.shape.dim
     return [dim.dim_value if models.has_size(dim) else dim.dim_param for dim in dims]
 
@@ -255,10 +250,9 @@ def _dims(value: Any) -> list[int | str]:
 class OrtTransformersOptimization(GraphPass):
     """Fuse with the transformer optimizer of ONNX Runtime.
 
-    `model_type` selects the fusions (`bert`, `gpt2`, `vit`, ...). If `num_heads` or `hidden_size` is 0, it is read
-    from the graph. `opt_level` is the level of ONNX Runtime's optimization before the fusions: 0 none, 1 basic, 2
-    extended, 99 all. With `only_onnxruntime`, only this optimization runs. In the result, `fused` counts the fused
-    operators by name, and `fusions` is their total. A graph without fusions is not an error.
+    `model_type` selects the fusions (`bert`, `gpt2`, `vit`, ...). If `num_heads` or `hidden_size` is 0, it is read from
+    the graph. `opt_level` is the level of ONNX Runtime's own optimization, which runs first (0 none, 1 basic, 2
+    extended, 99 all), and alone with `only_onnxruntime`. `fused` in the result counts the fused operators.
     """
 
     id = "OrtTransformersOptimization"

@@ -1,4 +1,4 @@
-"""`MergeDecoders`: merges two graphs of a decoder into one graph with an If, in the form that Transformers.js loads."""
+"""`MergeDecoders`: merges two graphs of a decoder into a graph with an If, in the form that Transformers.js loads."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,9 +16,8 @@ PAST, PRESENT = "past_key_values.", "present."
 class MergeDecoders(GraphPass):
     """Merge a decoder's graph for the first token with its graph for later tokens, which the step `with_past` made.
 
-    If the input `use_cache_branch` is true, the second graph runs, else the first. Equal weights are stored once. If
-    the second graph lacks an output `present...`, its input `past_key_values...` is returned instead. `part` names the
-    part of the source on which the merged graph is measured.
+    If the input `use_cache_branch` is true, the second graph runs, otherwise the first. Equal weights are stored once.
+    The merged graph is measured on the part `part` of the source.
     """
 
     id = "MergeDecoders"
@@ -92,10 +91,10 @@ class MergeDecoders(GraphPass):
 
 
 def _make_unsigned(body: Any) -> None:
-    """Store the INT8 weights and zero points of MatMulInteger and ConvInteger as UINT8: both are 128 larger.
+    """Store the INT8 weights and zero points of MatMulInteger and ConvInteger as UINT8, larger by 128.
 
-    On x86 processors without VNNI, products with INT8 weights overflow. ONNX Runtime has a session option against this,
-    but the option does not work for weights that are stored outside of a branch.
+    On x86 processors without VNNI, products with INT8 weights overflow, and ONNX Runtime's option against this does not
+    work for weights outside of a branch.
     """
     import numpy as np
     import onnx_ir as ir
@@ -114,7 +113,7 @@ def _make_unsigned(body: Any) -> None:
 
 
 def _branch(body: Any, prefix: str, inputs: Any, results: Iterable[str]) -> Any:
-    """Turn a graph into a branch of the If. The branch reads the outer graph's `inputs` and returns `results`."""
+    """Turn a graph into a branch of the If, which reads the outer graph's `inputs` and returns `results`."""
     import onnx_ir as ir
 
     own_outputs: dict[str, Any] = {value.name: value for value in body.outputs}

@@ -1,7 +1,7 @@
 """`MobileSafeRewrite`: replaces operators that ONNX Runtime's mobile builds may lack.
 
-A rewrite function gets a tape (`onnx_ir.tape.Tape`), a node and its inputs. The last operator on the tape replaces the
-node. The function returns False if it cannot be sure that the results are equal; then the node stays.
+A rewrite gets a tape (`onnx_ir.tape.Tape`), a node and its inputs. The last operator on the tape replaces the node. If
+the results might differ, the rewrite returns False, and the node stays.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,16 +16,14 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
-"""The TensorProto element types without NaN: signed and unsigned integers of 8 to 64 bits."""
+"""The TensorProto types without NaN."""
 SELECTABLE = frozenset({1, 2, 3, 6, 7, 10, 11, 12})
-"""The TensorProto element types of ONNX Runtime's Where on the CPU. uint64 has Max and Min there, but not Where."""
 
 
 class MobileSafeRewrite(Pass[Any, Any]):
     """Replace operators outside the mobile-safe set by equal expressions inside it.
 
-    A node without a rewrite, or with types that do not allow it, remains and is reported as `unsupported`. The
-    results are equal to the bit, NaN included.
+    Nodes without a rewrite stay, and are reported as `unsupported`. The results are equal to the bit.
     """
 
     id = "MobileSafeRewrite"
@@ -64,10 +62,7 @@ def _outputs(subject: Any) -> list[bytes]:
 
 
 def _rewrite(node: "ir.Node", body: "ir.Graph") -> None:
-    """Replace a node of a graph or function, if a rewrite exists. New names begin with the name of the node's output.
-
-    In a function, a node stays if one of its attributes refers to the function's attribute, which has no value yet.
-    """
+    """Replace a node of a graph or function, if a rewrite exists."""
     import onnx_ir as ir
 
     is_open = any(entry.is_ref() for entry in node.attributes.values())
@@ -83,7 +78,6 @@ def _rewrite(node: "ir.Node", body: "ir.Graph") -> None:
 
 
 def const(tape: "ir.tape.Tape", values: int | Sequence[int]) -> "ir.Value":
-    """Append an int64 constant (a scalar or a vector) to the tape, and return its value."""
     import numpy as np
     import onnx_ir as ir
 
@@ -91,12 +85,11 @@ def const(tape: "ir.tape.Tape", values: int | Sequence[int]) -> "ir.Value":
 
 
 def has_no_nan(*values: "ir.Value") -> bool:
-    """True if all values are known to have integer types."""
     return all(value.dtype in INTEGERS for value in values)
 
 
 def less_or_equal(tape: "ir.tape.Tape", a: "ir.Value", b: "ir.Value") -> None:
-    """Rewrite `a <= b` to `not b < a`; if NaN may occur, to `a < b or a = b`, since every comparison with NaN is false."""
+    """Rewrite `a <= b` to `not b < a`; if NaN may occur, to `a < b or a = b`."""
     if has_no_nan(a, b):
         tape.op("Not", [tape.op("Less", [b, a])])
     else:
@@ -104,7 +97,7 @@ def less_or_equal(tape: "ir.tape.Tape", a: "ir.Value", b: "ir.Value") -> None:
 
 
 def extreme(tape: "ir.tape.Tape", inputs: Sequence["ir.Value"], is_maximum: bool) -> bool:
-    """Rewrite Max or Min to a chain of choices between two inputs, from left to right. NaN wins, as in ONNX Runtime."""
+    """Rewrite Max or Min to a chain of choices between two inputs. NaN wins, as in ONNX Runtime."""
     result, *others = inputs
     if not {value.dtype for value in inputs} & SELECTABLE:
         return False
@@ -119,7 +112,7 @@ def extreme(tape: "ir.tape.Tape", inputs: Sequence["ir.Value"], is_maximum: bool
 
 
 def flatten(tape: "ir.tape.Tape", node: "ir.Node", x: "ir.Value") -> bool:
-    """Rewrite Flatten(x, k) to Reshape(x, [d0 * ... * d(k-1), -1]); nodes compute the product from the shape of x."""
+    """Rewrite `Flatten(x, k)` to `Reshape(x, [d0 * ... * d(k-1), -1])`."""
     axis = node.attributes.get_int("axis", 1)
     if axis < 0:
         return False
@@ -135,10 +128,7 @@ def flatten(tape: "ir.tape.Tape", node: "ir.Node", x: "ir.Value") -> bool:
 
 
 def cumulative_sum(tape: "ir.tape.Tape", node: "ir.Node", x: "ir.Value", axis: "ir.Value") -> bool:
-    """Rewrite CumSum over the last axis to x @ T with T[i, j] = 1 where i <= j.
-
-    Only int32 and int64 are rewritten: their sums are exact, but an infinite float or NaN would spread to the whole product.
-    """
+    """Rewrite CumSum over the last axis to `x @ T`, where `T[i, j]` is 1 if `i <= j`. Only for integers."""
     import onnx_ir as ir
 
     constant = ir.convenience.get_const_tensor(axis) if axis.producer() else None
@@ -169,4 +159,4 @@ REWRITES: dict[str, Callable[..., Any]] = {
     "Max": lambda tape, _, *inputs: extreme(tape, inputs, True),
     "Min": lambda tape, _, *inputs: extreme(tape, inputs, False),
 }
-"""The rewrite of each operator. Some rely on two facts: only NaN differs from itself, and comparisons with NaN are false."""
+"""The rewrite of each operator. Only NaN differs from itself, and comparisons with NaN are false."""

@@ -29,25 +29,21 @@ WEIGHTS = {"int4": "int4", "int8": "int8", "fp16": "float16", "fp32": "float32"}
 BITS = {"int4": 4, "int8": 8}
 BLOCK_OPERATORS = ("MatMulNBits", "GatherBlockQuantized")
 TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2, "int4": None, "int8": None}
-"""The largest distance of logits from the checkpoint's logits, by precision, as a share of the largest logit."""
+"""The largest distance of logits from the checkpoint's, by precision, as a share of the largest logit."""
 LIBRARY_BYTES, PARAMETER_BYTES = 5 * 10**8, 8
-"""The peak memory in bytes of a build to int4 from bfloat16: an amount for libraries, and an amount per parameter.
-
-Measured: 0.84 GB with 0.041 billion parameters, 3.0 GB with 0.317 billion, 10.5 GB with 1.236 billion.
-"""
+"""The peak memory of a build to int4 from bfloat16: bytes for libraries, and bytes per parameter."""
 _LOCAL = ("is_local", "local_files_only")
-"""The keys to remove from a tokenizer's files: they say that it was loaded from a directory."""
 
 
 class Decoder(NamedTuple):
-    """The input of the pass: the checkpoint directory of a causal language model, and the directory to create."""
+    """The checkpoint directory of a causal language model, and the directory to create."""
 
     checkpoint: Path
     target: Path
 
 
 def peak_memory(checkpoint: Path) -> int | None:
-    """Estimate the bytes of memory that a build takes, from the shapes in safetensors files; None without such files."""
+    """Estimate the memory that a build takes, in bytes; None without safetensors files."""
     from safetensors import SafetensorError, safe_open
 
     parameters = 0
@@ -62,10 +58,8 @@ class ModelBuilder(Pass[Decoder, Path]):
     """Build with the model builder of onnxruntime-genai, for the CPU, in a separate process and offline.
 
     With `int4` and `int8`, each block of `int4_block_size` weights has a scale. `int4_accuracy_level` is the type to
-    which `MatMulNBits` may round activations; the builder's default is 4, which is int8. The graph is checked for both
-    values. Its logits are compared with those of the checkpoint in PyTorch on random tokens. The last token is run
-    alone, with the keys and values of the other tokens as inputs. The builder's shapes of intermediate values are
-    removed, because some are wrong in float16, and ONNX Runtime relies on them.
+    which `MatMulNBits` may round activations; the builder's default is 4, which is int8. The graph's logits are
+    compared with the checkpoint's on random tokens.
     """
 
     id = "ModelBuilder"
@@ -79,7 +73,6 @@ class ModelBuilder(Pass[Decoder, Path]):
         int4_accuracy_level: Literal[1, 2, 3, 4] | None = None
 
     def requires(self, subject: Decoder) -> None:
-        """Raise HostError if `genai` is not installed or memory is short, InputError if config.json is missing."""
         if find_spec("onnxruntime_genai") is None:
             raise missing_extra("onnxruntime-genai", "genai", "building a decoder")
         if not (subject.checkpoint / "config.json").is_file():
@@ -140,7 +133,7 @@ class ModelBuilder(Pass[Decoder, Path]):
             raise ConversionError(message, "without --recipe, reg export makes a graph for other runtimes")
 
     def _blocks(self, path: Path) -> dict[str, int]:
-        """Return a graph's `block_size` and `accuracy_level`. Raises ConversionError if they are not as requested."""
+        """Return a graph's `block_size` and `accuracy_level`. Raise ConversionError if they are not as requested."""
         import onnx_ir as ir
 
         nodes = list(ir.from_proto(load_onnx(path)).graph.all_nodes())
@@ -162,10 +155,7 @@ class ModelBuilder(Pass[Decoder, Path]):
 
 
 def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
-    """Copy the tokenizer's class and tokenizer.json from the checkpoint. Padding and truncation are left out.
-
-    The builder's files differ, because transformers 5 rebuilds many tokenizers from the vocabulary when it loads them.
-    """
+    """Copy the tokenizer's class and tokenizer.json from the checkpoint. Padding and truncation are left out."""
     if not (checkpoint / TOKENIZER).is_file():
         return
     from tokenizers import Tokenizer
@@ -182,7 +172,7 @@ def _keep_tokenizer(checkpoint: Path, built: Path) -> None:
 
 
 def _parity(checkpoint: Path, path: Path, tolerance: float | None) -> dict[str, Any]:
-    """Compare the graph's logits with the checkpoint's on a few random tokens (with a seed); return the comparison's record."""
+    """Compare the graph's logits with the checkpoint's on random tokens. Return the record of the comparison."""
     import numpy as np
 
     session, (words, head_size) = load_session(path), settings_of(path)
@@ -201,9 +191,9 @@ def _parity(checkpoint: Path, path: Path, tolerance: float | None) -> dict[str, 
 
 
 def settings_of(path: Path) -> tuple[int, int]:
-    """Return the size of the vocabulary, and the head size. The key of a token has this size in each attention head.
+    """Return the size of the vocabulary and the head size, from `genai_config.json` beside the graph.
 
-    Both are read from `genai_config.json` beside the graph. Raises ConversionError if this file is missing.
+    Raises ConversionError if this file is missing.
     """
     try:
         model = json.loads((path.parent / GENAI_CONFIG).read_text("utf-8"))["model"]
@@ -217,10 +207,8 @@ def step_inputs(
 ) -> dict[str, Any]:
     """Make the inputs of a decoder for the next `tokens`, an int64 array `[rows, tokens]`.
 
-    Args:
-        inputs: inputs of the session, with names and shapes.
-        head_size: the head size (see `settings_of`), used if the graph does not state it.
-        state: further inputs by name, such as the keys and values of earlier tokens; without them, the past is empty.
+    `inputs` are the session's inputs. `head_size` is used if the graph does not state it. `state` are further inputs,
+    such as the KV cache; without them, the past is empty.
     """
     import numpy as np
 
@@ -242,7 +230,7 @@ def step_inputs(
 
 
 def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """Make two sample inputs of the decoder at `path`: random tokens of different lengths, with an empty past."""
+    """Make two sample inputs of a decoder: random tokens of different lengths, with an empty past."""
     import numpy as np
 
     generator, (words, head_size) = np.random.default_rng(0), settings_of(path)
@@ -251,9 +239,9 @@ def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...
 
 
 def torch_model(checkpoint: Path, trust_remote_code: bool = False) -> TorchModel:
-    """Load a causal language model in float32: it takes `input_ids` (int64 `[1, tokens]`) and gives `logits`.
+    """Load a causal language model in float32: `input_ids` (int64 `[1, tokens]`) to `logits`.
 
-    Raises ConversionError if the checkpoint does not load as a causal language model.
+    Raises ConversionError if the checkpoint does not load.
     """
     import torch
     from transformers import AutoModelForCausalLM

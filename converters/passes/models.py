@@ -1,7 +1,7 @@
-"""ONNX models for passes: load and save models of any size, and the small edits that several passes share.
+"""ONNX models for passes: load and save models of any size, and small edits that several passes share.
 
-In memory, a model is one `onnx.ModelProto` with every weight inside. On disk, it is one file if protobuf can hold the
-weights; if not, the weights are in `FILE.data` beside it, in order and aligned. Equal models give equal bytes.
+In memory, a model is an `onnx.ModelProto` with every weight inside. On disk, weights that are too large for protobuf
+are in `FILE.data`. Equal models give equal bytes.
 """
 
 import re
@@ -36,25 +36,22 @@ from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, why
 
 MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
-"""The most bytes of weights in the model's own file: protobuf's limit is 2**31 - 1 bytes, including the graph."""
+"""The most bytes of weights in the model's own file. Protobuf's limit for a file is 2**31 - 1 bytes."""
 ALIGNMENT_BYTES = 4096
-"""The alignment of tensors in a data file: the size of a memory page."""
 FIRST_IR_WITH_CONSTANTS = 4
 """The first IR version in which an initializer need not be an input."""
 FLOATS = frozenset({1, 10})
-"""The TensorProto element types of weights that can be quantized: float and float16."""
 SOURCE_KEYS = re.compile(r"namespace|pkg\..*")
-"""The keys of metadata about source code: PyTorch's exporter writes classes, lines of code, and paths of files there."""
+"""The keys of metadata that PyTorch's exporter writes about source code."""
 STANDARD = ("", "ai.onnx")
-"""The two names of the default domain of operators."""
+"""The names of the default domain of operators."""
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
 
 def load(path: Path) -> Any:
-    """Read an ONNX file with its external data (`onnx.ModelProto`).
+    """Read an ONNX file with its external data (`onnx.ModelProto`). Initializers are removed from the inputs.
 
-    Initializers are removed from the inputs (IR version 3 lists them there), because passes change weights. Raises
-    InputError if the file or its external data is invalid: not ONNX, cut short, missing or outside the file's folder.
+    Raises InputError if the file or its external data is invalid.
     """
     import onnx
 
@@ -77,7 +74,7 @@ def load(path: Path) -> Any:
 
 
 def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[str, ...]:
-    """Write a model and return the names of its files. After an error no file is left; `model` does not change."""
+    """Write a model and return the names of its files. After an error, no file is left."""
     data = path.with_name(f"{path.name}.data")
     try:
         if weight_bytes(model) <= limit:
@@ -92,7 +89,7 @@ def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[
 
 
 def _move_out(model: Any, data: Path) -> Any:
-    """Write the large initializers to the file `data`, and return the model with references to them."""
+    """Write the large initializers to the file `data`. Return the model with references to them."""
     import onnx
     import onnx_ir as ir
 
@@ -113,12 +110,11 @@ def _move_out(model: Any, data: Path) -> Any:
 
 
 def weight_bytes(model: Any) -> int:
-    """Return the size in bytes of all tensors that a model stores, including its subgraphs and attributes."""
     return sum(map(tensor_bytes, tensors(model)))
 
 
 def session(model: Any, label: str = "the model") -> Any:
-    """Load a model or a file in ONNX Runtime (`load_session`). Raises ConversionError, about `label`, if loading fails."""
+    """Load a model or a file in ONNX Runtime. Raise ConversionError about `label` if loading fails."""
     if isinstance(model, Path):
         return load_session(model, name=label)
     if weight_bytes(model) <= MAX_INLINE_WEIGHT_BYTES:
@@ -130,14 +126,13 @@ def session(model: Any, label: str = "the model") -> Any:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A context with a temporary directory for tools that need files; inside `scratch_in`, it is in the workspace."""
+    """A context with a temporary directory. Inside `scratch_in`, it is in the workspace."""
     with tempfile.TemporaryDirectory(prefix=".scratch-", dir=_scratch.get()) as directory:
         yield Path(directory)
 
 
 @contextmanager
 def scratch_in(workspace: Path) -> Iterator[None]:
-    """A context in which `scratch` makes its directories in `workspace`. So both are on the same disk."""
     token = _scratch.set(workspace)
     try:
         yield
@@ -146,7 +141,7 @@ def scratch_in(workspace: Path) -> Iterator[None]:
 
 
 def scrub_metadata(model: Any, *directories: Path) -> list[str]:
-    """Remove metadata about source code, in place. Shorten absolute paths in other metadata and doc strings.
+    """Remove metadata about source code, and shorten absolute paths in other metadata, in place.
 
     Return the keys of the changed metadata, and `doc_string` for each changed doc string.
     """
@@ -169,7 +164,6 @@ def scrub_metadata(model: Any, *directories: Path) -> list[str]:
 
 
 def clear_metadata(model: Any) -> None:
-    """Remove doc strings and metadata properties from the model and all its parts, in place."""
     for message in _described(model):
         for field in ("doc_string", "metadata_props"):
             if field in message.DESCRIPTOR.fields_by_name:
@@ -177,7 +171,7 @@ def clear_metadata(model: Any) -> None:
 
 
 def _described(model: Any) -> Iterator[Any]:
-    """Yield the parts of a model that may have a doc string or metadata, nodes first."""
+    """Yield the parts of a model that may have a doc string or metadata."""
     for body in containers(model):
         yield from (*body.node, *attributes(body), body, *body.value_info)
         if hasattr(body, "initializer"):
@@ -189,8 +183,7 @@ def _described(model: Any) -> Iterator[Any]:
 def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
     """A context in which a library prints nothing, and its errors become a ConversionError that begins with `failure`.
 
-    The message ends with the first cause of the error, without the explanations that exporters add. If the library
-    needs a package that is not installed, the error becomes a HostError about `label`.
+    If the library needs a package that is not installed, it becomes a HostError about `label`.
     """
     try:
         with quiet(), silent_runtime():
@@ -202,7 +195,7 @@ def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
 
 
 def count_operators(model: Any) -> dict[str, int]:
-    """Count the nodes of each operator, also in subgraphs and functions. A key is `Op` or, in other domains, `domain:Op`."""
+    """Count the nodes of each operator, also in subgraphs and functions, as `Add` or `com.microsoft:Gelu`."""
     nodes = (node for body in containers(model) for node in body.node)
     names = (node.op_type if node.domain in STANDARD else f"{node.domain}:{node.op_type}" for node in nodes)
     return dict(sorted(Counter(names).items()))
@@ -213,23 +206,21 @@ def node_names(model: Any) -> set[str]:
 
 
 def refuse_unknown(kind: str, names: Collection[str] | None, present: Collection[str]) -> None:
-    """Raise InputError if the graph lacks one of the requested names."""
     if unknown := sorted(set(names or ()) - set(present)):
         raise InputError(f"the graph has no {kind} called {', '.join(unknown)[:200]}")
 
 
 def default_opset(model: Any) -> int | None:
-    """Return the opset of the default domain that a model imports; None if it imports none."""
     return next((entry.version for entry in model.opset_import if entry.domain in STANDARD), None)
 
 
 def has_size(dim: Any) -> bool:
-    """True if an axis (`onnx.TensorShapeProto.Dimension`) is fixed. Many tools write -1 for a dynamic axis."""
+    """Return True if an axis is fixed. Many tools write -1 for a dynamic axis."""
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 
 def infer_types(model: Any) -> None:
-    """Infer the types of the intermediate values of the main graph, in place; large weights are not copied."""
+    """Infer the types of the intermediate values of the main graph, in place."""
     import onnx
 
     inferred = onnx.shape_inference.infer_shapes(without_weights(model), data_prop=True).graph
@@ -238,13 +229,12 @@ def infer_types(model: Any) -> None:
 
 
 def clear_value_info(model: Any) -> None:
-    """Drop the types of intermediate values, which may be wrong in a rewritten graph."""
     for container in containers(model):
         del container.value_info[:]
 
 
 def inline_functions(model: Any) -> None:
-    """Replace calls of local functions by the functions' bodies, in place; no large weight is copied."""
+    """Replace calls of local functions by the functions' bodies, in place."""
     import onnx.inliner
 
     if model.functions:
@@ -255,7 +245,6 @@ def inline_functions(model: Any) -> None:
 
 
 def drop_unused_imports(model: Any) -> None:
-    """Drop the opset imports of unused domains, in place; the import of the default domain stays."""
     used = {*STANDARD, *(node.domain for body in containers(model) for node in body.node)}
     imports = [entry for entry in model.opset_import if entry.domain in used]
     del model.opset_import[:]
@@ -263,7 +252,7 @@ def drop_unused_imports(model: Any) -> None:
 
 
 def drop_unread_weights(model: Any) -> None:
-    """Drop unread initializers, in place. If two initializers of a graph have the same name, drop the second."""
+    """Drop initializers that no node reads, and repeated initializers, in place."""
     bodies = list(within(model.graph))
     read = {name for body in bodies for node in body.node for name in node.input}
     read |= {value.name for body in bodies for value in body.output}
@@ -276,7 +265,7 @@ def drop_unread_weights(model: Any) -> None:
 
 
 def name_nodes(model: Any) -> None:
-    """Give every node without a name a new name, from its operator and a number; existing names stay."""
+    """Name every node that has no name, by its operator and a number."""
     taken, numbers = node_names(model), count()
     for node in (node for body in containers(model) for node in body.node):
         while not node.name:
@@ -286,10 +275,9 @@ def name_nodes(model: Any) -> None:
 
 @contextmanager
 def edited(model: Any) -> Iterator[Any]:
-    """A context with an `onnx_ir.Model` to edit instead of `model`. At the end, its sorted nodes are written to `model`.
+    """A context with an `onnx_ir.Model` to edit. At its end, the nodes are sorted and written to `model`.
 
-    No weight of the main graph is copied. Types of intermediate values are dropped. Weights keep their order, and new
-    weights follow; imported operator sets do not change.
+    No weight of the main graph is copied. Types of intermediate values are dropped.
     """
     import onnx_ir as ir
 
@@ -311,10 +299,9 @@ def edited(model: Any) -> Iterator[Any]:
 
 
 def factors(view: Any, operators: Collection[str], excluded: Collection[str] = ()) -> list[Any]:
-    """Return the floating-point initializers of rank 2 or more that nodes multiply, as `onnx_ir.Value`.
+    """Return the floating-point initializers of rank 2 or more that nodes of `operators` multiply.
 
-    Only nodes of `operators` count, except for names in `excluded`. Nodes of subgraphs count, nodes of local functions
-    do not. A Transpose or Identity may be between the initializer and the node.
+    A Transpose or Identity may be between the initializer and the node. `excluded` are names of nodes.
     """
     weights: dict[Any, None] = {}
     for node in view.graph.all_nodes():
@@ -330,13 +317,12 @@ def factors(view: Any, operators: Collection[str], excluded: Collection[str] = (
 
 
 def rank_of(value: Any, elements: Collection[int] = FLOATS) -> int:
-    """Return the rank of a stored tensor with an element type in `elements`; -1 for other values, and for None."""
     tensor = value.const_value if value is not None and value.is_initializer() else None
     return len(tensor.shape) if tensor is not None and tensor.dtype in elements else -1
 
 
 def store(body: Any, name: str, array: Any) -> Any:
-    """Store an array in a graph as `name`, and return its value. A stored tensor with this name is replaced."""
+    """Store an array in a graph as `name`, and return its value."""
     import numpy as np
     import onnx_ir as ir
 
@@ -348,11 +334,7 @@ def store(body: Any, name: str, array: Any) -> Any:
 
 @contextmanager
 def replaced(node: Any) -> Iterator[Callable[..., Any]]:
-    """A context with a function that adds a node and returns its value; at the end, the added nodes replace `node`.
-
-    The function takes the operator, the inputs, the names of value and node, and attributes. The last value gets the name
-    of the replaced value.
-    """
+    """A context with a function that adds a node and returns its value. At the end, the added nodes replace `node`."""
     import onnx_ir as ir
 
     tape = ir.tape.Tape()
@@ -366,7 +348,7 @@ def replaced(node: Any) -> Iterator[Callable[..., Any]]:
 
 
 def fresh_names(view: Any) -> Callable[[str], str]:
-    """Return a function that makes a new name from a base. The name has a number if the base is taken already."""
+    """Return a function that makes an unused name from a base."""
     taken = {value.name for body in view.graphs() for value in (*body.inputs, *body.initializers.values())}
     taken |= {value.name for node in view.graph.all_nodes() for value in node.outputs}
 
@@ -380,10 +362,7 @@ def fresh_names(view: Any) -> Callable[[str], str]:
 
 
 def drop_second_names(view: Any) -> None:
-    """Drop each Identity that only renames a stored tensor, so that its readers read the tensor itself, in place.
-
-    PyTorch's exporter writes such nodes if a weight is used twice, as in the layers of ALBERT.
-    """
+    """Drop each Identity that only renames a stored tensor, in place."""
     for node in [node for node in view.graph if node.op_type == "Identity"]:
         source, second = node.inputs[0], node.outputs[0]
         if source is not None and source.is_initializer() and not second.is_graph_output():
@@ -406,8 +385,7 @@ def fold_transposes(view: Any) -> None:
 def unfold_gemms(view: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
     """Replace each Gemm with a stored matrix by MatMul and Add, in place. A Gemm with factors other than 1 stays.
 
-    Nodes with names in `excluded` stay. With `only_shared`, a Gemm also stays if no other node reads its matrix. If
-    Gemm transposes its matrix, the transposed matrix is stored. It is a new tensor if other nodes read the matrix.
+    Nodes with names in `excluded` stay. With `only_shared`, a Gemm also stays if no other node reads its matrix.
     """
     gemms = [node for node in view.graph.all_nodes() if node.op_type == "Gemm" and not node.domain]
     readers = {node.inputs[1]: len(node.inputs[1].uses()) for node in gemms if node.inputs[1]}

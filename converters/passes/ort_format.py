@@ -1,8 +1,7 @@
 """`OrtFormat`: converts an ONNX file to ORT format, and lists the operators that a minimal build needs.
 
-An ORT-format file begins with a head and ends with the model. A table in the head gives a minimal build the argument types
-that select a kernel. ONNX Runtime writes the table's entries in the order of a hash table with a random seed, so two
-conversions have different heads and equal models. `OrtFormat` writes the head again with sorted entries.
+An ORT-format file begins with a table of argument types. ONNX Runtime writes its entries in random order, so
+`OrtFormat` writes the table again with sorted entries.
 """
 
 import errno
@@ -23,12 +22,10 @@ from onnxreg.converters.runtime.sessions import quiet, session_options
 from onnxreg.schema.core.errors import ConversionError, HostError
 
 ALIGNMENT_BYTES = 16
-"""The alignment of a flatbuffer, counted from its end. No vector in a model needs a larger one."""
+"""The alignment of a flatbuffer, counted from its end."""
 
 
 class OrtFiles(NamedTuple):
-    """An ORT-format file and its operator config."""
-
     path: Path
     config: Path
 
@@ -36,10 +33,8 @@ class OrtFiles(NamedTuple):
 class OrtFormat(Pass[Path, OrtFiles]):
     """Optimize with ONNX Runtime on the CPU and save in ORT format, as ONNX Runtime's conversion tool does.
 
-    All optimizations of this machine are applied (style `Fixed`), except for the NCHWc layout if the target is `arm`.
-    The files are written beside the input. The entries of the file's head are sorted, so that a second conversion
-    gives the same bytes. If the sorted file would have other content, ONNX Runtime's file is kept, and `canonical` in
-    the result is false.
+    All optimizations of this machine are applied, except for the NCHWc layout if the target is `arm`. The files are
+    written beside the input. `canonical` in the result is false if the table at the file's head could not be sorted.
     """
 
     id = "OrtFormat"
@@ -51,13 +46,11 @@ class OrtFormat(Pass[Path, OrtFiles]):
         enable_type_reduction: bool = True
 
     def requires(self, subject: Path) -> None:
-        """Raise HostError if ONNX Runtime's conversion tools are missing. An optional step is then skipped."""
         for module in ("flatbuffers", "onnxruntime", "onnxruntime.tools.ort_format_model"):
             if find_spec(module) is None:
                 raise HostError(f"missing dependency: {module.partition('.')[0]}")
 
     def apply(self, subject: Path) -> OrtFiles:
-        """Write both files beside `subject`. Raises OSError if the disk is full, which ONNX Runtime does not report."""
         import onnxruntime as ort
 
         with_types = self.params.enable_type_reduction
@@ -87,7 +80,7 @@ class OrtFormat(Pass[Path, OrtFiles]):
 
 
 def operator_config(path: Path, with_types: bool) -> str:
-    """Return ONNX Runtime's operator config of an ORT-format file, without the comments, which contain the file's name."""
+    """Return ONNX Runtime's operator config of an ORT-format file, without comments."""
     with quiet():
         from onnxruntime.tools.ort_format_model import create_config_from_models
     with models.scratch() as folder, warnings.catch_warnings():
@@ -98,11 +91,11 @@ def operator_config(path: Path, with_types: bool) -> str:
 
 
 Table = tuple[tuple[str, tuple[tuple[str, tuple[tuple[int, int], ...]], ...]], ...]
-"""For each operator and type parameter, the arguments of this type as pairs: 0 (input) or 1 (output), and position."""
+"""For each operator and type parameter, the arguments of this type: 0 (input) or 1 (output), and position."""
 
 
 def canonicalize(source: Path, target: Path) -> bool:
-    """Copy an ORT-format file to `target` with a sorted head. True if both files have equal content."""
+    """Copy an ORT-format file to `target` with a sorted head. Return True if both files have equal content."""
     register_bindings()
     version, table, model, tail = _read_head(source)
     front = _write_head(version, table, model - tail, source.stat().st_size - tail)
@@ -144,8 +137,7 @@ def _all(table: Any, name: str) -> Sequence[Any]:
 def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -> bytes:
     """Make the head of a file whose model has `tail_size` bytes. The model's root table is at its byte `model_offset`.
 
-    Offsets in a flatbuffer are relative, so the head is built before a short substitute for the model. The lengths of
-    substitute and model are equal modulo the alignment, so that references and alignments in the head are right.
+    Offsets in a flatbuffer are relative, so the head is built before a short substitute for the model.
     """
     import flatbuffers
     from ort_flatbuffers_py.fbs import (

@@ -1,4 +1,4 @@
-"""Every pass by name: the passes of onnxreg, and of other packages (entry points of the group `onnxreg.passes`)."""
+"""Every pass by name: onnxreg's, and those of other packages (entry points of the group `onnxreg.passes`)."""
 
 import inspect
 from collections.abc import Mapping

@@ -7,7 +7,7 @@
         def subject(self):
             return onnx.parser.parse_model(...)
 
-pytest collects the tests. They need no package besides pytest and onnxreg.
+pytest collects the tests.
 """
 
 import os
@@ -27,14 +27,14 @@ from onnxreg.schema.manifest.manifest import Step
 
 
 class PassContract:
-    """The tests that every graph pass must pass. `make` and `subject` return new objects at each call."""
+    """The tests that every graph pass must pass."""
 
     def make(self) -> GraphPass:
-        """Return the pass, with parameters that suit `subject`."""
+        """Return a new pass, with parameters that suit `subject`."""
         raise NotImplementedError
 
     def subject(self) -> Any:
-        """Return a small graph (`onnx.ModelProto`). The pass must change some of its weights."""
+        """Return a new small graph (`onnx.ModelProto`). The pass must change some of its weights."""
         raise NotImplementedError
 
     def test_parameters_are_checked_and_survive_a_document(self) -> None:
@@ -90,10 +90,10 @@ def run_and_compare(
     subject: Any,
     feeds: Sequence[Feed] | None = None,
 ) -> tuple[Any, Step]:
-    """Run a pass with `base.run`, and compare the graph before and after. The step records the comparison as `parity`.
+    """Run a pass, and compare the graph before and after. The step records the comparison as `parity`.
 
-    Raises ConversionError if one of the graphs does not run, or if their outputs differ: see `samples.compare`.
-    `feeds` are the inputs of both graphs; by default, random inputs (with a seed) that fit the new graph.
+    `feeds` are the inputs of both graphs; by default, random inputs. Raises ConversionError if a graph does not run, or
+    if the outputs differ.
     """
     pass_.requires(subject)
     bounds, tolerance = samples.index_bounds(subject), samples.tolerance_of(pass_, subject)
@@ -109,7 +109,6 @@ def run_and_compare(
 
 
 def _wrap_output(subject: Any, operator: str, domain: str = "", **attributes: Any) -> None:
-    """Put a node with one input between the graph's first output and the node that computes it."""
     import onnx
 
     name = subject.graph.output[0].name

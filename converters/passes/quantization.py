@@ -1,8 +1,7 @@
-"""Passes that quantize to 8 bits or fewer: all weights and activations, only weights, or only embedding tables.
+"""Passes that quantize to 8 bits or fewer: weights and activations, only weights, or only embedding tables.
 
-`OnnxDynamicQuantization` makes the same graph, names and bits as `onnxruntime.quantization.quantize_dynamic`, but 30
-times as fast: ONNX Runtime copies all weights four times, and quantizes each channel in Python. The formulas come from
-ONNX Runtime (`compute_scale_zp` and `quantize_nparray`).
+`OnnxDynamicQuantization` makes the same graph and bits as `onnxruntime.quantization.quantize_dynamic`, 30 times as
+fast. The formulas come from ONNX Runtime (`compute_scale_zp` and `quantize_nparray`).
 """
 
 from collections.abc import Callable
@@ -21,24 +20,23 @@ from onnxreg.converters.passes.base import GraphPass, PassParams, QuantizationPa
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, INTEGERS = 1, frozenset({6, 7})
-"""The TensorProto element type float32, and the element types int32 and int64."""
 LIMIT = 127
-"""The largest code of a weight in int8. The codes are symmetric: the smallest is -127."""
+"""The largest code of a weight in int8. The smallest is -127."""
 RANGES = {"QInt8": ((-LIMIT, LIMIT), (-64, 64)), "QUInt8": ((0, 255), (0, 127))}
-"""The smallest and the largest code of each weight type: by default, and with `reduce_range`."""
+"""The smallest and largest code of each weight type: by default, and with `reduce_range`."""
 MIN_ROW_COSINE = 0.99
-"""The lowest accepted cosine of a quantized row with the original row. A lower one means more than rounding."""
+"""The lowest accepted cosine of a quantized row with the original row."""
 DRAWN_ROWS, MAX_SHIFT = 16, 12
-"""The batch size of the random inputs of `SmoothQuant`, and the largest exponent of its scales (powers of two)."""
+"""The batch size of random inputs, and the largest exponent of a scale, of `SmoothQuant`."""
 NORMALIZATIONS = frozenset(
     f"{kind}Normalization" for kind in ("Layer", "SimplifiedLayer", "RMS", "SkipLayer", "SkipSimplifiedLayer")
 )
-"""The normalizations that are a single operator. Other normalizations end with a Mul and an Add of stored vectors."""
+"""The normalizations that are a single operator. Others end with a Mul and an Add of stored vectors."""
 SHARES = tuple(number / 64 for number in range(64, 7, -1))
-"""The ranges that the calibration method `MSE` tries. Each is a share of an activation's whole range."""
+"""The ranges that the method `MSE` tries, as shares of an activation's whole range."""
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
 MASK_SIZE = 1e3
-"""Constants with values of this magnitude or more may be attention masks."""
+"""Constants of this magnitude or more may be attention masks."""
 MASKED = frozenset(
     {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin"}
 )
@@ -47,18 +45,16 @@ _CARRYING = """
     ScatterND Slice Split Squeeze Sub Tile Transpose Trilu Unsqueeze Where
 """
 CARRYING = frozenset(_CARRYING.split())
-"""The operators that pass the values of a mask on: they move them, or add them to scores."""
+"""The operators that pass the values of a mask on."""
 ARITHMETIC = CARRYING | {"Abs", "Ceil", "Clip", "Div", "Floor", "Log", "Max", "Min", "Pow", "Round", "Sqrt"}
-"""The operators that may compute an index in floating point, before a Cast makes it an integer."""
+"""The operators that may compute an index in floating point."""
 
 
 class OnnxDynamicQuantization(QuantizationPass):
     """Quantize weights to 8 bits when the graph is made, and activations to uint8 at run time.
 
-    `QInt8` weights are symmetric, and `QUInt8` weights have a zero point. By default each channel has a scale; then
-    the mean cosine of MiniLM's pooled outputs with the parent's is .993. With a scale per tensor, it is .963. A weight
-    of rank 3 or more gets one scale, because no kernel takes more. A Gemm becomes a MatMul and an Add first. The pass
-    fails if it leaves a constant weight of a requested operator in floating point, except in `nodes_to_exclude`. With
+    `QInt8` weights are symmetric; `QUInt8` weights have a zero point. Each channel has a scale; with a scale per
+    tensor, MiniLM's mean cosine with its parent falls from .993 to .963. A Gemm becomes a MatMul and an Add first. With
     `Gather` in `op_types_to_quantize`, tables are quantized as by `EmbeddingQuantization`.
     """
 
@@ -127,7 +123,6 @@ class OnnxDynamicQuantization(QuantizationPass):
         return operators | {"MatMul"} if "Gemm" in operators else operators
 
     def _store_codes(self, value: Any) -> list[Any]:
-        """Store the codes, zero points and scales of a weight. Only a matrix gets a scale for each column."""
         weight = value.const_value.numpy()
         axis = -1 if self.params.per_channel and weight.ndim == 2 else None
         low, high = RANGES[self.params.weight_type][self.params.reduce_range]
@@ -139,10 +134,10 @@ class OnnxDynamicQuantization(QuantizationPass):
 
 
 def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any, Any]:
-    """Return codes, scales and zero points of a float32 weight. The weight is about `(codes - zeros) * scales`.
+    """Return codes, scales and zero points: a float32 weight is about `(codes - zeros) * scales`.
 
-    Each index along `axis` has a scale; if `axis` is None, the tensor has one. The range includes 0. If `low` is below
-    0, the range is symmetric and codes are int8; otherwise, codes are uint8. A scale of 0 or a denormal becomes 1.
+    Each index along `axis` has a scale; if `axis` is None, the tensor has one. If `low` is below 0, codes are symmetric
+    int8, otherwise uint8.
     """
     import numpy as np
 
@@ -191,8 +186,7 @@ def _multiply_codes(
 class OrtDynamicQuantization(GraphPass):
     """Quantize with `onnxruntime.quantization.quantize_dynamic`, to compare with graphs that other tools publish.
 
-    The defaults are those of this function: each tensor has one scale, and embedding tables are quantized too.
-    Optimum's configurations differ from them in `per_channel`. A Gemm stays in float32.
+    The defaults are those of this function: a scale for each tensor, and quantized embedding tables. A Gemm stays.
     """
 
     id = "OrtDynamicQuantization"
@@ -219,7 +213,7 @@ class OrtDynamicQuantization(GraphPass):
 def by_files(label: str, subject: Any, quantize: Callable[..., None]) -> Any:
     """Quantize a graph with a function of ONNX Runtime that takes two paths and `use_external_data_format`.
 
-    Nodes without a name get a name; the runtime's metadata are dropped. Raises ConversionError, about `label`, on failure.
+    Raises ConversionError about `label` if it fails.
     """
     models.clear_value_info(subject)
     models.name_nodes(subject)
@@ -238,9 +232,9 @@ def by_files(label: str, subject: Any, quantize: Callable[..., None]) -> Any:
 class OnnxBlockWiseRtnQuantization(QuantizationPass):
     """Convert each MatMul with a constant matrix to a `MatMulNBits` of the domain `com.microsoft`.
 
-    Each block of `block_size` weights in a column has a scale. If `is_symmetric` is false, it also has a zero point.
-    `accuracy_level` is the type to which the runtime may round activations: 0 any, 1 float32, 2 float16, 3 bfloat16,
-    4 int8. With `gemm`, each Gemm with a constant matrix becomes a MatMul and an Add first. All else does not change.
+    Each block of `block_size` weights in a column has a scale, and a zero point if `is_symmetric` is false.
+    `accuracy_level` is the type to which the runtime may round activations: 0 any, 1 float32, 2 float16, 3 bfloat16, 4
+    int8. With `gemm`, each Gemm with a constant matrix becomes a MatMul and an Add first.
     """
 
     id = "OnnxBlockWiseRtnQuantization"
@@ -282,9 +276,8 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
 class WeightQuantization(QuantizationPass):
     """Store each constant matrix of MatMul and Gemm as int8 codes, with a scale for each block of a column.
 
-    Cast, Mul and Reshape compute the matrix from codes and scales. ONNX Runtime does this once, when it loads the
-    graph. So only the file is smaller; runs need as much time and memory as before. The graph needs no special
-    operators. A column is a single block if `block_size` does not divide its length. All else does not change.
+    ONNX Runtime computes the matrix once, when it loads the graph. So only the file is smaller, not the memory of a
+    run. A column is a single block if `block_size` does not divide its length.
     """
 
     id = "WeightQuantization"
@@ -331,8 +324,7 @@ class WeightQuantization(QuantizationPass):
 class EmbeddingQuantization(GraphPass):
     """Store each embedding table as int8 codes, with a float32 scale for each row.
 
-    An embedding table is a float32 matrix that only Gather reads, row by row. Cast and Mul turn the codes of a row into
-    floats, so the graph needs no special operators. The largest magnitude of a row has the code 127 or -127.
+    An embedding table is a float32 matrix that only Gather reads, row by row.
     """
 
     id = "EmbeddingQuantization"
@@ -349,7 +341,7 @@ class EmbeddingQuantization(GraphPass):
 
 
 def find_tables(view: Any) -> list[Any]:
-    """Return the float32 matrices (`onnx_ir.Value`) of the main graph that are only read by Gather along the first axis."""
+    """Return the float32 matrices (`onnx_ir.Value`) that are only read by Gather along the first axis."""
 
     def reads_rows(node: Any, position: int) -> bool:
         is_gather = node.op_type == "Gather" and not node.domain and node.graph is view.graph
@@ -366,9 +358,9 @@ def find_tables(view: Any) -> list[Any]:
 
 
 def quantize_tables(view: Any) -> dict[str, Any]:
-    """Quantize the embedding tables of a graph with named nodes. Return counts of tables, and the worst row's cosine.
+    """Quantize the embedding tables of a graph. Return counts of tables, and the lowest cosine of a row.
 
-    Raises ConversionError if the graph has no tables, or if the cosine of a row is below `MIN_ROW_COSINE`.
+    Raises ConversionError if there are no tables, or if the cosine of a row is below `MIN_ROW_COSINE`.
     """
     import numpy as np
 
@@ -400,13 +392,10 @@ def quantize_tables(view: Any) -> dict[str, Any]:
 class OnnxStaticQuantization(QuantizationPass):
     """Quantize with ONNX Runtime, by the ranges of values on the calibration data.
 
-    Operators get QuantizeLinear and DequantizeLinear around them (`quant_format` QDQ). ONNX Runtime replaces these by
-    quantized operators when it loads the file. The default of `op_types_to_quantize` is all operators that ONNX
-    Runtime can quantize. The pass fails if it leaves a constant weight of a requested Conv, Gemm or MatMul in floating
-    point. Nodes that make or apply an attention mask stay in floating point, because 8 bits cannot hold both mask and
-    scores. So do nodes that compute an index, because a rounded index selects another row. `float_nodes` in the result
-    names both. Only the method `Percentile` uses `percentile`. `MSE` takes the range with the least squared error on
-    the data.
+    Operators get QuantizeLinear and DequantizeLinear around them (`quant_format` QDQ). The default of
+    `op_types_to_quantize` is all operators that ONNX Runtime can quantize. Nodes that apply an attention mask or
+    compute an index stay in floating point (`float_nodes` in the result). `percentile` is for the method `Percentile`.
+    `MSE` takes the range with the least squared error on the data.
     """
 
     id = "OnnxStaticQuantization"
@@ -489,9 +478,9 @@ class OnnxStaticQuantization(QuantizationPass):
 
 
 def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool) -> Any:
-    """Return a range for each activation, as `TensorsData` of ONNX Runtime. Every range contains 0.
+    """Return a range for each activation, as `TensorsData` of ONNX Runtime.
 
-    Each is the range of `SHARES` whose 256 codes have the least squared error on a histogram of the data.
+    It is the range of `SHARES` whose 256 codes have the least squared error on a histogram of the data.
     """
     import numpy as np
     from onnxruntime.quantization import CalibrationMethod, create_calibrator
@@ -518,10 +507,7 @@ def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool
 
 
 def float_nodes(view: Any) -> list[str]:
-    """Return the names of the nodes whose values 8 bits cannot hold: those that use a mask or compute an index.
-
-    A node uses a mask if its operator is in `MASKED`, such as Softmax, or if it passes the mask on to such a node.
-    """
+    """Return the names of the nodes whose values 8 bits cannot hold, because they use a mask or compute an index."""
     masks = {value for value in view.graph.initializers.values() if _is_mask(value.const_value)}
     for node in view.graph:
         is_mask = any(_is_mask(item.value) for item in node.attributes.values() if item.type.name == "TENSOR")
@@ -551,10 +537,9 @@ def _is_mask(tensor: Any) -> bool:
 class SmoothQuant(GraphPass):
     """Make activations easier to quantize: divide each channel by a scale, and multiply the next weights by the scale.
 
-    The channels are those of a normalization's output that MatMuls multiply by constant matrices. A scale is
-    `peak ** alpha / weight ** (1 - alpha)`, from the channel's largest activation and weight (Xiao et al. 2023,
-    https://arxiv.org/abs/2211.10438). It is rounded to a power of two, so that every product stays the same number.
-    Activations are measured on `data`; the default is random inputs. Add a quantization step after this pass.
+    The scale of a normalized channel is `peak ** alpha / weight ** (1 - alpha)`, rounded to a power of two, from its
+    largest activation and weight (Xiao et al. 2023, https://arxiv.org/abs/2211.10438). Activations are measured on
+    `data`, or on random inputs. Add a quantization step after this pass.
     """
 
     id = "SmoothQuant"
@@ -595,7 +580,7 @@ class SmoothQuant(GraphPass):
         return subject
 
     def _products(self, view: Any) -> dict[Any, list[Any]]:
-        """Map each normalized activation to the float32 matrices that multiply it, if no other node reads them."""
+        """Map each normalized activation to the float32 matrices that multiply it."""
         normalized, stretched, products = set[Any](), set[Any](), dict[Any, list[Any]]()
         for node in view.graph:
             if node.domain and node.op_type not in NORMALIZATIONS:
@@ -614,7 +599,6 @@ class SmoothQuant(GraphPass):
         return products
 
     def _peaks(self, subject: Any, names: list[str]) -> dict[str, Any]:
-        """Return, for each value in `names`, the largest magnitude in each channel over all inputs."""
         import numpy as np
 
         feeds = self.data or samples.draw(subject, sizes=({"batch": DRAWN_ROWS},) * 2)

@@ -1,8 +1,4 @@
-"""Sample inputs of graphs, and comparisons of the outputs of two graphs.
-
-ONNX's checker accepts graphs that ONNX Runtime refuses, and converters may write graphs that compute something else. So
-every pass is tested: the outputs of the graph after it are compared with the outputs of the graph before it.
-"""
+"""Sample inputs of graphs, and comparisons of the outputs of two graphs."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,22 +16,20 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 Feed = Mapping[str, Any]
-"""The inputs of one run: numpy arrays by name."""
 
 SIZES = ({"batch": 1}, {"batch": 2})
-"""For each of two random runs, the sizes of dynamic axes by name. `LENGTHS` has each run's size of all other axes."""
+"""For each of two random runs, the sizes of dynamic axes by name. `LENGTHS` has the size of all other axes."""
 LENGTHS = (8, 12)
 SEED = 0
 MIN_COSINE = 0.5
-"""The lowest accepted cosine of an output with the parent's output. A lower one means an error, not only rounding."""
+"""The lowest accepted cosine of an output with the parent's output."""
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
-"""The lowest cosine that `_refuse_chance` accepts. It also accepts a relative distance of at most `ROUNDED`."""
+"""The lowest cosine that `_refuse_chance` accepts, and the relative distance that it accepts in any case."""
 ROUNDINGS = 8
-"""The allowed error of graphs with 16-bit weights, in `STEPS`. It is over 1: kernels may round at different places."""
-EIGHT_BITS = {2, 3}
-"""The numbers of uint8 and int8 in `onnx.TensorProto.DataType`."""
+"""The allowed error of graphs with 16-bit weights, in `STEPS`."""
+EIGHT_BITS = {2, 3}  # uint8, int8
 STEPS = {10: 2.0**-10, 16: 2.0**-7}
-"""The distance from 1 to the next number in float16 and bfloat16, by the number in `onnx.TensorProto.DataType`."""
+"""The distance from 1 to the next float16 and bfloat16."""
 
 
 def draw(
@@ -46,10 +40,8 @@ def draw(
 ) -> tuple[Feed, ...]:
     """Make random inputs for two runs, with a fixed seed. The runs differ in batch and length if these are dynamic.
 
-    Floats are normally distributed, and indices are below their `bounds` (see `index_bounds`). Other integers are 1,
-    as in a mask without padding. Booleans are true. A decoder with onnxruntime-genai's names gets an empty past; its
-    rotary table gives the head size. For each run, `sizes` has the sizes of dynamic axes by name, and `lengths` has
-    the size of all others.
+    Floats are normally distributed, indices are below their `bounds`, other integers are 1, and booleans are true. For
+    each run, `sizes` has the sizes of dynamic axes by name, and `lengths` the size of all others.
     """
     import numpy as np
     import onnx
@@ -80,7 +72,7 @@ def draw(
 
 
 def index_bounds(model: Any) -> dict[str, int]:
-    """Return a bound for each input that is an index: the number of rows of the smallest stored table that it reads from."""
+    """Return a bound for each input that is an index: the rows of the smallest stored table that it reads from."""
     rows = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if len(tensor.dims) >= 2}
     origin = {value.name: value.name for value in graph_inputs(model.graph)}
     bounds: dict[str, int] = {}
@@ -94,7 +86,7 @@ def index_bounds(model: Any) -> dict[str, int]:
 
 
 def taken_by(session: Any) -> Any:
-    """Make an `onnx.ModelProto` with only the inputs of a loaded graph (`onnxruntime.InferenceSession`), for `draw`.
+    """Make an `onnx.ModelProto` with only the inputs of a session, for `draw`.
 
     Raises InputError for an input that is not a tensor of numbers.
     """
@@ -111,9 +103,9 @@ def taken_by(session: Any) -> Any:
 
 
 def read(path: Path) -> tuple[Feed, ...]:
-    """Read sample inputs from a `.npz` file, or from all such files in a directory. Each row becomes a run of batch 1.
+    """Read sample inputs from a `.npz` file, or from all such files in a directory. Each row becomes a run.
 
-    A file has an array for each input name, with rows on the first axis. Raises InputError if there are no rows.
+    A file has an array for each input, with rows on the first axis. Raises InputError if there are no rows.
     """
     rows: list[Feed] = []
     for arrays in map(read_rows, row_files(path)):
@@ -125,7 +117,7 @@ def read(path: Path) -> tuple[Feed, ...]:
 
 
 def check(feeds: Sequence[Feed], model: Any, label: str) -> None:
-    """Raise InputError, about `label`, if there are no feeds, or their names differ from the graph's inputs."""
+    """Raise InputError about `label` if there are no feeds, or if they have other names than the graph's inputs."""
     names = sorted(value.name for value in graph_inputs(model.graph))
     if not feeds:
         raise InputError(f"{label} needs sample inputs, and none were given")
@@ -137,17 +129,13 @@ def check(feeds: Sequence[Feed], model: Any, label: str) -> None:
 
 
 def digest(feeds: Sequence[Feed]) -> Digest:
-    """Return one digest of the names, types, shapes and values of all arrays."""
     arrays = [(name, array) for feed in feeds for name, array in sorted(feed.items())]
     parts = (f"{name} {array.dtype} {array.shape}\n".encode() + array.tobytes() for name, array in arrays)
     return Digest.of(b"".join(parts))
 
 
 def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
-    """Run a graph once and return its outputs by name. Inputs are converted to the graph's types.
-
-    Raises ConversionError, about `label`, if the run fails.
-    """
+    """Run a graph once, with inputs converted to its types. Raise ConversionError about `label` if this fails."""
     types = {item.name: numpy_type(item.type) for item in session.get_inputs()}
     try:
         given = {name: as_type(feed[name], dtype) for name, dtype in types.items()}
@@ -157,11 +145,9 @@ def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
 
 
 def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str, Any]]:
-    """Return the outputs of a graph for each feed; see `outputs`. `graph` is an `onnx.ModelProto`, a file, or a session.
+    """Return the outputs of a graph (an `onnx.ModelProto`, a file, or a session) for each feed.
 
-    The outputs are copies, because an array of ONNX Runtime would keep the memory of all its session's runs in use.
-
-    Raises ConversionError if a run fails. If some runs succeed, the message says that the graph has a fixed size.
+    Raises ConversionError if a run fails. If only some fail, the message says that the graph has a fixed size.
     """
     session = graph if hasattr(graph, "get_inputs") else models.session(graph, label)
     results, errors, fitting = [], dict[str, ConversionError](), set[str]()
@@ -188,7 +174,7 @@ def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str,
 def inner_values(
     graph: Any, names: Sequence[str], feeds: Sequence[Feed], label: str
 ) -> Iterator[tuple[str, Any]]:
-    """Run a graph (`onnx.ModelProto`) on each feed, and yield the name and the array of each value in `names`."""
+    """Run a graph on each feed. Yield the name and the array of each value in `names`."""
     import onnx
 
     own = deepcopy([*graph.graph.output])
@@ -205,9 +191,8 @@ def inner_values(
 class Distance:
     """The distance of an output from the parent's over all runs. A position is a vector along the last axis.
 
-    `max_abs_diff` is in the output's units. `largest` is the parent's largest magnitude. `cosine` takes all values as
-    one vector. `positions` is their number; an array of rank 0 or 1 is one position. `min_cosine` is their lowest
-    cosine. `argmax_agreement` is the share of positions where both sides have the largest value at the same index.
+    `largest` is the parent's largest magnitude. `cosine` takes all values as a single vector. `min_cosine` is the
+    lowest cosine of a position. `argmax_agreement` is the share of positions with the largest value at the same index.
     """
 
     max_abs_diff: float
@@ -225,14 +210,11 @@ def compare(
     tolerance: float | None = None,
     is_bounded: bool = True,
 ) -> dict[str, Distance]:
-    """Compare outputs over all runs; return the distance of each numeric output.
+    """Compare outputs over all runs. Return the distance of each numeric output.
 
-    Raises ConversionError, about `label`, for a missing output, another shape, NaN on either side, a cosine below
-    `MIN_COSINE`, an output that follows the input no better than chance (`_refuse_chance`), or too large a difference.
-    The allowed difference is `tolerance` times the largest value of the output, and at least `tolerance`.
-
-    Args:
-        is_bounded: False if the user allowed a lower cosine; then both checks on cosines are left out.
+    Raises ConversionError about `label` for a missing output, another shape, NaN, and a difference above `tolerance`
+    times the largest value. With `is_bounded`, also for a cosine below `MIN_COSINE`, and for an output that follows the
+    input no better than chance.
     """
     import numpy as np
 
@@ -263,7 +245,7 @@ def compare(
 def _pairs(
     name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str
 ) -> list[Any]:
-    """Return the expected and the actual array of an output for each run, stacked as one array of float64."""
+    """Return the expected and actual arrays of an output for each run, stacked as float64."""
     import numpy as np
 
     if any(name not in arrays for arrays in got):
@@ -275,7 +257,6 @@ def _pairs(
 
 
 def _by_position(pairs: Sequence[Any]) -> tuple[int, float, float]:
-    """Return the `positions`, `min_cosine` and `argmax_agreement` of an output's `Distance`."""
     import numpy as np
 
     least, same = 1.0, list[Any]()
@@ -288,7 +269,7 @@ def _by_position(pairs: Sequence[Any]) -> tuple[int, float, float]:
 
 
 def parity(feeds: Sequence[Feed], distances: Mapping[str, Distance]) -> dict[str, Any]:
-    """Return the record of a comparison, in JSON form with six digits, for the result of a pass."""
+    """Return the record of a comparison for the result of a pass, in JSON form."""
     outputs = {
         name: {key: float(f"{getattr(one, key):.6g}") for key in ("max_abs_diff", "cosine")}
         for name, one in distances.items()
@@ -299,17 +280,15 @@ def parity(feeds: Sequence[Feed], distances: Mapping[str, Distance]) -> dict[str
 def relative_distance(
     expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str, floor: float = 0.0
 ) -> float:
-    """Return the largest difference of any output, divided by the output's largest value (at least `floor`). See `compare`."""
+    """Return the largest difference of any output, divided by its largest value (at least `floor`)."""
     distances = compare(expected, got, label, is_bounded=False).values()
     return max((one.max_abs_diff / (max(floor, one.largest) or 1.0) for one in distances), default=0.0)
 
 
 def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
-    """Raise ConversionError if an output does not follow the input in the way that the parent's output does.
+    """Raise ConversionError if an output does not follow the input as the parent's output does.
 
-    The parent's mean over all positions is subtracted from both, because a common offset, such as a bias,
-    makes the cosine of any two outputs high. Outputs within `ROUNDED` of each other are accepted, because
-    rounding alone changes the variation of an almost constant output.
+    The parent's mean is subtracted from both, because a common offset makes any cosine high.
     """
     import numpy as np
 
@@ -334,10 +313,10 @@ def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
 
 
 def tolerance_of(work: Any, subject: Any) -> float | None:
-    """Return how far a pass may move an output, as a share of the output's largest value. None means no limit.
+    """Return how far a pass may move an output, as a share of its largest value; None means no limit.
 
-    This is the `tolerance` of the pass `work`, or more if weights of `subject` have 16 bits. A merge of graphs with
-    8-bit weights has no limit, because on some processors ONNX Runtime 1.31 lacks an exact kernel for shared weights.
+    It is the pass's `tolerance`, or more if weights have 16 bits. A merge of graphs with 8-bit weights has no limit,
+    because ONNX Runtime 1.31 lacks an exact kernel for shared weights on some processors.
     """
     stated: float | None = work.tolerance
     kinds = {tensor.data_type for tensor in tensors(subject)}
