@@ -1,6 +1,6 @@
-"""Build one typer application of all verbs from one table, with help texts and usage errors in the program's style.
+"""Build the typer application from one table of verbs, with help texts and usage errors in the program's style.
 
-The table also has the lines of `reg --help`, so that this help imports no verb. A verb imports only its own module.
+The table also has the lines of `reg --help`, so that this help imports no verb.
 """
 
 import inspect
@@ -28,16 +28,14 @@ from onnxreg.schema.core.ref import Version
 
 
 class Verb(NamedTuple):
-    """A verb: its line in `reg --help`, its module in `cli/commands`, and the names of its subcommands (`words`).
+    """A verb. Its function in the module is `command`, or has its name: `add`, `import_`, `remote_add`."""
 
-    The verb's function in the module is `command`, or has the verb's name: `add`, `import_`, `remote_add`.
-    """
-
-    summary: str
-    module: str
-    words: str = ""
+    summary: str  # the line in `reg --help`
+    module: str  # in `cli/commands`
+    words: str = ""  # the subcommands
 
 
+# `reg --help` explains the verbs of the first group.
 GROUPS: dict[str, dict[str, Verb]] = {
     "Every day": {
         "export": Verb("Make a version from a checkpoint, and measure it", "export"),
@@ -103,12 +101,12 @@ GROUPS: dict[str, dict[str, Verb]] = {
         "trust": Verb("Trusted keys, required signatures, known heads", "trust", "show add reset"),
     },
 }
-"""All verbs, by group. `reg --help` explains the verbs of the first group."""
 VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()}
 EXAMPLES = ("reg export ./checkpoint --quantize --name acme/model", "reg push acme/model ./share")
 JSON = "--json"
+# Placeholders for the values of options; of other types: TEXT
 METAVARS = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
-"""The placeholder for an option's value, by the type of the value. Other types have the placeholder TEXT."""
+# Word, mostly of another program -> the commands to suggest.
 SYNONYMS = {
     **dict.fromkeys(("search", "find"), "query or ls"),
     **dict.fromkeys(("list", "ls"), "ls or list or show"),
@@ -127,7 +125,6 @@ SYNONYMS = {
     "rollback": "tag",
     "download": "pull",
 }
-"""Word -> the commands to suggest if a user types it. Most are words of other programs, such as `rm`."""
 
 
 def run_app(words: list[str]) -> None:
@@ -155,7 +152,7 @@ def run_app(words: list[str]) -> None:
 
 
 def _from_verb(words: Sequence[str]) -> list[str]:
-    """Return the verb and the words after it; [] if the line has no known verb, or requests help before the verb."""
+    """Return the verb and the words after it; [] if no known verb comes first, after global options."""
     remaining = iter(words)
     for word in remaining:
         if word == "--registry":
@@ -167,7 +164,7 @@ def _from_verb(words: Sequence[str]) -> list[str]:
 
 @cache
 def build(alone: str | None = None) -> Any:
-    """Build the command line with every verb, or with only the verb `alone`, because importing all verbs takes long."""
+    """Build the command line with every verb or, to start fast, with only the verb `alone`."""
     app = typer.Typer(name="reg", cls=RootGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback(invoke_without_command=True)(_globals)
     for name, verb in VERBS.items():
@@ -191,12 +188,10 @@ def build(alone: str | None = None) -> Any:
 
 
 def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a verb's function for typer: the wrapper takes typer's context and passes the session in it to the function.
+    """Wrap a verb's function for typer. The wrapper passes the session in typer's context to the function.
 
-    If the verb raises an error because an argument is at the wrong place, the error's hint says where it belongs.
-
-    The wrapper has the option `--json` if the verb's help describes it. Its value is in `Session.as_json`. If the verb
-    has a parameter `query`, the wrapper has the options of the function `query` in its place.
+    The wrapper has the option `--json` if the verb's help describes it, and the options of `query` if the verb has a
+    parameter of this name. If an argument is at the wrong place, the hint of an error says where it belongs.
     """
     signature = inspect.signature(verb)
     _, *parameters = signature.parameters.values()
@@ -251,7 +246,6 @@ def _globals(
 
 
 def root_help() -> str:
-    """Return the text of `reg --help`."""
     everyday, *others = GROUPS
     lines = [
         "Usage: reg [--registry PATH] [--quiet] VERB ...",
@@ -267,7 +261,6 @@ def root_help() -> str:
 
 
 def group_help(group: str) -> str:
-    """Return a line of help for each verb of a group."""
     width = max(map(len, GROUPS[group]))
     return "\n".join(f"  {name:<{width}}  {verb.summary}" for name, verb in GROUPS[group].items())
 
@@ -295,19 +288,17 @@ class VerbGroup(TyperGroup):
 
 
 class RootGroup(VerbGroup):
-    """The program itself. Its help fits on one screen."""
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(root_help())
 
 
 def flowing(text: str) -> str:
-    """Join the lines of each paragraph, so that a paragraph is one line."""
+    """Join the lines of each paragraph."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in inspect.cleandoc(text).split("\n\n"))
 
 
 def folded(example: str, width: int) -> str:
-    """Fold a command line with a backslash at each break. Quoted text, and an option with its value, are never split."""
+    """Fold a command line, with a backslash at each break. An option and its value stay together."""
     unbroken = re.sub(r"'[^']*'|--[a-z-]+ (?!-)", lambda match: match[0].replace(" ", "\0"), example)
     return filled(unbroken, width, " " * 6).replace("\n", " \\\n").replace("\0", " ")
 
@@ -351,10 +342,9 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
 
 
 def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> str:
-    """Return advice such as `write reg pull acme/pii origin` if an argument is at the wrong place, else "".
+    """Return advice, such as `write reg pull acme/pii origin`, if an argument is at the wrong place; else "".
 
-    Either the parser did not expect the argument `extra`, or the verb raised `error`, for example because the remote
-    was typed before the model.
+    Either the parser did not expect the argument `extra`, or the verb raised `error`.
     """
     from onnxreg.registry.remotes import absolute
     from onnxreg.schema.query.device import presets
@@ -406,7 +396,6 @@ def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> s
 
 
 def _channels(session: Session, name: str) -> Collection[str] | None:
-    """Return the channels of a model of the registry; None if the model does not exist."""
     with suppress(RegError):
         return session.open().state(name).channels
     return None

@@ -1,7 +1,4 @@
-"""`reg export --batch`: run a command line for each row of a job file, in worker processes or on a Dask cluster.
-
-docs/fleets.md describes the command.
-"""
+"""`reg export --batch`: run the exports in a job file, in processes or on a Dask cluster (docs/fleets.md)."""
 
 import io
 import json
@@ -27,34 +24,29 @@ from onnxreg.schema.core.errors import ConversionError, HostError, InputError, R
 from onnxreg.schema.core.units import count_cores
 from onnxreg.schema.inputs.recipe_file import JobRow
 
-PATHS = ("eval_suite", "confirm_suite", "calibration")
-"""The options of a row whose values are paths."""
+PATHS = ("eval_suite", "confirm_suite", "calibration")  # options whose values are paths
+# Options that are true or false
 FLAGS = (*ON_BY_DEFAULT, "quantize", "int8_embeddings", "item_scores", "margin", "certify")
-"""The options of a row whose values are true or false."""
 RERUN_HINT = "run the same command again: what is done is not done again"
-JOB_BYTES = 4 * 10**9
-"""The free memory in bytes to reserve for each process, enough for an encoder of 0.5 GB."""
-PATIENCE, SCHEDULER_PATIENCE = 20.0, "15s"
-"""The seconds that a process has to clean up before it is killed, and the time that a scheduler has to answer."""
-BUG = RegError.family
-"""The error family of unexpected exceptions."""
+JOB_BYTES = 4 * 10**9  # of free memory for each process, enough for an encoder of 0.5 GB
+PATIENCE, SCHEDULER_PATIENCE = 20.0, "15s"  # before a process is killed; for a scheduler's answer
+BUG = RegError.family  # the family of unexpected exceptions
 
-Done = dict[str, Any] | RegError
-"""The answer of `run_line`, or an error if the worker gave no answer."""
+Done = dict[str, Any] | RegError  # the answer of `run_line`, or an error without an answer
+# {row, job, status, ref, digest, pushed, seconds, error, note}, as `--json` shows it
 Outcome = dict[str, Any]
-"""The result of a job: `{row, job, status, ref, digest, pushed, seconds, error, note}`, as `--json` shows it."""
 
 
 class Job(NamedTuple):
-    """One export: the number of its row (from 1), its name in messages, its version, and its request."""
+    """One export of a job file."""
 
-    row: int
-    called: str
+    row: int  # from 1
+    called: str  # in messages
     version: str | None
     request: ExportRequest
 
     def words(self) -> list[str]:
-        """Return the job's command line, which begins with `export`. A value of the row can never act as an option."""
+        """Return the job's command line, from `export` on. No value of the row can act as an option."""
         request = self.request
         kinds = {"profile": request.profile, "task": request.task, "recipe": request.recipe}
         values = {"name": request.name, "version": self.version, **kinds, **request.options}
@@ -71,7 +63,7 @@ class Job(NamedTuple):
 
 
 def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[str] = ()) -> list[Job]:
-    """Read the jobs in a file. Raise NotFoundError if it is missing, InputError (with the row) if it is malformed."""
+    """Read a job file. Raise NotFoundError if it is missing; InputError, naming the row, if it is malformed."""
     rows = read_document(path, "job file")
     if not isinstance(rows, list):
         raise InputError(f"{path.name} is not a list of jobs", "begin each job with a dash: - source: ...")
@@ -101,7 +93,7 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
 
 
 def _beside(text: Any, directory: Path) -> str:
-    """Resolve a path, or a `file.py:function`, in the job file's directory. If there is no such file, return `text`."""
+    """Resolve a path or `file.py:function` from the job file's directory. Without such a file, return `text`."""
     name = str(text)
     file = name.rpartition(":")[0] or name
     exists = (directory / name).exists() or (directory / file).is_file()
@@ -119,9 +111,10 @@ def run(
     no_cache: bool,
     timeout: float,
 ) -> None:
-    """Run the jobs of `file` in `processes` processes (None: as many as cores and memory allow), or on a Dask `scheduler`.
+    """Run the jobs of a file in processes (None: as many as fit) or on a Dask scheduler.
 
-    Before any job runs, raise InputError if some rows are certain to fail. After all jobs, raise an error if any failed.
+    Raise InputError, before any job runs, if some rows are certain to fail. Raise an error after all jobs if any
+    failed.
     """
     from onnxreg.converters.tasks.code import absolute
     from onnxreg.registry.system import actor_of_event
@@ -159,7 +152,6 @@ def run(
 
 
 def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) -> None:
-    """Raise InputError if some jobs are certain to fail, or if two jobs would publish the same version."""
     if is_cluster and to is None:
         raise InputError("--scheduler needs --push", "the workers meet in a remote: --push REMOTE")
     errors, rows = dict[int, RegError](), dict[str, dict[str | None, int]]()
@@ -186,9 +178,10 @@ def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) ->
 
 
 def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generator[tuple[Job, Done]]:
-    """Run each command line in one of `count` processes, and yield the answers. If a process dies, only its job fails.
+    """Run the command lines in `count` processes, and yield the answers. If a process dies, only its job fails.
 
-    Ctrl-C does not reach the processes, as each has its own POSIX session. Closing the generator interrupts the jobs.
+    Closing the generator interrupts the jobs. Ctrl-C does not reach them, because each process has its own POSIX
+    session.
     """
     idle, workers = list[subprocess.Popen[str]](), list[subprocess.Popen[str]]()
     command, pipe = [sys.executable, "-m", "onnxreg.cli.batch"], subprocess.PIPE
@@ -224,7 +217,7 @@ def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generat
 
 
 def _end(workers: Iterable["subprocess.Popen[str]"]) -> None:
-    """Wait until all worker processes have ended. After `PATIENCE` seconds, or at a second Ctrl-C, kill them."""
+    """Wait for all processes. After `PATIENCE` seconds, or at a second Ctrl-C, kill them."""
     patience = PATIENCE
     for process in workers:
         assert process.stdin is not None
@@ -244,7 +237,7 @@ def _end(workers: Iterable["subprocess.Popen[str]"]) -> None:
 def _on_cluster(
     lines: Sequence[tuple[Job, list[str]]], address: str, actor: str
 ) -> Generator[tuple[Job, Done]]:
-    """Run each command line on a Dask worker; yield the answers. If a worker is lost, Dask gives its job to another."""
+    """Run the command lines on Dask workers, and yield the answers. If a worker is lost, another one gets its job."""
     with needs("dask", "--scheduler"):
         from distributed import Client
         from distributed import as_completed as as_they_end
@@ -268,7 +261,7 @@ def _on_cluster(
 
 
 def _outcome(answer: Done) -> Outcome:
-    """Return the result of a job, read from the answer of its command line; {} if the job was interrupted."""
+    """Return the result of a job, or {} if it was interrupted."""
     if isinstance(answer, RegError):
         return {"status": "failed", "error": fields(answer, "family message hint")}
     if answer["status"] == EXIT_STATUS["interrupted"]:
@@ -305,7 +298,6 @@ def _lines(outcome: Outcome) -> list[str]:
 
 
 def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool) -> None:
-    """Show the results of all jobs, then raise one error if any job failed or the run was interrupted."""
     ends = [outcome["status"] for outcome in outcomes]
     counts = {end: ends.count(end) for end in ("failed", "stopped")}
     counts = {"succeeded": len(ends) - sum(counts.values()), **counts}
@@ -332,14 +324,14 @@ def _report(session: Session, outcomes: Sequence[Outcome], is_interrupted: bool)
         raise failure
 
 
+# A Dask worker may have several threads, but exporters and `sys.stdout` allow only one.
 _alone = threading.Lock()
-"""The lock of `run_line`: a Dask worker may have several threads, but exporters and `sys.stdout` allow only one."""
 
 
 def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
-    """Run one command line in this process; return its `status`, stdout (`out`), stderr (`err`), and `seconds`.
+    """Run a command line in this process. Return its `status`, stdout (`out`), stderr (`err`), and `seconds`.
 
-    If `actor` is given, events record it as their author instead of this machine's `user@host`.
+    Events record `actor`, if given, as their author instead of this machine's `user@host`.
     """
     from onnxreg.cli.main import main
 
@@ -357,9 +349,9 @@ def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
 
 
 def serve() -> None:
-    """Run the command lines that arrive on stdin, each a JSON list of words, and print each answer as JSON.
+    """Run the command lines on stdin, each a JSON list of words. Print each answer as JSON.
 
-    All runs share one import of PyTorch. Output of native code goes to stderr, so that stdout has only the answers.
+    All runs share one import of PyTorch. Output of native code goes to stderr.
     """
     with os.fdopen(os.dup(1), "w") as answers, suppress(KeyboardInterrupt):
         os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""Show how two versions differ: on one screen of about 40 lines of 80 columns, or as Markdown for a pull request."""
+"""Show how two versions differ: on a screen of about 40 lines of 80 columns, or as Markdown for a pull request."""
 
 import re
 from collections import Counter
@@ -12,22 +12,22 @@ from onnxreg.schema.compare.manifests import ManifestDiff
 from onnxreg.schema.compare.overview import ArtifactRow, ArtifactSide, DiffOverview, FactRow
 from onnxreg.schema.compare.severity import SEVERE
 
+# Rows of the three tables, and reasons for a verdict. Breaking and degrading facts are always shown.
 MAX_ARTIFACTS, MAX_FIGURES, MAX_FACTS, MAX_REASONS = 10, 15, 7, 2
-"""The most rows of the three tables, and the most reasons for a verdict. Breaking and degrading facts are always shown."""
+# From which an interval was computed
 BASES = {
     "published": "the published interval of each version",
     "samples": "the number of gold spans or items",
 }
-"""The words that say from what an interval was computed, by the basis of the interval."""
+# The positions in `https://host`, `www.host`, `@name`, `#1` and `GH-1` where `escaped` inserts a zero-width
+# space.
 _REFERENCE = re.compile(r"(?<=[@#])|(?<=:)(?=//)|(?<=www)(?=\.)|(?<=GH)(?=-\d)", re.IGNORECASE)
-"""The positions where `escaped` inserts a zero-width space: in `https://host`, `www.host`, `@name`, `#1` and `GH-1`."""
 
-Table = tuple[Sequence[str], Sequence[Sequence[str]], Sequence[str]]
-"""A table of the screen: its header, its rows, and the lines below it."""
+Table = tuple[Sequence[str], Sequence[Sequence[str]], Sequence[str]]  # header, rows, and the lines below
 
 
 def lines(screen: DiffOverview) -> Iterator[str]:
-    """Yield the lines that show a difference on a terminal, except the line that counts the folded changes."""
+    """Yield the lines of the screen, except the line that counts the folded changes."""
     yield from (fold_line(printable(sentence), "  ") for sentence in screen.verdict)
     for header, rows, notes in tables(screen):
         below = (fold_line(printable(note), "  ") for note in notes)
@@ -36,7 +36,7 @@ def lines(screen: DiffOverview) -> Iterator[str]:
 
 
 def markdown(old: Release, new: Release, changes: ManifestDiff, screen: DiffOverview) -> str:
-    """Return a difference as Markdown, with a final newline: the screen of `reg diff`, then every change."""
+    """Return a difference as Markdown: the screen of `reg diff`, then every change."""
     parts = [f"### {escaped(f'{old.ref} → {new.ref}')}", ""]
     parts += [f"**{escaped(screen.verdict[0])}**", *map(escaped, screen.verdict[1:])]
     if later := [f"- {escaped(line)}" for line in doubts_of((old, new))]:
@@ -82,16 +82,15 @@ def folded_line(screen: DiffOverview, listing: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape text that other people wrote, so that Markdown and HTML show it as plain text.
+    """Escape text of other people, so that Markdown and HTML show it as plain text.
 
-    A zero-width space breaks up addresses, mentions and references, which code hosts would turn into links.
+    Code hosts would turn addresses and mentions into links. A zero-width space prevents that.
     """
     inert = _REFERENCE.sub("\u200b", printable(text))
     return re.sub(r"([\\`*_{}\[\]<>()#+!|&~$@-])", r"\\\1", inert)
 
 
 def _artifact_table(rows: Sequence[ArtifactRow]) -> Table:
-    """Return the table of artifacts, changed ones first. The lines below it say why artifacts are not certified."""
     ordered = sorted(rows, key=lambda row: not row.changes and (row.graph, row.weights) == ("same", "same"))
     hidden = len(ordered) - MAX_ARTIFACTS
     notes = [f"and {counted(hidden, 'artifact')} more"] if hidden > 0 else []
@@ -104,7 +103,6 @@ def _artifact_table(rows: Sequence[ArtifactRow]) -> Table:
 
 
 def _artifact(row: ArtifactRow) -> tuple[str, ...]:
-    """Return the cells of an artifact. If its path, precision, size or state changed, the cell has both values."""
     sides: list[ArtifactSide] = [side for side in (row.old, row.new) if side is not None]
     sizes = [size(side.size) for side in sides]
     unit = sizes[-1][-3:]
@@ -121,7 +119,6 @@ def _artifact(row: ArtifactRow) -> tuple[str, ...]:
 
 
 def _figure_table(screen: DiffOverview) -> Table:
-    """Return the table of changed figures, worst first. Lines below it count other figures and explain intervals."""
     shown = [row for row in screen.figures if row.changes][:MAX_FIGURES]
     names, counts = places(screen, shown), Counter(row.verdict for row in screen.figures)
     counts.subtract(Counter(row.verdict for row in shown))
@@ -137,7 +134,7 @@ def _figure_table(screen: DiffOverview) -> Table:
 
 
 def places(screen: DiffOverview, rows: Sequence[FigureRow]) -> dict[str, str]:
-    """Name the artifact of each row: by precision if all precisions differ, else by file name or, if these repeat, by path."""
+    """Name the artifact of each row by its precision; if two are equal, by file name; if two are equal, by path."""
     sides = {row.name: row.new or row.old for row in screen.artifacts}
     paths = {row.artifact: row.path for row in rows}
     precisions = {name: side.precision for name, side in sides.items() if side is not None and name in paths}
@@ -153,7 +150,6 @@ def _figure(row: FigureRow, artifact: str) -> tuple[str, ...]:
 
 
 def _fact_table(rows: Sequence[FactRow]) -> Table:
-    """Return the table of other changes, worst first. Notable and cosmetic changes are shown up to a limit."""
     limit = max(sum(row.severity in SEVERE for row in rows), MAX_FACTS)
     hidden: Counter[str] = Counter()
     for row in rows[limit:]:

@@ -1,4 +1,4 @@
-"""The entry point of `reg`. To start fast, it imports modules only when `--version`, a command or an error needs them."""
+"""The entry point of `reg`. To start fast, it imports modules only when they are needed."""
 
 import gc
 import os
@@ -10,14 +10,13 @@ from typing import NoReturn
 from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.schema.core.errors import RegError
 
-PIPE_CLOSED = 141
-"""The exit status that a shell shows for a program ended by SIGPIPE."""
+PIPE_CLOSED = 141  # as a shell shows a program that SIGPIPE ended
+# These run with rare garbage collection, to start faster. They leave little memory in reference cycles.
 BRIEF = {"coverage", "diff", "history", "log", "ls", "pull", "push", "query", "resolve", "show", "verify"}
-"""The verbs that run with rare garbage collection, to start faster. They leave little memory in reference cycles."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status. Only a bug raises an exception; Python then shows a traceback."""
+    """Run one command and return its exit status. Only a bug raises an exception."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     if arguments is None and words and words[0] in BRIEF:
         # the garbage collector and the search for plug-ins of pydantic take a tenth of the time of a start
@@ -54,10 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def quick_exit(status: int) -> NoReturn:
-    """Flush the output and end the process with this status, without finalizing the interpreter.
+    """Flush the output and end the process. The interpreter is not finalized.
 
-    Finalizing costs 0.7 s of processor time after an export, and after Ctrl-C it would wait for threads that wait for
-    a server.
+    Finalizing costs 0.7 s after an export, and after Ctrl-C it would wait for threads that wait for a server.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The session of a command, and the arguments and options that several verbs share, with completion by the Tab key."""
+"""The session of a command, and the arguments and options that several verbs share."""
 
 import json
 import sys
@@ -32,20 +32,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """One run of `reg`: the global options, the registry, and the output.
+    """One run of `reg`: the global options, the registry, and the output."""
 
-    `registry` is the directory of `--registry` (None: the default registry); `max_age` is the greatest allowed age of a
-    remote's index file in seconds (None: any age); `as_json` is true if the output is JSON, for programs.
-    """
-
-    registry: Path | None = None
+    registry: Path | None = None  # the directory of --registry; None: the default
     quiet: bool = False
-    max_age: int | None = None
+    max_age: int | None = None  # of a remote's index file, in seconds; None: any
     as_json: bool = False
     _stale: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
 
     def limited(self, max_age: str | None) -> "Session":
-        """Return a copy with the age limit `max_age`, by default `REG_MAX_AGE`; if neither is set, return this session."""
+        """Return a copy with the age limit `max_age` or, by default, `REG_MAX_AGE`."""
         limit = max_age or variable("REG_MAX_AGE")
         return replace(self, max_age=parse_duration(limit)) if limit else self
 
@@ -60,9 +56,9 @@ class Session:
     def reader(
         self, remote: str | None = None, offline: bool = False, checked: bool = True
     ) -> "RegistryReader":
-        """Open the registry, or one of its remotes, for reading. This imports little, because some verbs must start fast.
+        """Open the registry, or one of its remotes, for reading. This imports little, to start fast.
 
-        With `offline`, read the local copy of the remote and print its age. With `checked`, compare the local registry
+        With `offline`, read the local copy of the remote, and print its age. With `checked`, compare the local registry
         with the known heads; a remote is always compared.
         """
         if remote is not None or offline:
@@ -79,14 +75,14 @@ class Session:
         return self.registry or default_root()
 
     def remotes(self) -> "Remotes":
-        """Return the configured remotes, even if the local registry does not exist."""
+        """Return the configured remotes. The local registry may not exist."""
         from onnxreg.registry.remotes import Remotes
         from onnxreg.registry.store.directory import DirectoryRegistry
 
         return Remotes(DirectoryRegistry(self.root))
 
     def heads(self) -> "KnownHeads":
-        """Return the user's known heads; notices about them are printed on stderr."""
+        """Return the user's known heads. Notices about them are printed on stderr."""
         from onnxreg.registry.trust.known_heads import KnownHeads
 
         return KnownHeads(stale=self._tell_stale, warn=self.warn)
@@ -109,19 +105,19 @@ class Session:
             raise GateError(old, "ask a place that is up to date, or allow more with --max-age")
 
     def warn(self, message: str) -> None:
-        """Print a warning on stderr: `{"warning": message}` with `as_json`, else a line with control characters escaped."""
+        """Print a warning on stderr: with `--json` as `{"warning": message}`, else as a line."""
         if not self.quiet:
             document = {"warning": message.removeprefix("warning: ")}
             print(json.dumps(document) if self.as_json else printable(message), file=sys.stderr)
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, RegistryStore | None]":
-        """Open the local registry and, if given, the remote to work on. With a remote, the local one may be missing."""
+        """Open the local registry and, if given, the remote to work on. Then the local one may be missing."""
         registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
 
     @staticmethod
     def place(remote: "RegistryStore | None") -> str:
-        """Return ` in URL` for a remote, "" for the local registry: the end of a sentence that reports a change."""
+        """Return ` in URL` for a remote, "" for the local registry: the end of a sentence."""
         return "" if remote is None else f" in {remote.url}"
 
     def check_target(self, directory: Path) -> Path:
@@ -133,7 +129,7 @@ class Session:
         return folder
 
     def show(self, document: object, *parts: str | Iterable[str] | None) -> None:
-        """Print a result: `document` with `--json`, else `parts`. A part is a line, or several lines such as a `table`."""
+        """Print `document` with `--json`, else `parts`. A part is a line, or several lines such as a `table`."""
         if self.as_json:
             write_json(document)
         else:
@@ -147,27 +143,26 @@ class Session:
                 print(line)
 
     def progress(self, label: str) -> AbstractContextManager[Progress]:
-        """Return a context that draws the progress of a transfer on stderr, if stderr is a terminal."""
+        """Return a context that shows the progress of a transfer on stderr, if it is a terminal."""
         return files(label, silent=self.quiet or self.as_json)
 
     def steps(self) -> AbstractContextManager[Progress]:
-        """Return a context that shows the steps of long work on stderr."""
         return steps(silent=self.quiet or self.as_json)
 
 
 def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option with a value. Its default name is its parameter's name. `default=...` makes it required."""
+    """Declare an option with a value. It is named as its parameter. `default=...` makes it required."""
     more |= {"show_default": default not in (None, ...), "readable": False}  # a file is checked by its reader
     return typer.Option(default, *names, help=help, **more)
 
 
 def flag(help: str, *names: str) -> Any:
-    """Declare an option without a value. Its default name is its parameter's name."""
+    """Declare an option without a value. It is named as its parameter."""
     return typer.Option(False, *names, help=help)
 
 
 def argument(help: str, metavar: str, models: bool = False, **more: Any) -> Any:
-    """Declare an argument. A `metavar` in brackets, such as `[NAME]`, makes the argument optional.
+    """Declare an argument. A `metavar` in brackets, such as `[NAME]`, makes it optional.
 
     With `models`, the shell completes the names of models.
     """
@@ -177,7 +172,7 @@ def argument(help: str, metavar: str, models: bool = False, **more: Any) -> Any:
 
 
 def complete_name(context: typer.Context, incomplete: str) -> Iterator[str]:
-    """Yield the models' names that begin with `incomplete`. Errors are ignored: completion must never print an error."""
+    """Yield the models' names that begin with `incomplete`. Errors are ignored: a completion prints none."""
     chosen = context.find_root().params.get("registry")  # a text in some shells
     with suppress(RegError, OSError):
         names = Session(None if chosen is None else Path(chosen)).reader(checked=False).names()
@@ -297,7 +292,7 @@ def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Dige
 
 
 def read_one_device(word: str | None) -> "Device | None":
-    """Return the device that an option names; None without the option. Raise InputError unless a file has exactly one."""
+    """Return the device that an option names, if given. Raise InputError unless a file has exactly one."""
     if word is None:
         return None
     devices = read_devices(word)
@@ -307,9 +302,9 @@ def read_one_device(word: str | None) -> "Device | None":
 
 
 def read_devices(word: str) -> "list[Device]":
-    """Return the devices that an option names: a preset, or the devices in a file.
+    """Return the devices that an option names: a preset, or all in a file.
 
-    Raise InputError, which names file and device, if a device cannot be read; NotFoundError if the file does not exist.
+    Raise InputError, naming file and device, if a device is malformed; NotFoundError if the file does not exist.
     """
     from onnxreg.schema.query.device import preset
 
@@ -328,7 +323,6 @@ def read_devices(word: str) -> "list[Device]":
 
 
 def _device(value: Any, path: Path, index: str) -> "Device":
-    """Read a device from a JSON value in the file `path`. Its default name is the file's, such as `phone[1]`."""
     from onnxreg.schema.query.device import Device
 
     with about(f"{path}{index}"):

@@ -1,7 +1,6 @@
-"""The output of commands: JSON, aligned columns, errors with their exit statuses, and progress.
+"""The output of commands: JSON, tables, progress, and errors with their exit statuses.
 
-On a terminal, rich draws the progress. Without a terminal, a transfer shows nothing, and long work prints a line for each
-step. This module imports nothing heavy, because every verb needs it.
+This module imports nothing heavy, because every verb needs it.
 """
 
 import json
@@ -35,17 +34,15 @@ _WORDS = {
     "31": "refused, fail, failed, breaking, error, damaged, missing, broken, worse, now fails, fails (other suite)",
     "2": "info, cosmetic",
 }
+# Word -> ANSI number
 COLOURS = {word: number for number, words in _WORDS.items() for word in words.split(", ")}
-"""The colours (ANSI numbers) of words, for cells that have only such a word."""
 _RIGHT = "BEFORE, AFTER, CHANGE, SIZE, SEQ, VERSIONS, EVENTS, BLOBS, VALUE, LIMIT, SAMPLES, UNIQUE, SHARED"
-NUMBERS = frozenset(_RIGHT.split(", "))
-"""The headers of columns that are aligned to the right."""
-MIN_COLUMN_WIDTH, COLUMN_GAP = 6, 2
-"""The least width of a folded column, and the gap between two columns, in characters."""
+NUMBERS = frozenset(_RIGHT.split(", "))  # columns that are aligned to the right
+MIN_COLUMN_WIDTH, COLUMN_GAP = 6, 2  # in characters
 
 
 def write_json(value: Any) -> None:
-    """Print a value as one JSON document on stdout. A record is converted by its `to_json`; paths and refs become text."""
+    """Print a value as JSON on stdout. Records use their `to_json`; paths and refs become text."""
     print(json.dumps(value, indent=2, default=_plain))
 
 
@@ -71,14 +68,14 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    """Print exactly these bytes on stdout; add a newline only if stdout is a terminal."""
+    """Print exactly these bytes on stdout. Only a terminal gets a newline after them."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data + (b"\n" if sys.stdout.isatty() else b""))
     sys.stdout.buffer.flush()
 
 
 def printable(text: str) -> str:
-    """Escape control characters, because text that other people wrote could control the terminal."""
+    """Escape control characters. Text of other people could control the terminal."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
 
 
@@ -91,28 +88,28 @@ def paint(word: str, stream: TextIO | None = None) -> str:
 
 
 def standing(item: Any, state: str = "") -> str:
-    """Return an artifact's state as people see it: a file in full precision is `reference`, not `unknown`."""
+    """Return an artifact's state for people: for a file in full precision, `reference` instead of `unknown`."""
     state = state or item.state
     return "reference" if state == "unknown" and item.precision == "float32" else state
 
 
 def filled(text: str, width: int, indent: str = "", first: str = "") -> str:
-    """Fold a text at `width`, with `first` before the first line and `indent` before the others; words stay whole."""
+    """Fold a text at `width`, with `first` before the first line and `indent` before the others."""
     return TextWrapper(width, first, indent, break_long_words=False, break_on_hyphens=False).fill(text)
 
 
 def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
-    """Fold a line at the terminal's width, with `indent` before further lines. Without a terminal, return it unchanged."""
+    """Fold a line at the terminal's width, with `indent` before further lines. Without a terminal, return it."""
     if not (stream or sys.stdout).isatty():
         return line
     return filled(line, get_terminal_size().columns, indent)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Yield the lines of a table with a header and aligned columns, without columns that are empty in every row.
+    """Yield the lines of a table. Columns that are empty in every row are left out.
 
-    None gives an empty cell, a sequence is joined by commas, and a digest is shortened. On a narrow terminal, the widest
-    columns are folded. Without rows, no line is yielded.
+    None gives an empty cell, a sequence is joined by commas, a digest is shortened. On a narrow terminal, the widest
+    columns are folded.
     """
     body = [[printable(_cell(cell)) for cell in row] for row in rows]
     shown = [index for index in range(len(header)) if any(row[index] for row in body)]
@@ -153,7 +150,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Format a number of seconds for people, such as `12 s`, `3 min 05 s`, `2 h 10 min` or `3 days`."""
+    """Format seconds as `12 s`, `3 min 05 s`, `2 h 10 min` or `3 days`."""
     total = round(seconds)
     if total < 60:
         return f"{total} s"
@@ -165,6 +162,7 @@ def duration(seconds: float) -> str:
 
 INTERRUPT_AGAIN_SECONDS = 1.5
 
+# Of each family of errors; 1 is a bug
 EXIT_STATUS = {
     "input": 2,
     "not-found": 3,
@@ -176,7 +174,6 @@ EXIT_STATUS = {
     "environment": 9,
     "interrupted": 130,
 }
-"""The exit status for each family of errors. 0 means success, 1 a bug, whose traceback is shown."""
 
 
 class InterruptError(RegError, family="interrupted"):
@@ -184,7 +181,7 @@ class InterruptError(RegError, family="interrupted"):
 
 
 def report(error: RegError | KeyboardInterrupt | OSError, is_json: bool = False) -> int:
-    """Print an error on stderr, and return its exit status. With `is_json`, the error is one line: `{"error": {...}}`."""
+    """Print an error on stderr, with `is_json` as `{"error": {...}}`. Return its exit status."""
     if isinstance(error, KeyboardInterrupt):
         error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
     if isinstance(error, OSError):
@@ -205,7 +202,6 @@ def _line(label: str, text: str) -> str:
 
 
 def _of_system(error: OSError) -> RegError:
-    """Convert an OSError to a HostError, or to an InputError if a directory was given in place of a file."""
     if isinstance(error, IsADirectoryError) and error.filename:
         return InputError(f"{error.filename} is a directory", "name a file")
     prefix = f"{error.filename}: " if error.filename else "the output cannot be written: "
@@ -215,7 +211,7 @@ def _of_system(error: OSError) -> RegError:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """A context that turns Ctrl-C into an InterruptError, with the hint that a second run continues the transfer.
+    """Turn Ctrl-C into an InterruptError whose hint says that a second run continues the transfer.
 
     A library may catch the first interrupt, so the signal is sent again every 1.5 s until the context ends.
     """
@@ -243,7 +239,7 @@ def resumable() -> Iterator[None]:
 
 @contextmanager
 def prefix_outcome(outcome: str) -> Iterator[None]:
-    """A context that puts `outcome`, a note about finished work, before the message of an error."""
+    """Put `outcome`, a note about finished work, before the message of an error."""
     try:
         yield
     except RegError as error:
@@ -255,7 +251,7 @@ def prefix_outcome(outcome: str) -> Iterator[None]:
 
 @contextmanager
 def needs(extra: str, purpose: str) -> Iterator[None]:
-    """A context that turns the ImportError of a missing library into a HostError, which names the extra to install."""
+    """Turn the ImportError of a missing library into a HostError that names the extra to install."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -265,14 +261,12 @@ def needs(extra: str, purpose: str) -> Iterator[None]:
         raise missing_extra(module, extra, purpose) from error
 
 
-BESIDE = 46
-"""The characters of a line of progress that are not its label: a short bar and the figures."""
-CONTROL_C = "^C "
-"""The text that a terminal adds to the last line at Ctrl-C. A line of progress leaves room for it."""
+BESIDE = 46  # characters of a line of progress beside its label
+CONTROL_C = "^C "  # a terminal adds this at Ctrl-C; a line of progress leaves room for it
 
 
 class Drawn(Progress):
-    """Progress as one line: a label of at most `room` characters, and the sum of the bytes of all files."""
+    """Progress as one line: a label of at most `room` characters, and the bytes of all files."""
 
     def __init__(self, bar: "Bar", label: str, room: int) -> None:
         self._bar, self._room, self._planned = bar, room, 0
@@ -289,14 +283,15 @@ class Drawn(Progress):
     def file(self, path: str, size: int | None) -> Iterator[Advance]:
         yield lambda count: self._bar.advance(self._task, count)
 
+        # Cut at the start: paths differ at their ends.
+
     def _fit(self, label: str) -> str:
-        """Shorten a long label at its start, because paths differ at their ends."""
         text = printable(label)
         return text if len(text) <= self._room else f"…{text[1 - self._room :]}"
 
 
 class Steps(Progress):
-    """Progress that, before each step, calls `check` (which may raise) and then `draw` with the step's label."""
+    """Progress that calls `draw` with the label of each step. Before it, it calls `check`, which may raise."""
 
     def __init__(self, draw: Callable[[str], object], check: Callable[[], None]) -> None:
         self._draw, self._check = draw, check
@@ -308,7 +303,7 @@ class Steps(Progress):
 
 @contextmanager
 def limited(progress: Progress, minutes: float) -> Iterator[Progress]:
-    """A context that raises ConversionError if a step takes more than `minutes`. Only the main thread has the limit."""
+    """Raise ConversionError if a step takes more than `minutes`. Only the main thread has this limit."""
     is_late, timers = threading.Event(), [threading.Timer(0, lambda: None)]
 
     def end() -> None:
@@ -336,7 +331,7 @@ def limited(progress: Progress, minutes: float) -> Iterator[Progress]:
 
 @contextmanager
 def files(label: str, silent: bool) -> Iterator[Progress]:
-    """A context that draws the transferred bytes and the total on stderr, if stderr is a terminal."""
+    """Show the transferred bytes and the total on stderr, if it is a terminal."""
     if silent or not sys.stderr.isatty():
         yield SILENT
         return
@@ -350,7 +345,7 @@ def files(label: str, silent: bool) -> Iterator[Progress]:
 
 
 def transfer(label: str, width: int) -> tuple[Any, Progress]:
-    """Return the line that rich draws for a transfer, and the progress that updates this line."""
+    """Return the line that rich draws for a transfer, and the progress that updates it."""
     from rich import progress
     from rich.constrain import Constrain
     from rich.table import Column
@@ -368,9 +363,10 @@ def transfer(label: str, width: int) -> tuple[Any, Progress]:
 
 @contextmanager
 def steps(silent: bool) -> Iterator[Progress]:
-    """A context that draws the current step with a spinner and the time. Without a terminal, it prints a line for each step.
+    """Show the current step on stderr, with a spinner and the time. Without a terminal, print a line for each step.
 
-    After Ctrl-C, the next step or the end of the context raises KeyboardInterrupt again, since the work may swallow it.
+    After Ctrl-C, the next step or the end of the context raises KeyboardInterrupt again, because the work may swallow
+    it.
     """
     if silent or not sys.stderr.isatty():
         with interruptible() as check:
@@ -389,10 +385,9 @@ def steps(silent: bool) -> Iterator[Progress]:
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """A context for libraries that may swallow a KeyboardInterrupt, for example in a finalizer or in a bare `except`.
+    """Yield a function that raises KeyboardInterrupt if Ctrl-C was pressed. The end of the context calls it too.
 
-    It yields a function that raises KeyboardInterrupt if Ctrl-C was pressed; the end of the context calls it too. The
-    handler of Ctrl-C is replaced only if it is Python's default.
+    This is for libraries that may swallow a KeyboardInterrupt. A handler of Ctrl-C other than Python's default stays.
     """
     pressed = threading.Event()
 

@@ -1,4 +1,4 @@
-"""`python -m onnxreg.cli.reference`: write a checkout's docs/cli.md from the help texts or, with `--check`, compare it."""
+"""`python -m onnxreg.cli.reference`: write docs/cli.md from the help texts or, with `--check`, compare it."""
 
 import re
 import sys
@@ -18,8 +18,7 @@ from onnxreg.schema.core.errors import FAMILIES, RegError
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "cli.md"
 ENVIRONMENT = {**VARIABLES, "NO_COLOR": "No colour, whatever its value."}
 COLUMNS = 100
-COMMON = 3
-"""An argument or option that at least this number of verbs share is explained only once."""
+COMMON = 3  # an option that so many verbs share is explained once
 CLI_HEADING = """\
 # Command line
 
@@ -33,7 +32,7 @@ Every verb that describes its `--json` takes it; a failure is then JSON on stder
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the typer object of each command: a verb, or a subcommand such as `remote add`."""
+    """Yield the name and the typer object of each verb, and of each subcommand such as `remote add`."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))
@@ -42,7 +41,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 
 
 def name_of(parameter: Any) -> str:
-    """Return the name of an argument, or of an option with the placeholder of its value, such as `--format TEXT`."""
+    """Return the name of an argument, or of an option with its placeholder, such as `--format TEXT`."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar).strip("[].")
     names = "/".join((*parameter.opts, *parameter.secondary_opts))
@@ -90,7 +89,6 @@ def _section(name: str, command: Any, common: Collection[tuple[str, str]]) -> It
 
 
 def _pairs(parameters: Iterable[Any]) -> list[tuple[str, str]]:
-    """Return the names and help texts of a command's arguments, then of its options."""
     ordered = sorted(parameters, key=lambda item: item.param_type_name != "argument")
     return [(name_of(item), flowing(item.help)) for item in ordered]
 
@@ -100,12 +98,11 @@ def _list(items: Iterable[tuple[str, str]]) -> str:
 
 
 def _filled(text: str, first: str = "") -> str:
-    """Fold a paragraph at `COLUMNS` characters. `first` is put before it, such as the `- ` of an item of a list."""
     return filled(text, COLUMNS, " " * len(first), first)
 
 
 def _markdown(paragraph: str) -> str:
-    """Escape the markup in a text, except code between backquotes, and turn names of pages into links."""
+    """Escape the markup in a text, except code in backquotes. Turn names of pages into links."""
     pieces = re.split(r"(`[^`]*`)", paragraph)
     escaped = "".join(
         piece.replace("|", r"\|") if piece.startswith("`") else re.sub(r"([\\*_<>|\[\]])", r"\\\1", piece)

@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from onnxreg.registry.search.catalog import Catalog
 
 MAX_NAMED_DAMAGES = 5
-"""The most damaged models that a message names."""
 
 
 def read_catalog(
     session: Session, reader: RegistryReader, pattern: str, artifacts: bool, max_age: int | None
 ) -> "Catalog":
-    """Read the catalog of a registry: its models and, with `artifacts`, the artifacts of those that match `pattern`."""
+    """Read the models of a registry and, with `artifacts`, the artifacts of the models that match `pattern`."""
     from onnxreg.registry.search.catalogs import LocalCatalog, read_remote
 
     with reading_steps(session) as progress:
@@ -32,12 +31,11 @@ def read_catalog(
 
 
 def reading_steps(session: Session) -> AbstractContextManager[Progress]:
-    """Return a context that shows the progress of reading many models, if stderr is a terminal."""
     return session.steps() if sys.stderr.isatty() else nullcontext(SILENT)
 
 
 def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dict[str, str]:
-    """Print the age of an answer from a published catalog, and return `{snapshot: time}` for JSON; {} if `time` is None."""
+    """Print the age of a published catalog. Return `{snapshot: time}` for JSON; {} if `time` is None."""
     if time is None:
         return {}
     from onnxreg.registry.search.catalogs import age_of
@@ -48,7 +46,7 @@ def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dic
 
 
 def fail(damages: Sequence[str], reader: RegistryReader) -> None:
-    """Raise IntegrityError if models are damaged, HostError if this machine cannot read them. Call it after all output."""
+    """Raise IntegrityError if models are damaged, HostError if this machine cannot read them."""
     if damages:
         for name in reader.names() if isinstance(innermost(reader), DirectoryRegistry) else ():
             reader.read_index(name)

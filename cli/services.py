@@ -1,7 +1,4 @@
-"""Exports, proofs and deltas: functions that use both `converters` and `registry`, which do not import each other.
-
-Python programs call these functions too, so the functions print nothing.
-"""
+"""Exports, proofs and deltas: functions that use both `converters` and `registry`. They print nothing."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -37,8 +34,7 @@ if TYPE_CHECKING:
     from onnxreg.converters.families.export_family import FamilyPlan
     from onnxreg.registry.registry import Registry
 
-MIN_DELTA_BYTES = 64 * 1024
-"""The least size in bytes of a file for which a delta is made; smaller files are always fetched whole."""
+MIN_DELTA_BYTES = 64 * 1024  # smaller files are always fetched whole
 
 
 def publish(
@@ -51,11 +47,11 @@ def publish(
 ) -> "tuple[Release, list[LatencyTable]]":
     """Run a plan, publish its draft, and attest the measured latencies. Return the version and the latencies.
 
-    If an equal plan already made a version, return that version without a run. Two kinds of plans always run: the plan
-    of a family, to measure its latency, and a plan with a skipped step, because the step's tool may be installed now.
+    If an equal plan already made a version, return this version without a run. A family's plan always runs, because its
+    latency is measured. So does a plan with a skipped step, because the step's tool may be installed now.
 
-    Without `cached`, every step is run, and no result is cached. With `is_preview`, nothing is published, and the
-    version that would be published is returned.
+    Without `cached`, every step runs, and no result is cached. With `is_preview`, nothing is published; the version
+    that would be published is returned.
     """
     from onnxreg.converters.engine.cache import EXPORTS
     from onnxreg.converters.engine.plan import ExportPlan
@@ -86,7 +82,7 @@ def publish(
 
 
 def _check_source(registry: "Registry", plan: "ExportPlan", version: Version) -> None:
-    """Raise ConflictError if the version exists and was made from another source, because a version never changes."""
+    """Raise ConflictError if the version exists and was made from another source."""
     try:
         source = registry.get(Ref(plan.name, str(version))).manifest.source
     except NotFoundError:
@@ -97,7 +93,7 @@ def _check_source(registry: "Registry", plan: "ExportPlan", version: Version) ->
 
 
 def step_cache() -> "StepCache":
-    """Open the user's cache of export steps, outside of the registry, so that nobody else can write into it."""
+    """Open the user's cache of export steps. It is outside of the registry, so that nobody else can write into it."""
     from onnxreg.converters.engine.cache import MAX_CACHE_BYTES, StepCache
 
     limit = system.variable("REG_CACHE_SIZE")
@@ -119,11 +115,10 @@ def prove_version(
     parent: Path | None = None,
     progress: Progress = SILENT,
 ) -> Iterator[ArtifactProof]:
-    """Yield the proof of each artifact at `paths`, by default of each artifact that has a parent in the version.
+    """Yield the proof of each artifact at `paths`; by default, of each artifact with a parent in the version.
 
-    If `parent` is given, the artifacts are compared with this file instead of the recorded parent.
-
-    Raise NotFoundError if the file `parent` or an artifact at `paths` does not exist; InputError as `proof_pairs` does.
+    With `parent`, the artifacts are compared with this file. Raise NotFoundError if it or an artifact at `paths` does
+    not exist; InputError as `proof_pairs` does.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
@@ -152,10 +147,10 @@ def prove_version(
 def measure_version(
     reader: RegistryReader, version: Release, paths: Collection[str] = (), progress: Progress = SILENT
 ) -> bytes:
-    """Time the artifacts at `paths` (default: all) and their parents in full precision; return the benchmark document.
+    """Time the artifacts at `paths` (default: all) and their parents in full precision. Return the benchmark document.
 
-    Raise InputError if no artifact has a parent in full precision, or if an artifact at `paths` lacks one; NotFoundError if
-    there is no artifact at one of `paths`.
+    Raise InputError if an artifact at `paths` has no such parent, or if none has one; NotFoundError for an unknown
+    path.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
@@ -185,26 +180,23 @@ def measure_version(
 
 
 class DeltaReport(NamedTuple):
-    """The deltas that a version offers. `new` counts the deltas made now; `files` are the version's files.
-
-    `unlike` has the path and the old version of each pair of files that are too different for a delta.
-    """
+    """The deltas that a version offers."""
 
     ref: Ref
     deltas: list[Delta]
-    new: int
-    files: Collection[FileEntry]
-    unlike: list[tuple[str, Version]]
+    new: int  # the number of deltas that were made now
+    files: Collection[FileEntry]  # of the version
+    unlike: list[tuple[str, Version]]  # (path, old version) of files that are too different
 
 
 def make_deltas(
     registry: "Registry", store: RegistryStore, ref: Ref, since: Collection[Version], progress: Progress
 ) -> DeltaReport:
-    """Make deltas, from older versions to a version in `store`. Files that `registry` has are not fetched.
+    """Make deltas from older versions to a version in `store`. Files that `registry` has are not fetched.
 
-    The deltas start from the versions `since`, by default from the previous release and the versions of channels. A delta
-    that is offered already is not made again. Raise NotFoundError if a version does not exist; ConflictError if the store
-    is a mirror; HostError if numpy is not installed.
+    They start from the versions `since`; by default, from the previous release and the versions of channels. Raise
+    NotFoundError if a version does not exist; ConflictError if the store is a mirror; HostError if numpy is not
+    installed.
     """
     with needs("onnx", "making deltas"):
         from onnxreg.converters.delta.make import make_delta
@@ -253,15 +245,16 @@ def make_deltas(
         deltas = publish_deltas(store, push, located.name, version, fresh, registry.actor)
     return DeltaReport(Ref(located.name, str(version)), deltas, len(fresh), files.values(), unlike)
 
+    # the version's files that exist in the store, by path
+
 
 def _files(ledger: Log, version: Version) -> dict[str, FileEntry]:
-    """Return, by path, the version's files that exist in the store."""
     files = held_files(ledger.manifest(version), ledger.versions[version].held)
     return {file.path: file for file in files}
 
 
 def _model_files(files: Mapping[str, FileEntry], find: Callable[[FileEntry], Path]) -> "dict[str, ModelFile]":
-    """Return each file with the positions of its tensors, by path. A graph also describes the tensors of its data files."""
+    """Return each file with the positions of its tensors, by path. Data files of a graph get theirs from the graph."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths = {file.path: find(file) for file in files.values()}

@@ -24,12 +24,11 @@ if TYPE_CHECKING:
     from onnxreg.schema.log.state import ArtifactState
     from onnxreg.schema.manifest.manifest import Artifact, Check, Manifest, Source
 
-MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8
-"""The most figures on the screen, the most recalls of an artifact, and the most names on a line."""
+MAX_FIGURES, MAX_LABELS, MAX_NAMES = 8, 3, 8  # on the screen; recalls of an artifact; on a line
 
 
 def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedProof]:
-    """Return the recorded proofs of a version, by the artifact's path. Nothing is read if no artifact has a parent."""
+    """Return the recorded proofs of a version, by the artifact's path."""
     if not any(artifact.parent for artifact in version.manifest.artifacts):
         return {}
     from onnxreg.registry.trust.known_heads import load_trust
@@ -39,7 +38,7 @@ def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedPro
 
 
 def blocks(*parts: Iterable[str]) -> Iterator[str]:
-    """Join blocks of lines with an empty line between two blocks; empty blocks are left out."""
+    """Join blocks of lines, with an empty line between two. Empty blocks are left out."""
     full = [lines for part in parts if (lines := list(part))]
     for index, lines in enumerate(full):
         yield from (["", *lines] if index else lines)
@@ -48,7 +47,7 @@ def blocks(*parts: Iterable[str]) -> Iterator[str]:
 def screen(
     version: Release, remote: str | None, is_full: bool
 ) -> tuple[Sequence[Iterable[str]], Sequence[Iterable[str]]]:
-    """Return the blocks of lines that `reg show` prints and, with `is_full`, the further blocks of `--full`.
+    """Return the blocks of lines that `reg show` prints, and the further blocks of `--full`.
 
     `remote` is the remote that was read; the suggested commands name it.
     """
@@ -82,10 +81,10 @@ def report_published(
     is_preview: bool = False,
     **more: Any,
 ) -> None:
-    """Show the result of `export`, `add` or `import`, then `remarks`. The JSON document also has the fields in `more`.
+    """Show the result of `export`, `add` or `import`, then `remarks`. `more` has further fields of the JSON.
 
-    `measured` has blocks of lines about an export's measurements; `last` has the lines to show just before the remarks.
-    With `is_preview`, say that nothing was published.
+    `measured` has blocks of lines about measurements; `last` has lines to show before the remarks. With `is_preview`,
+    say that nothing was published.
     """
     facts = [_artifacts(release), doubts(release), _remarks(release), *measured]
     existing = printable("" if release.new else _existing(release))
@@ -113,7 +112,6 @@ def report_published(
 
 
 def _existing(release: Release) -> str:
-    """Return a sentence about a version that existed already: that it is yanked, the newest, or an older version."""
     if release.yank is not None:
         return release.yank.words
     if release.newer is None:
@@ -128,7 +126,7 @@ def doubts(version: Release) -> Iterator[str]:
 
 
 def benchmark(document: BenchmarkDocument) -> Iterator[str]:
-    """Yield lines about a benchmark: its machine, and a table of the figures of each artifact and candidate."""
+    """Yield lines about a benchmark: its machine, and a table of the figures."""
     machine = f"{document.cpu} ({document.isa}), {counted(document.threads, 'thread')}"
     yield printable(f"{machine}, {document.runtime}, {document.runs} runs")
     timed = [(item.path, item.checks) for item in document.artifacts]
@@ -142,7 +140,6 @@ def benchmark(document: BenchmarkDocument) -> Iterator[str]:
 
 
 def _keyed(rows: Mapping[str, str | None]) -> Iterator[str]:
-    """Yield a line `key  value` for each key with a value, folded at 80 columns."""
     for key, value in rows.items():
         if value:
             yield filled(printable(value), 80, " " * 9, f"{key:<9}")
@@ -164,7 +161,6 @@ def _facts(manifest: Manifest) -> Iterator[str]:
 
 
 def _members(manifest: Manifest) -> str | None:
-    """Count a family's members by role, such as `1 backbone, 320 head, 1 ood`, or list the names of a pipeline's stages."""
     if manifest.model_family is None:
         return None
     if stages := manifest.model_family.stages:
@@ -174,17 +170,14 @@ def _members(manifest: Manifest) -> str | None:
 
 
 def _source(source: Source, name: str) -> str:
-    """Return the source's id, such as a Hub id, with its revision; if the source is local files, return their digest."""
+    """Return the source's id and revision; for local files, their digest."""
     if source.public_id(name) is None:
         return f"local files, digest {source.digest.short}..." if source.digest else "local files"
     return f"{source.id}@{source.revision}" if source.revision else source.id
 
 
 def _artifacts(version: Release) -> Iterator[str]:
-    """Yield the table of artifacts, in the manifest's order; similar heads of a family share one row at the end.
-
-    If the registry lacks some artifacts, the column HELD says which artifacts it has.
-    """
+    """Yield the table of artifacts. Similar heads of a family share one row at the end."""
     states, heads, stages = version.states, version.manifest.heads, version.manifest.stages
     groups: dict[tuple[str, ...], list[Artifact]] = {}
     for item in sorted(version.manifest.artifacts, key=lambda item: item.path in heads):
@@ -206,7 +199,7 @@ def _artifacts(version: Release) -> Iterator[str]:
 
 
 def _reasons(version: Release) -> Iterator[str]:
-    """Yield the reasons why artifacts are not certified; those of a family's heads are left out."""
+    """Yield the reasons why artifacts, other than heads of a family, are not certified."""
     yield from doubts(version)
     heads = version.manifest.heads
     for item in version.manifest.artifacts:
@@ -216,7 +209,6 @@ def _reasons(version: Release) -> Iterator[str]:
 
 
 def _verdict(item: Artifact, state: ArtifactState) -> Iterator[str]:
-    """Yield the manifest's verdict on an artifact, and the reasons."""
     claim = item.certification
     if claim.reasons != UNJUDGED and (claim.rule or claim.reasons):
         by = f" by {printable(claim.rule)}" if claim.rule else ""
@@ -226,7 +218,6 @@ def _verdict(item: Artifact, state: ArtifactState) -> Iterator[str]:
 
 
 def _figures(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """Yield the table of figures measured on the suite. For each artifact, it has only the `MAX_LABELS` worst recalls."""
     rows = [(item.path, check) for item in manifest.artifacts for check in _of_suite(item)]
     shown = sorted(rows, key=lambda row: row[1].verdict != "fail")[:MAX_FIGURES]
     yield from table(
@@ -250,9 +241,9 @@ def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
 
 
 def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """Yield lines about the graphs that an app loads: inputs and outputs, and the opset and operators of these graphs.
+    """Yield lines about the graphs that an app loads: inputs, outputs, opset and operators.
 
-    If the graphs have different inputs or outputs, yield a table with a row for each kind, unless `is_full`.
+    If the graphs differ in inputs or outputs, yield a table with a row for each kind, unless `is_full`.
     """
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:
@@ -286,7 +277,6 @@ def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
 
 
 def _contract(artifact: Artifact) -> tuple[object, ...]:
-    """Return a graph's row: path, inputs and outputs (such as `x and 2 more`), opset, and number of operators."""
     sides = (
         f"{side[0].name}{f' and {len(side) - 1} more' if side[1:] else ''}" if side else None
         for side in (artifact.metadata.inputs, artifact.metadata.outputs)
@@ -295,7 +285,6 @@ def _contract(artifact: Artifact) -> tuple[object, ...]:
 
 
 def _opsets(artifact: Artifact) -> str:
-    """Return the opset of each operator domain that an artifact uses, such as `ai.onnx 14, com.microsoft 1`."""
     used = {operator.domain for operator in artifact.operators} | {"ai.onnx"}
     opsets = {domain: number for domain, number in artifact.opset_imports.items() if domain in used}
     if not opsets and artifact.metadata.opset is not None:
@@ -304,7 +293,6 @@ def _opsets(artifact: Artifact) -> str:
 
 
 def _kv_cache(artifact: Artifact) -> str | None:
-    """Describe the memory for a decoder's keys and values, such as `32 KiB a token, at most 131072 tokens (4 GiB)`."""
     cache = artifact.kv_cache
     if cache is None:
         return None
@@ -313,7 +301,7 @@ def _kv_cache(artifact: Artifact) -> str | None:
 
 
 def _operator_names(artifact: Artifact) -> list[str]:
-    """Return the names of an artifact's operators. Those outside the domain ai.onnx come first, with their domain."""
+    """Return the names of an artifact's operators: first those of other domains than ai.onnx, with their domain."""
     names = {
         operator.name if operator.domain == "ai.onnx" else f"{operator.domain}:{operator.name}"
         for operator in artifact.operators
@@ -324,9 +312,10 @@ def _operator_names(artifact: Artifact) -> list[str]:
 def _operators(names: Sequence[str]) -> str | None:
     return f"{counted(len(names), 'operator')}: {listing(names, MAX_NAMES, None)}" if names else None
 
+    # These lines are not folded: people copy them.
+
 
 def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:
-    """Yield commands that choose a file, fetch the version, or show more. They are never folded: people copy them."""
     argument = quote(remote) if remote else ""
     option = f" --remote {argument}" if argument else ""
     member = " --member MEMBER" if version.manifest.stages else ""
@@ -337,7 +326,6 @@ def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:
 
 
 def _remarks(version: Release) -> Iterator[str]:
-    """Yield notes for people who rely on a version: verdicts with reasons, warnings, skipped steps."""
     from onnxreg.schema.query.runtimes import NEWEST
 
     manifest = version.manifest
@@ -357,7 +345,6 @@ def _remarks(version: Release) -> Iterator[str]:
 
 
 def _checks(manifest: Manifest) -> Iterator[str]:
-    """Yield the table of checks. For a family's heads, list only failed and unknown checks, and count all in a line."""
     heads = manifest.heads
     pairs = [(item.path, check) for item in manifest.artifacts for check in item.checks]
     rows = [
@@ -371,21 +358,19 @@ def _checks(manifest: Manifest) -> Iterator[str]:
 
 
 def _recorded(version: Release, key: str) -> Mapping[str, Any]:
-    """Return the mapping that is the recipe's parameter `key`; {} if the parameter is missing or not a mapping."""
     recipe = version.manifest.recipe
     value = recipe.parameters.get(key) if recipe else None
     return value if isinstance(value, Mapping) else {}
 
 
 def _translation(version: Release) -> Iterator[str]:
-    """Yield the table of the translated fields, if the recipe was made from another tool's document."""
     fields = _recorded(version, "recipe").get("translation", ())
     rows = [(field["field"], json.dumps(field["value"]), field["became"]) for field in fields]
     return table(("FIELD", "VALUE", "BECAME"), rows)
 
 
 def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
-    """Yield lines about the search that made the version, if any: its candidates with their figures, and the winner."""
+    """Yield lines about the search that made the version: its candidates with their figures, and the winner."""
     record = _recorded(version, "search")
     if not record:
         return
@@ -424,7 +409,6 @@ def searched(version: Release, tables: Sequence[LatencyTable]) -> Iterator[str]:
 
 
 def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> str:
-    """Format a loss with its 95 % interval, such as `recall.loss 0.01 (0 to 0.02)`."""
     return f"{metric} {number(loss)}" + (f" ({' to '.join(map(number, interval))})" if interval else "")
 
 

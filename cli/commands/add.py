@@ -32,7 +32,6 @@ EXAMPLES = (
 
 
 def _task(text: str) -> str:
-    """Return the name of a task that is given by name or alias. Raise InputError if the text cannot be a name."""
     from onnxreg.converters.tasks.task_catalog import ALIASES
 
     if re.fullmatch(r"[a-z0-9][a-z0-9-]{0,63}", text) is None:
@@ -64,15 +63,15 @@ def add(
 ) -> None:
     """Register existing .onnx or .ort files; contract and operators are read from the files.
 
-    The models of one version are alternatives with the same inputs and outputs; models that work together are
-    members: --member detector=det.onnx --member recognizer=rec.onnx (docs/pipelines.md).
+    The models of a version are alternatives with the same inputs and outputs. Models that work together are members:
+    --member detector=det.onnx --member recognizer=rec.onnx (docs/pipelines.md).
 
-    --parent names the file that the others were made from. A verdict says if they have the parent's weights, rounded.
+    With --parent, a verdict says if the other files have the parent's weights, rounded.
 
     If a version with the same manifest exists, only --version makes a new version.
 
-    With --json: {ref, name, version, digest, manifest, states, yanked, output}; states are by path, yanked is null
-    or {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
+    With --json: {ref, name, version, digest, manifest, states, yanked, output}; states are by path, yanked is null or
+    {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
     """
     named = _members(members)
     if not files and not named:
@@ -103,7 +102,7 @@ def add(
 
 
 def _members(texts: list[str] | None) -> dict[Path, str]:
-    """Return the member's name for each file. Raise InputError if a text is not NAME=FILE, or a file gets two names."""
+    """Map files to members' names. Raise InputError if a text is not NAME=FILE, or a file gets two names."""
     from onnxreg.schema.manifest.family import check_member
 
     members: dict[Path, str] = {}
@@ -128,14 +127,13 @@ def import_(
 ) -> None:
     """Make a version from a directory of OpenMed or the Hub, or an OCI registry.
 
-    SOURCE is a directory that OpenMed wrote, a model repository in a usual layout (docs/hub.md), a directory that
-    `reg pull --output` wrote, or a version that `reg push` put into an OCI registry.
+    SOURCE is a directory that OpenMed wrote, a model repository in a usual layout (docs/hub.md), a directory that `reg
+    pull --output` wrote, or a version that `reg push` put into an OCI registry.
 
-    Digests, sizes, contracts and operators are computed again; differences from the claims are listed. If an artifact's
-    parent is in the directory, a verdict says if the artifact is the parent with rounded weights.
+    Digests, sizes, contracts and operators are computed again, and differences from the claims are listed. If the
+    directory has the parent of an artifact, a verdict says if the artifact is the parent with rounded weights.
 
-    With --json: {ref, name, version, digest, manifest, states, yanked, output, differences: [{path, claimed,
-    found}], proofs: [{path, parent, verdict, reasons}]}; without proofs for oci://.
+    With --json as `reg add`, and differences: [{path, claimed, found}]; without proofs for oci://.
     """
     if source.startswith("oci://"):
         from onnxreg.registry.oci import fetch_version

@@ -30,8 +30,8 @@ def archive_create(
 ) -> None:
     """Write versions into one file, with the complete history of their models and all statements about them.
 
-    The file is a registry to read from: reg pull REF FILE, reg ls --remote FILE. The same versions of the
-    same registry give the same bytes. Everything is verified as it is read. See docs/archive.md.
+    The file is a registry to read from: reg pull REF FILE, reg ls --remote FILE. Everything is verified as it is read.
+    The same versions of the same registry give the same bytes. See docs/archive.md.
 
     With --json: {file, registry, bytes, blobs, versions: {name: [version]}}.
     """
@@ -56,11 +56,11 @@ def archive_verify(
 ) -> None:
     """Read every byte and log line of an archive, and list all damage. Needs no registry and no network.
 
-    Damage is exit status 4; without known damage, unreadable parts are exit status 9. The copy of a trust
-    file in the archive is never used.
+    Damage is exit status 4; without known damage, unreadable parts are exit status 9. A trust file in the archive is
+    not used.
 
-    With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name,
-    detail, digest?}], unpromoted: [{name, detail}]}.
+    With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name, detail,
+    digest?}], unpromoted: [{name, detail}]}.
     """
     from onnxreg.cli.commands.health import fail, lines
     from onnxreg.registry.archive import open_archive
@@ -99,11 +99,11 @@ def archive_package(
 ) -> None:
     """Write a version as a model package (schema 1.0), from which ONNX Runtime picks the variant that fits.
 
-    The package has one component, named after the model. Each artifact has a directory, a variant for the CPU, and one
+    The package has one component, named after the model. Each artifact has a directory, and variants for the CPU and
     for each of its execution providers. The same version gives the same bytes. See docs/ort-packages.md.
 
-    With --json: {ref, manifest, output, component, variants: [{name, ep, artifact, format, precision,
-    digest, directory}], shared_assets, bytes, left_out}; left_out lists the artifacts that ONNX Runtime does not load.
+    With --json: {ref, manifest, output, component, variants: [{name, ep, artifact, format, precision, digest,
+    directory}], shared_assets, bytes, left_out}; left_out lists the artifacts that ONNX Runtime does not load.
     """
     from onnxreg.registry.log.contents import Selection
     from onnxreg.registry.transfer.export_files import write_package

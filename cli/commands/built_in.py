@@ -17,18 +17,18 @@ EXAMPLES = (
     "reg builtin schemas",
     "reg builtin schemas manifest-v2 > manifest-v2.json",
 )
+# Types of JSON Schema in other words
 TYPES = {"boolean": "true | false", "string": "text", "object": "keys and values"}
-"""The words that are shown instead of the names of some types of JSON Schema."""
 BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
 
 
 def builtin_passes(
     session: Session, name: str | None = argument("One pass; default: all of them.", "[NAME]")
 ) -> None:
-    """List all passes, also of other packages. With NAME, list one pass's parameters and their defaults.
+    """List all passes, with those of other packages. With NAME, list one pass's parameters and their defaults.
 
-    With --json: {passes: [{name, version, summary, package, parameters}]}; parameters is a JSON Schema,
-    package is the Python package of the pass.
+    With --json: {passes: [{name, version, summary, package, parameters}]}; parameters is a JSON Schema, package is the
+    Python package of the pass.
     """
     from onnxreg.converters.passes import pass_catalog
 
@@ -72,7 +72,6 @@ def builtin_profiles(
 
 
 def _choices(task: str, passes: list[str]) -> Iterator[str]:
-    """Yield lines about the options of a task and the parameters of these passes."""
     from onnxreg.converters.passes import pass_catalog
     from onnxreg.converters.tasks.task_catalog import find
 
@@ -84,7 +83,6 @@ def _choices(task: str, passes: list[str]) -> Iterator[str]:
 
 
 def _parameters(schema: Mapping[str, Any], name: str) -> Iterator[str]:
-    """Yield a table of a JSON Schema's fields with type and default. `name` is the header of the first column."""
     fields, required = schema.get("properties", {}), schema.get("required", ())
     if not fields:
         yield f"no {name.lower()}s"
@@ -112,7 +110,6 @@ def kind(field: Mapping[str, Any]) -> str:
 
 
 def _value(value: object) -> str:
-    """Format a value as in a recipe, with quotes only if YAML needs them; null gives ""."""
     if isinstance(value, str) and value.isidentifier():
         return value
     text = "" if value is None else json.dumps(value)

@@ -39,8 +39,8 @@ def policy_show(
 ) -> None:
     """Show the current policy, when it was set, and by whom.
 
-    With --json: {line, seq, time, actor, reason, rules}; line is the digest of the policy's line in the policy log;
-    without a policy, rules is empty and the other values are null. With --all also: {policies: [the same]}.
+    With --json: {line, seq, time, actor, reason, rules}; line is the digest of its line in the policy log. Without a
+    policy, rules is empty and the other values are null. With --all: {policies: [the same]}.
     """
     from onnxreg.registry.gates import read_policies
 
@@ -135,10 +135,10 @@ def promote(
 ) -> None:
     """Move a channel to a version if the version meets the policy (`reg policy show`); otherwise exit status 8.
 
-    The log keeps the findings as evidence; everyone who pulls the channel checks them again (docs/gates.md).
+    The log keeps the findings as evidence. Everyone who pulls the channel checks again (docs/gates.md).
 
-    With --json: {ref, channel, policy_holds, moved, before, findings: [{requirement, verdict, detail}]};
-    before is the channel's previous version, or null.
+    With --json: {ref, channel, policy_holds, moved, before, findings: [{requirement, verdict, detail}]}; before is the
+    channel's previous version, or null.
     """
     promotions = _promotions(session, remote)
     judged, is_moved, held_before = promotions.promote(Ref.parse(ref), channel, dry_run, reason)
@@ -176,8 +176,8 @@ def rollout_start(
     Each device decides by its own random seed. On a governed channel the version must meet the policy (exit status 8
     otherwise). Until `finish` or `halt`, no other verb moves the channel.
 
-    With --json: {name, channel, version, rollout: {to, manifest, percent, salt, seq, where?, policy?,
-    evidence?}}; `version` is the version that the other devices get.
+    With --json: {name, channel, version, rollout: {to, manifest, percent, salt, seq, where?, policy?, evidence?}};
+    `version` is the version that the other devices get.
     """
     rollouts = _promotions(session, remote)
     _tell(session, channel, rollouts.start(Ref.parse(ref), channel, percent, where, reason))
@@ -229,8 +229,7 @@ def rollout_finish(
 def rollout_status(session: Session, name: str = NAME, remote: str | None = REMOTE) -> None:
     """List the rollouts of a model.
 
-    With --json: {name, rollouts: [{channel, version, rollout: {to, manifest, percent, salt, seq, where?,
-    policy?, evidence?}}]}.
+    With --json: {name, rollouts: [{channel, version, rollout}]}; rollout is as in `reg rollout start`.
     """
     from onnxreg.registry.log.log import open_log
 

@@ -1,4 +1,4 @@
-"""`reg config`: show the directories, author and variables of `reg`, each with the option or variable that sets it."""
+"""`reg config`: show the directories, author and variables of `reg`."""
 
 from onnxreg.cli.options import Session
 from onnxreg.cli.output import table
@@ -14,8 +14,8 @@ def command(session: Session) -> None:
 
     Also show the claimed author of your events and the variables that are set; secrets are not shown.
 
-    With --json: {places: [{name, path, source, exists}], settings: [{name, value, source}], variables:
-    [{name, value, source}]}; source is the option or variable that decides, or default; the value of a secret is null.
+    With --json: {places: [{name, path, source, exists}], settings: [{name, value, source}], variables: [{name, value,
+    source}]}; source is the option or variable that decides, or default; the value of a secret is null.
     """
     variables = [
         {"name": name, "value": None if _is_secret(name) else value, "source": name}
@@ -53,9 +53,10 @@ def command(session: Session) -> None:
         ),
     )
 
+    # The name of a key is not secret.
+
 
 def _is_secret(name: str) -> bool:
-    """True if a variable's value is secret: a token, a passphrase or a signing key. The name of a key is not secret."""
     if name == "REG_SIGNING_KEY":
         from onnxreg.registry.signing import Keystore
 

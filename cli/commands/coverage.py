@@ -28,8 +28,8 @@ def command(
 
     If a device gets nothing, the exit status is 8.
 
-    With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]};
-    stranded is a count; the rest is as in `reg resolve --json`.
+    With --json: {ref, stranded, devices: [{device, version, manifest, size, artifact, rejected, member?}]}; stranded is
+    a count; the rest is as in `reg resolve --json`.
     """
     fleet = [device for word in devices for device in read_devices(word)]
     if not fleet:

@@ -77,8 +77,7 @@ def yank(
 ) -> None:
     """Stop a version from being resolved, except by its digest.
 
-    A yank applies to the manifest: each version with the same manifest is yanked too, also a later version,
-    until --undo.
+    A yank applies to the manifest: all versions with the same manifest, also later ones, are yanked until --undo.
     """
     registry, store = session.with_remote(remote)
     result = registry.yank(ref, reason, undo, store)
@@ -122,8 +121,8 @@ def sign(
 
     The signature (DSSE, in-toto) travels with the version. Signing is idempotent.
 
-    With --bundle nothing is added to the registry: the command writes a file by which OpenSSF's `model_signing
-    verify key` checks a directory that `reg pull --output` wrote. The key must be of kind ecdsa-p256.
+    With --bundle nothing is added to the registry. The command writes a file by which OpenSSF's `model_signing verify
+    key` checks a directory that `reg pull --output` wrote. The key must be of kind ecdsa-p256.
     """
     from onnxreg.registry.signing import sign_statement, signing_key
     from onnxreg.schema.signing.dsse import MEDIA_TYPE, release_statement
@@ -144,7 +143,7 @@ def sign(
 
 
 def write_bundle(path: Path, published: Release, key: "PrivateKey") -> None:
-    """Write a bundle with which model_signing verifies a pulled version. Raise InputError unless the key is ECDSA P-256."""
+    """Write a bundle for model_signing of a pulled version. Raise InputError unless the key is ECDSA P-256."""
     from onnxreg.schema.manifest.vocabulary import FILENAME
     from onnxreg.schema.signing.dsse import make_bundle
 
@@ -153,7 +152,7 @@ def write_bundle(path: Path, published: Release, key: "PrivateKey") -> None:
 
 
 def _states(result: "DecisionResult", word: str, undo: bool) -> tuple[str, str]:
-    """Return the sentences for a logged decision and for no change: `a:1 is yanked` and `a:1 is already yanked`."""
+    """Return the sentences for a decision and for no change, such as `a:1 is yanked` and `a:1 is already yanked`."""
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     return f"{result.target.ref} {news} {word}", f"{result.target.ref} {status_quo} {word}"
 
@@ -166,7 +165,7 @@ def _report(
     store: "RegistryStore | None",
     reason: str | None,
 ) -> None:
-    """Print `news` if the decision was logged, else `status_quo` and a remark that the given `reason` is not logged."""
+    """Print `news` if the decision was logged; else print `status_quo`, and that the `reason` is not logged."""
     if result.is_logged:
         session.say(f"{news}{session.place(store)}")
     else:

@@ -20,8 +20,7 @@ EXAMPLES = (
     "reg diff acme/pii-small:stable acme/pii-small --html diff.html",
     "reg diff acme/pii-small:stable acme/pii-small --from origin --fail-on breaking,degrading --markdown",
 )
-NAMED = 3
-"""The most kinds of changes that the error of `--fail-on` names."""
+NAMED = 3  # kinds of changes that the error of `--fail-on` names
 
 
 def command(
@@ -40,9 +39,9 @@ def command(
     Changes that follow from other changes are only counted; --full, --markdown and --html list every change. Severities
     are breaking (for an app), degrading (results or evidence), notable and cosmetic: docs/diff.md.
 
-    With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path,
-    severity, artifact?, old, new, message, note?}], overview}, where overview is the screen (reg builtin schemas
-    diff-overview). If on record, also {proofs: {old, new}} (verdicts by path) and {attested: {old, new}} (states).
+    With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path, severity,
+    artifact?, old, new, message, note?}], overview}, where overview is the screen (reg builtin schemas diff-overview).
+    If on record, also {proofs: {old, new}} (verdicts by path) and {attested: {old, new}} (states).
     """
     from onnxreg.registry.system import check_outfile
 
@@ -96,12 +95,10 @@ def command(
 
 
 def _overruled(side: Release) -> dict[str, str]:
-    """Return path -> state for each artifact whose state a later evaluation changed."""
     return {path: item.state for path, item in side.states.items() if item.state != item.stated}
 
 
 def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
-    """Return a line for each artifact whose verdict in a proof changed. `old` and `new` have the verdicts by path."""
     absent = "not on record"
     return [
         f"proof: {path}: {old.get(path, absent)} -> {new.get(path, absent)}"
@@ -111,7 +108,6 @@ def _proof_changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
 
 
 def _rest(changes: ManifestDiff, screen: DiffOverview, full: bool) -> Iterator[str]:
-    """Yield a line that counts the changes folded on the screen or, with `full`, lines with every change, worst first."""
     if not full:
         if folded := diff_report.folded_line(screen, "--full"):
             yield from ("", fold_line(folded, "  "))

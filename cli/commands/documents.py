@@ -31,8 +31,8 @@ def sbom(
 ) -> None:
     """Print a version's bill of materials: CycloneDX 1.6 with model cards (ML-BOM), as JSON.
 
-    The bill lists every file with its SHA-256, the source, tools and steps, and each artifact's quantization, recall
-    and certification. Without --timestamp the same version gives the same bytes anywhere (docs/sbom.md).
+    It has every file with its SHA-256, the source, tools and steps, and each artifact's quantization, recall and
+    certification. Without --timestamp the same version gives the same bytes anywhere (docs/sbom.md).
 
     With --json and --output nothing is printed.
     """
@@ -75,8 +75,7 @@ def dossier(
     come from --facts, or say `not provided`. The same inputs give the same bytes. A dossier is a template, not legal
     advice (docs/dossier.md).
 
-    With --json: {ref, manifest, profile, output, files: {name: digest}, fields: {generated, owner,
-    absent}}.
+    With --json: {ref, manifest, profile, output, files: {name: digest}, fields: {generated, owner, absent}}.
     """
     from onnxreg.registry.dossier.dossier import DOCUMENT, FILES, make_dossier, write_dossier
     from onnxreg.registry.transfer.export_files import check_target

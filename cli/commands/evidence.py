@@ -51,8 +51,8 @@ def attest(
 
     The report names an artifact by its digest, and travels with the version.
 
-    With --json: {ref, artifact, path, stated, attested, state}; stated is the manifest's state, attested
-    the report's state, and state the state that counts from now on. For a benchmark as `reg measure`.
+    With --json: {ref, artifact, path, stated, attested, state}; stated is the manifest's state, attested the report's
+    state, and state the state that counts from now on. For a benchmark as `reg measure`.
     """
     from onnxreg.registry.signing import signing_key
     from onnxreg.registry.trust.signatures import attest as attest_evaluation
@@ -115,7 +115,6 @@ def measure(
 def _log_benchmark(
     session: Session, ref: str, report: bytes, label: str, remote: str | None, output: Path | None = None
 ) -> None:
-    """Log a benchmark of a version or, if `output` is given, write it to this file; then show the benchmark."""
     from onnxreg.registry.trust.signatures import attest_benchmark
 
     document = BenchmarkDocument.decode(report, label)
@@ -209,10 +208,10 @@ def certificates(
     --recompute derives the verdicts again from the item scores that `reg export --item-scores` published; if a figure
     differs, the exit status is 4. See docs/certification.md.
 
-    With --json: {ref, certificates: [{artifact, digest, suite, parent, task, state, stated, metrics: [{metric,
-    version, direction, rule, limit, parent, value, loss, interval, samples, groups, state, reasons,
-    settings, item_scores}], differences: [{metric, key, recorded, recomputed}], speeds?}]}; stated is the state in the
-    certificate, state the state after later evaluations; differences is null without --recompute.
+    With --json: {ref, certificates: [{artifact, digest, suite, parent, task, state, stated, metrics: [{metric, version,
+    direction, rule, limit, parent, value, loss, interval, samples, groups, state, reasons, settings, item_scores}],
+    differences: [{metric, key, recorded, recomputed}], speeds?}]}; stated is the state in the certificate, state the
+    state after later evaluations; differences is null without --recompute.
     """
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
@@ -257,10 +256,7 @@ def certificates(
 def _certificates(
     reader: "RegistryReader", published: Release
 ) -> Iterator[tuple["Artifact", EvaluationDocument]]:
-    """Yield the certificates of a version, each with its artifact.
-
-    Raise NotFoundError if there is no certificate; IntegrityError if a certificate contradicts the manifest.
-    """
+    """Yield the certificates of a version. Raise NotFoundError if it has none, IntegrityError if one is wrong."""
     artifacts = {artifact.digest: artifact for artifact in published.manifest.artifacts}
     entries = [entry for entry in published.manifest.files if entry.role == CERTIFICATE]
     if not entries:
@@ -280,7 +276,6 @@ def _certificates(
 
 
 def _labels(path: str, document: EvaluationDocument) -> Iterator[str]:
-    """Yield a line for each label of the suite that was judged by another label or was left out of the verdict."""
     lines = []
     for metric in document.metrics:
         settings = metric.settings

@@ -110,20 +110,20 @@ def command(
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
     If a version with the same manifest exists, only --version makes a new version. An artifact that is refused or
-    unknown is published with that verdict. See docs/tasks.md, docs/recipes.md, docs/vision.md; a recipe with
-    the key `family` is a model family (docs/families.md).
+    unknown is published with that verdict. See docs/tasks.md, docs/recipes.md, docs/vision.md; a recipe with the key
+    `family` is a model family (docs/families.md).
 
     Code runs only if you name it, in SOURCE (module:function or file.py:function) or in --allow-code.
 
-    With --batch, many exports run at once, and a failed export does not stop the others. The exit status is that of
-    the failures, or 7 if their statuses differ (docs/fleets.md). If --push fails, the version stays published here.
+    With --batch, many exports run at once, and a failed export does not stop the others. The exit status is that of the
+    failures, or 7 if their statuses differ (docs/fleets.md). If --push fails, the version stays published here.
 
     With --json: {ref, name, version, digest, manifest, states, yanked, output}; manifest is the document, states by
-    path, yanked is null or {version, reason}; with --dry-run also {dry_run: true}; if something was timed,
-    {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu, input?, parent?, ratio?, interval?}]}, where ratio is the
-    latency as a multiple of the parent's; with --push also {pushed: {ref, remote, events, blobs, bytes,
-    output}}, null if the push failed. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error:
-    {family, message, hint}, note}], succeeded, failed, stopped}; status is published, current, failed or stopped.
+    path, yanked is null or {version, reason}; with --dry-run also {dry_run: true}; if something was timed, {latency:
+    [{graphs, p50_ms, p95_ms, runs, threads, cpu, input?, parent?, ratio?, interval?}]}, where ratio is the latency as a
+    multiple of the parent's; with --push also {pushed: {ref, remote, events, blobs, bytes, output}}, null if the push
+    failed. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint},
+    note}], succeeded, failed, stopped}; status is published, current, failed or stopped.
     """
     arguments = locals() | {"int8": not no_int8}
     given = {key: arguments[key] for key in requests.OPTIONS if arguments[key] not in (None, [])}
@@ -189,7 +189,7 @@ def command(
 
 
 def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tuple[TransferResult, str]":
-    """Push a published version; return the result and the remote's URL. An error says that the version is published here."""
+    """Push a version. Return the result and the remote's URL. An error says that it is published here."""
     try:
         with resumable(), session.progress(f"pushing {ref}") as progress:
             return registry.push(ref, remote, progress), registry.remotes.url_of(remote)
@@ -200,7 +200,6 @@ def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tup
 
 
 def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
-    """Raise InputError if one of `others` is set (not None), because it contradicts `option`."""
     for key, value in others.items():
         if value is not None:
             other = "SOURCE" if key == "source" else requests.flag(key)
@@ -208,7 +207,6 @@ def _refuse(option: str, others: Mapping[str, object], hint: str) -> None:
 
 
 def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
-    """Yield a table of the files' latencies, compared with their parents, and lines about a family's whole pipeline."""
     for one in tables:
         threads, timed = counted(one.benchmark.threads, "thread"), []
         for item in one.latencies:
@@ -222,7 +220,6 @@ def _latencies(tables: "Sequence[LatencyTable]") -> Iterator[str]:
 
 
 def _slower(release: "Release", tables: "Sequence[LatencyTable]") -> Iterator[str]:
-    """Yield a warning for each file that is slower than its parent, and a note if noise hides the difference."""
     sizes = {item.path: item.own_size for item in release.manifest.artifacts}
     timed = [item for one in tables for item in one.latencies]
     ratios = sorted((item.ratio, item.paths[0], item.parent) for item in timed if item.ratio is not None)

@@ -36,20 +36,17 @@ def verify(
 ) -> None:
     """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.
 
-    Without known damage, unreadable parts are exit status 6 for a remote, 9 otherwise. History is
-    compared with the history that you saw before, and signatures with your trust file. A governed channel that
-    was moved without a promotion is exit status 8.
+    Without known damage, unreadable parts are exit status 6 for a remote, 9 otherwise. History is compared with the
+    history that you saw before, and signatures with your trust file. A governed channel that was moved without a
+    promotion is exit status 8.
 
     With --repair: blobs come from any registry that has them; a log comes only from a mirror; an index file that
     differs from its log is rebuilt, after a copy is saved in local/damaged.
 
-    --signatures only lists the signatures on versions and evaluations: with --json {ok, versions: [{name, version,
-    manifest, signatures: [{status, keyid, key, seq}], missing, evaluations: [{artifact, state, status, keyid, key,
-    seq}]}]}.
-
     With --json: {ok, models, versions, blobs, bytes, unreferenced, damages: [{kind, name, detail, digest?}],
-    unpromoted: [{name, detail}]}, after the repair; with --repair also {repaired: [{kind, name, detail,
-    digest?}]}.
+    unpromoted: [{name, detail}]}, after the repair; with --repair also {repaired: [{kind, name, detail, digest?}]}.
+    With --signatures: {ok, versions: [{name, version, manifest, signatures: [{status, keyid, key, seq}], missing,
+    evaluations: [{artifact, state, status, keyid, key, seq}]}]}.
     """
     if source is not None and not repair:
         raise InputError("--from says where a repair fetches from", "add --repair")
@@ -88,9 +85,7 @@ PROMOTE = "promote a version that meets the policy: reg promote NAME:VERSION CHA
 
 
 def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
-    """Raise the error of the worst fault: IntegrityError for damage; RemoteError or HostError if parts could not be read;
-    GateError if a governed channel was moved without a promotion.
-    """
+    """Raise IntegrityError for damage, RemoteError or HostError for unreadable parts, else GateError."""
     if damages := _known(report):
         raise IntegrityError(f"{counted(len(damages), 'damaged part')}{left} in {url}", hint)
     if report.damages:
@@ -103,7 +98,6 @@ def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
 
 
 def _known(report: "VerifyReport") -> "list[Damage]":
-    """Return the damage that a report lists, without the parts that could not be read."""
     return [damage for damage in report.damages if damage.kind != "unreadable"]
 
 
@@ -124,7 +118,6 @@ def lines(report: "VerifyReport", store: "RegistryReader") -> Iterator[str]:
 
 
 def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None) -> None:
-    """Show the signatures on versions and evaluations; the help of `reg verify` describes the JSON."""
     from onnxreg.registry.log.log import load
     from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import signed_statements, unsigned
@@ -167,8 +160,8 @@ def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None
         raise IntegrityError(f"{lack} that your trust file demands", hint)
 
 
+# Worst first. The worst family among the findings sets the exit status.
 WORST = ("integrity", "conflict", "remote", "not-found", "input", "environment")
-"""The error families of findings, worst first; the worst family among the findings sets the exit status."""
 
 
 def doctor(
@@ -181,13 +174,14 @@ def doctor(
 ) -> None:
     """Check a registry and its surroundings, with a fix for each finding.
 
-    Without --clear nothing is changed. The worst finding sets the exit status: 4 integrity, 6 remote, 3 not found,
-    9 environment.
+    Without --clear nothing is changed. The worst finding sets the exit status: 4 integrity, 6 remote, 3 not found, 9
+    environment.
 
-    --clear deletes a file that does not belong in a registry, or the note of a running `reg gc` or `reg mirror`.
-    Clear a note only if the process that wrote it is dead: otherwise files that somebody relies on may be deleted.
+    --clear deletes a file that does not belong in a registry, or the note of a running `reg gc` or `reg mirror`. Clear
+    a note only if the process that wrote it is dead: otherwise files that somebody relies on may be deleted.
 
-    With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix may be empty. With --clear {registry, cleared}.
+    With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix may be empty. With --clear {registry,
+    cleared}.
     """
     from onnxreg.registry.maintain import clear_leftovers, examine
     from onnxreg.registry.remotes import open_url

@@ -25,14 +25,12 @@ def log(
 ) -> None:
     """Show every event of a model, in the order of the log, and verify the chain. `.policy` names the log of policies.
 
-    TIME says when a line came into this registry. For a line that was pushed or pulled, WHAT also says when and
-    in which registry it was written. Times are as claimed; the order does not depend on them.
+    TIME says when a line came into this registry. For a line that was pushed or pulled, WHAT also says when and in
+    which registry it was written. Times and actors are as claimed. SIGNED BY names the key that signed the line, by its
+    name in your trust file. The last signed line vouches for all lines before it.
 
-    Actors are shown as claimed; SIGNED BY names the key that signed the line, by its name in your trust file.
-    The last signed line vouches for all lines before it.
-
-    With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?: {registry, seq, head, time?},
-    signed: {status, keyid, key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
+    With --json: {name, registry, head, lines: [{seq, prev, digest, event, via?: {registry, seq, head, time?}, signed:
+    {status, keyid, key}}]}; status is trusted, unsigned, unknown, revoked, foreign or invalid (docs/signing.md).
     """
     from onnxreg.registry.log.log import read_lines
     from onnxreg.registry.trust.known_heads import load_trust
@@ -62,7 +60,6 @@ def log(
 
 
 def _about(event: Any, versions: Mapping[Digest, str], words: list[str]) -> list[str]:
-    """Return an event's words for the column WHAT. `versions` maps the digests of manifests to versions."""
     if isinstance(event, Attest | Timing):
         return [versions.get(event.manifest, event.manifest.short), *words]
     if isinstance(event, PolicyEvent):
@@ -75,8 +72,7 @@ def _about(event: Any, versions: Mapping[Digest, str], words: list[str]) -> list
 
 
 COLUMNS = ("VERSION", "DATE", "STATE", "ARTIFACT", "SIZE", "VERDICT", "LATENCY", "VALUE", "95 %", "")
-LIMIT = 20
-"""The default of `--last`, the number of versions to show."""
+LIMIT = 20  # versions to show
 
 
 def history(
@@ -90,12 +86,12 @@ def history(
 ) -> None:
     """Show how size, a figure and the verdict changed from version to version, newest first.
 
-    Each line is about the smallest artifact of a version that has the figure. Figures can be compared
-    only if they were measured on the same suite.
+    Each line is about the smallest artifact of a version that has the figure. Figures can be compared only if they were
+    measured on the same suite.
 
-    With --json: {name, metric, versions: [{version, manifest, time, actor, status, channels, artifact: {path,
-    format, precision, size, state, speeds?, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact
-    is null if the manifest was taken down, and value if the artifact lacks the figure.
+    With --json: {name, metric, versions: [{version, manifest, time, actor, status, channels, artifact: {path, format,
+    precision, size, state, speeds?, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact is
+    null if the manifest was taken down, and value if the artifact lacks the figure.
     """
     from onnxreg.registry.log.contents import read_history
     from onnxreg.registry.log.log import load

@@ -38,12 +38,12 @@ def command(
 ) -> None:
     """Resolve models and record the matching artifacts, file by file, for `reg pull --locked`.
 
-    With REF, the options are the same as for `reg resolve`; the lock file stores REF and options, beside its other
-    models. Without REF, the models in the lock file are resolved again. The same answers give the same bytes.
+    With REF, the options are those of `reg resolve`; the lock file stores both, beside its other models. Without REF,
+    the models in the lock file are resolved again. The same answers give the same bytes.
 
-    With --json: {output, changed, models, changes: [{name, before, after}]}; models is the lock file's table of
-    models, before and after are entries of this table, or null. If a locked channel is being rolled out, also
-    rollouts: [{ref, to, manifest, percent, salt, seq, where?}]; the lock has the version that the channel holds.
+    With --json: {output, changed, models, changes: [{name, before, after}]}; models is the lock file's table of models,
+    before and after are entries of this table, or null. If a locked channel is being rolled out, also rollouts: [{ref,
+    to, manifest, percent, salt, seq, where?}]; the lock has the version that the channel holds.
     """
     target_device = read_one_device(device)
     requests = [ResolveRequest(Ref.parse(ref), query, target_device) for ref in refs or ()]

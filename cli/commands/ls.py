@@ -41,19 +41,17 @@ def command(
 ) -> None:
     """List the models of the registry, or the versions of one model, newest first.
 
-    With --format, --precision or --certified: list each model's matching artifacts, from its newest release
-    with such artifacts.
+    With --format, --precision or --certified: list each model's matching artifacts, from its newest release with such
+    artifacts. The list of a remote comes from its catalog, if somebody publishes one (reg index publish).
 
-    The list of a remote comes from its catalog, if somebody publishes one (reg index publish).
+    With --json: {models: [{name, versions, newest, channels}], snapshot?}; versions is a count, newest may be null,
+    snapshot is the time of the catalog that answered. With --format, --precision or --certified each model also has
+    {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]}.
 
-    With --json: {models: [{name, versions, newest, channels}], snapshot?}, where snapshot is the time of the
-    published catalog that answered, versions is a count and newest may be
-    null; for one model {name, registry, versions: [{version, manifest, size?, state, yanked, held, states?,
-    attested?, channels}]}; state is empty, yanked, refused (an artifact is), pinned, partial, expired or
-    purged; held has the paths of the artifacts that are here, null if all are. size is the bytes of all
-    held files, and states has the artifacts' states by path, including later refusals; both are present if
-    the index file has them. With --format, --precision or --certified each model also has {version,
-    manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]}.
+    For one model: {name, registry, versions: [{version, manifest, size?, state, yanked, held, states?, attested?,
+    channels}]}; state is empty, yanked, refused (an artifact is), pinned, partial, expired or purged; held has the
+    paths of the artifacts that are here, null if all are. If the index file has them, size is the bytes of all held
+    files, and states has the artifacts' states by path, with later refusals.
     """
     session = session.limited(max_age)
     reader = session.reader(remote, offline, checked=False)
@@ -90,7 +88,7 @@ def _none(reader: RegistryReader) -> str:
 def _matches(
     catalog: "Catalog", pattern: str, formats: Collection[str], precision: str | None, certified: bool
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Find each model's newest release with matching artifacts; return these artifacts as documents and as a table."""
+    """Return the matching artifacts of each model's newest release with any, as documents and as a table."""
     fitting = (
         artifact
         for artifact in catalog.query(None, pattern)

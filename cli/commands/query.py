@@ -14,17 +14,8 @@ from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.fields import FIELDS
 
 Row = dict[str, Any]
-HEADER = [
-    "NAME",
-    "VERSION",
-    "CHANNELS",
-    "STATE",
-    "ARTIFACT",
-    "FORMAT",
-    "PRECISION",
-    "DOWNLOAD",
-    "CERTIFICATION",
-]
+HEADER = ["NAME", "VERSION", "CHANNELS", "STATE", "ARTIFACT", "FORMAT", "PRECISION"]
+HEADER += ["DOWNLOAD", "CERTIFICATION"]
 EXAMPLES = (
     "reg query 'certified and size <= 30MB'",
     "reg query \"metric['sts/spearman'] >= 0.82\"",
@@ -47,10 +38,10 @@ def command(
     docs/query.md has the fields and the language; without an expression, all artifacts are shown. The answer about a
     remote comes from its catalog, if somebody publishes one (reg index publish); else each query reads every model.
 
-    With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked,
-    pinned, latency, task, family, license, profile, artifact: {format, precision, path, digest, size, download_size,
-    state, certified, opset, ort_format, providers, recall, min_recall, metric}}]}; models counts the models in matches,
-    more says if --limit left matches out, null means unknown; snapshot is the time of the catalog that answered. With
+    With --json: {models, more, matches: [{name, version, manifest, channels, newest, prerelease, yanked, pinned,
+    latency, task, family, license, profile, artifact: {format, precision, path, digest, size, download_size, state,
+    certified, opset, ort_format, providers, recall, min_recall, metric}}]}; models counts the models in matches, more
+    says if --limit left matches out, null means unknown; snapshot is the time of the catalog that answered. With
     --export: {path, rows, snapshot?}.
     """
     session = session.limited(max_age)

@@ -76,7 +76,6 @@ def command(
 
 
 def _compare(registry: "Registry", published: "Release", draft: "Draft") -> "RebuildComparison":
-    """Compare a published version with the draft that a new run of its recipe made."""
     from onnxreg.registry.log.log import read_blob
     from onnxreg.registry.store.streams import measure
     from onnxreg.schema.compare.rebuild_outcome import compare

@@ -17,8 +17,7 @@ EXAMPLES = (
     "reg resolve acme/pii-small --remote origin --offline --max-age 7d",
 )
 UNCERTIFIED = "leave out --certified, or certify an artifact: reg export --eval-suite"
-MAX_REJECTIONS = 10
-"""The most rejections that are shown without `--explain`."""
+MAX_REJECTIONS = 10  # shown without `--explain`
 
 
 def command(
@@ -40,15 +39,15 @@ def command(
     """Pick one artifact for an app, with the files it needs.
 
     Without a tag, the newest release with a matching artifact wins. The first difference decides: certified, in full
-    precision, not known to be slower than full precision on the device, the winner of a search, in a preferred
-    format, a smaller download (docs/resolve.md). If nothing matches, the exit status is 3. It is 8 if a
-    governed channel points to a version that was not promoted, or no longer meets the policy.
+    precision, not known to be slower than full precision on the device, the winner of a search, in a preferred format,
+    a smaller download (docs/resolve.md). If nothing matches, the exit status is 3. It is 8 if a governed channel points
+    to a version that was not promoted, or no longer meets the policy.
 
-    With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state,
-    contract?, kv_cache?, stated?, speeds?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,
-    detail}]}; the outer size counts all files; stated is the manifest's state, if a later evaluation refused the artifact.
-    Also deltas: [{new, old, delta, size, url, from?}], if any, and during a rollout {to, manifest, percent, salt, seq,
-    where?, in} as rollout. If nothing matches, the same with nulls.
+    With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state, contract?,
+    kv_cache?, stated?, speeds?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,
+    detail}]}; the outer size counts all files; stated is the manifest's state, if a later evaluation refused the
+    artifact. Also deltas: [{new, old, delta, size, url, from?}], if any, and during a rollout {to, manifest, percent,
+    salt, seq, where?, in} as rollout. If nothing matches, the same with nulls.
     """
     target_device = read_one_device(device)
     reader = session.limited(max_age).reader(remote, offline)
@@ -84,7 +83,6 @@ def _lines(resolution: Resolution, explain: bool) -> Iterator[str]:
 
 
 def _explain(rejected: Sequence[Rejection], chosen: Version | None = None) -> Iterator[str]:
-    """Yield a table of the rejected artifacts with the reasons. For artifacts of the version `chosen`, VERSION is empty."""
     rows = [
         ("" if item.version == chosen else item.version, item.artifact or "", item.code, item.detail)
         for item in rejected

@@ -1,4 +1,4 @@
-"""`reg run`: run an artifact in ONNX Runtime here. The input is golden vectors, a text, a sound, an image or tensors."""
+"""`reg run`: run an artifact in ONNX Runtime here, on golden vectors, a text, a sound, an image or tensors."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -35,18 +35,14 @@ EXAMPLES = (
     "reg run acme/whisper --audio call.wav",
     "reg run acme/pii-small:1.4.0 --input feeds.json --remote origin",
 )
-MAX_TOKENS = 512
-"""The most tokens of a text, if the version does not state the limit of its model."""
-MAX_VALUES, MAX_CLASSES, MAX_TEXT = 6, 10, 40
-"""The most values of a vector, the most classes, and the most characters of a text that are shown to people."""
+MAX_TOKENS = 512  # of a text, if the version does not state its model's limit
+MAX_VALUES, MAX_CLASSES, MAX_TEXT = 6, 10, 40  # of a vector, classes, and characters of a text that are shown
 TEXT, IMAGE, AUDIO = "--text", "--image", "--audio"
 NOUNS = {TEXT: "text", IMAGE: "image", AUDIO: "sound"}
-"""The words that messages use for the kinds of input, by option."""
 CUT = "the text is longer than the model takes: its end was not read"
-MAX_NEW_TOKENS = 32
-"""The default of `--max-tokens`, the most tokens that text generation adds."""
+MAX_NEW_TOKENS = 32  # the default of --max-tokens
+# The first set of decoders that a version has is used.
 ENCODER, DECODERS = "encoder", (("decoder_merged",), ("decoder", "decoder_with_past"))
-"""The members of an encoder-decoder: the encoder, and sets of decoders. The first set that a version has is used."""
 
 
 def command(
@@ -135,7 +131,7 @@ def command(
 def _resolve(
     reader: "RegistryReader", ref: Ref, query: Query, device: "Device | None", is_whole: bool
 ) -> list[Resolution]:
-    """Resolve the ref to one artifact or, with `is_whole`, resolve an encoder-decoder to its encoder and each decoder."""
+    """Resolve the ref to one artifact or, with `is_whole`, an encoder-decoder to its encoder and each decoder."""
     try:
         return [resolve(reader, ref, query, device)]
     except NoAnswerError as nothing:
@@ -161,7 +157,6 @@ def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
 
 
 def _check_takes(files: "UnpackedArtifact", kind: str) -> None:
-    """Raise InputError, which names the right option or member, unless the graph takes this kind of input."""
     manifest, takes = files.manifest, _takes(files.manifest, files.artifact)
     if takes == kind or (kind == TEXT and not files.artifact.metadata.inputs):  # it may be unknown
         return
@@ -176,7 +171,6 @@ def _check_takes(files: "UnpackedArtifact", kind: str) -> None:
 
 
 def _numbers(files: "UnpackedArtifact", file: Path) -> "Feed":
-    """Read an image or a sound, and preprocess it into the input tensors of the graph."""
     from onnxreg.converters.tasks.processed import read_image, read_sound
 
     image, sound = files.manifest.preprocessing, files.manifest.audio_preprocessing
@@ -253,7 +247,6 @@ def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
 
 
 def _look(files: "UnpackedArtifact", file: Path) -> "Answer":
-    """Run the graph on an image or a sound, and return the answer."""
     from onnxreg.converters.evaluation.answers import run_numbers
     from onnxreg.converters.runtime.golden import Runnable
     from onnxreg.converters.source.source_files import read_object
@@ -267,7 +260,6 @@ def _look(files: "UnpackedArtifact", file: Path) -> "Answer":
 
 
 def _read(files: "UnpackedArtifact", texts: list[str], context: str | None, max_tokens: int) -> "Answer":
-    """Run the graph on texts, and return the answer."""
     from onnxreg.converters.evaluation.answers import run_texts
 
     answer = run_texts(_text_model(files), texts, context, max_tokens, files.manifest.task)
@@ -275,7 +267,6 @@ def _read(files: "UnpackedArtifact", texts: list[str], context: str | None, max_
 
 
 def _text_model(files: "UnpackedArtifact") -> "TextModel":
-    """Load an artifact with the tokenizer, labels and config of its version. Raise InputError without a tokenizer."""
     from onnxreg.converters.evaluation.answers import TextModel, refuse
     from onnxreg.converters.evaluation.tokens import TextTokenizer
 
@@ -288,19 +279,18 @@ def _text_model(files: "UnpackedArtifact") -> "TextModel":
 
 
 def _companion(files: "UnpackedArtifact", name: str) -> Path:
-    """Return the path of the artifact's companion file of this name. The file may be missing."""
     paths = (file.path for file in (*files.artifact.files, *files.manifest.files))
     return files.root / next((path for path in paths if Path(path).name == name), name)
 
 
 def _config(files: "UnpackedArtifact") -> dict[str, Any]:
-    """Read the checkpoint's config.json; {} if the version has no such file."""
     from onnxreg.converters.source.source_files import read_object
 
     path = files.manifest.config_path
     return read_object(files.root / path if path else _companion(files, "config.json"))
 
 
+# Kind of answer -> columns of its table
 KEYS = {
     "spans": ("label", "start", "end", "text"),
     "classes": ("label", "score"),
@@ -308,12 +298,10 @@ KEYS = {
     "objects": ("label", "score", "box"),
     "segments": ("label", "share"),
 }
-"""Kind of answer -> keys of its items, which are the columns of its table."""
 NOTHING = {"spans": "no labelled spans", "answer": "the context has no answer", "objects": "no objects"}
 
 
 def _lines(answer: dict[str, Any], text: str = "") -> Iterator[str]:
-    """Yield lines that show an answer to people. `text` is the input text, shown before its completion."""
     if kind := next((kind for kind in KEYS if kind in answer), None):
         items = [answer[kind]] if isinstance(answer[kind], dict) else answer[kind] or []
         rows = [[_cell(item[key]) for key in KEYS[kind]] for item in items]
@@ -340,7 +328,6 @@ def _lines(answer: dict[str, Any], text: str = "") -> Iterator[str]:
 
 
 def _vector_lines(answer: dict[str, Any]) -> Iterator[str]:
-    """Yield lines about the vectors of texts: the tokens of a single text, or the similarities of several texts."""
     items, cosines = answer["embeddings"], answer["similarity"]
     rows = [(shorten(item["text"], MAX_TEXT), len(item["vector"]), _cell(item["vector"])) for item in items]
     yield from table(("TEXT", "SIZE", "FIRST VALUES"), rows)
@@ -360,7 +347,6 @@ def _vector_lines(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _cell(value: Any) -> str:
-    """Format a value for people; an array is cut after its first numbers."""
     if isinstance(value, list):
         numbers = [f"{item:.4g}" if isinstance(item, float) else str(item) for item in value[:MAX_VALUES]]
         return " ".join([*numbers, "..."] if len(value) > MAX_VALUES else numbers)

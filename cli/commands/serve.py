@@ -35,9 +35,8 @@ def command(
 ) -> None:
     """Serve the registry over HTTP, read-only: apps send queries, and `reg` uses the URL as a remote.
 
-    GET /v1/models, GET /v1/models/NAME and POST /v1/resolve answer like reg ls --json and reg resolve
-    --json; /openapi.json describes the whole API, /metrics and /healthz are for operators. SIGTERM or
-    Ctrl-C ends the server.
+    GET /v1/models, GET /v1/models/NAME and POST /v1/resolve answer like reg ls --json and reg resolve --json;
+    /openapi.json describes the whole API, /metrics and /healthz are for operators. SIGTERM or Ctrl-C ends the server.
     """
     root = session.root
     with needs("serve", "reg serve"):
@@ -56,7 +55,6 @@ def command(
 
 
 def _token(file: Path | None) -> str | None:
-    """Return the token in the file, else in the environment. Raise InputError if the text cannot be a token."""
     token = read_given(file).decode("utf-8", "replace").strip() if file else system.variable(VARIABLE)
     if token is not None and (not token or not token.isascii() or not token.isprintable() or " " in token):
         raise InputError(f"{file or VARIABLE} holds no token", "a token is printable ASCII without spaces")
@@ -64,7 +62,7 @@ def _token(file: Path | None) -> str | None:
 
 
 def trial_folder(folder: Path | None) -> Path | None:
-    """Return the folder, if given. Raise NotFoundError if it lacks try.js, the script that tries models in a browser."""
+    """Return the folder, if given. Raise NotFoundError if it lacks the browser's script, try.js."""
     if folder is not None and not (folder / "try.js").is_file():
         hint = "in examples/web-client: npm install --no-package-lock && node build.mjs try; then --try build/try"
         raise NotFoundError(f"{folder} has no try.js", hint)
@@ -72,7 +70,7 @@ def trial_folder(folder: Path | None) -> Path | None:
 
 
 def public_url(url: str | None) -> str | None:
-    """Return the URL for clients, without a slash at its end. Raise InputError if it is not http(s) or has credentials."""
+    """Return the URL without a slash at its end. Raise InputError if it is not http(s) or has credentials."""
     if url is not None and "@" in url.partition("//")[2].partition("/")[0]:
         raise InputError("the URL holds credentials, which every answer would show", "leave them out")
     if url is not None and not url.startswith(("http://", "https://")):

@@ -58,7 +58,6 @@ def command(
 
 
 def _production(published: Release, reader: RegistryReader) -> Iterator[str]:
-    """Yield a line if the version is yanked, and two lines for each channel of the model, with move, signers and policy."""
     from onnxreg.registry.log.log import load
     from onnxreg.registry.resolution import in_production
     from onnxreg.registry.trust.known_heads import load_trust

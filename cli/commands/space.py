@@ -23,11 +23,11 @@ def gc(
 ) -> None:
     """Delete the blobs that no version refers to; with --keep-versions let old versions expire first.
 
-    The newest N releases, pinned versions and versions of channels stay, and so do all manifests.
-    Pushes and pulls may run at the same time. The cache of export steps is trimmed to REG_CACHE_SIZE (10 GiB).
+    The newest N releases, pinned versions and versions of channels stay, and so do all manifests. Pushes and pulls may
+    run at the same time. The cache of export steps is trimmed to REG_CACHE_SIZE (10 GiB).
 
-    With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries,
-    bytes, kept}}; fenced counts pushes that had to start again.
+    With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries, bytes, kept}};
+    fenced counts pushes that had to start again.
     """
     from onnxreg.cli.services import step_cache
     from onnxreg.converters.engine.cache import TrimResult
@@ -56,11 +56,11 @@ def purge(
 ) -> None:
     """Take versions down and delete their bytes at once: the bytes can never come back into these models.
 
-    A file stays if a version outside the list uses it too; that version is named. Manifests and tombstones stay.
-    Other registries keep their own copies: purge each of them too, with --remote.
+    A file stays if a version outside the list uses it; that version is named. Manifests and tombstones stay. Other
+    registries keep their copies: purge each of them, with --remote.
 
-    With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the
-    versions outside the list that use some of the same files.
+    With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the versions
+    outside the list.
     """
     from onnxreg.registry.log.commit import collect
 
@@ -88,9 +88,8 @@ def du(
 
     UNIQUE would be free without this model; the largest comes first. `reg gc` frees the unreferenced space.
 
-    With --json: {models: [{name, versions, blobs, bytes, unique, shared}], unreferenced: {blobs, bytes},
-    total: {blobs, bytes}}; versions counts the versions whose files are here; unreferenced and total are for the
-    whole registry.
+    With --json: {models: [{name, versions, blobs, bytes, unique, shared}], unreferenced: {blobs, bytes}, total: {blobs,
+    bytes}}; versions counts the versions whose files are here; unreferenced and total are for the whole registry.
     """
     from onnxreg.registry.log.commit import usage
 

@@ -1,4 +1,4 @@
-"""`reg push`, `reg pull` and `reg mirror`: copy versions between two registries."""
+"""`reg push`, `pull` and `mirror`: copy versions between two registries."""
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ SAME_REMOTE = option("The same as REMOTE, by an option.", "--remote")
 
 
 def _one_remote(remote: str | None, option: str | None) -> str | None:
-    """Return the remote that the argument or the option `--remote` names. Raise InputError if both name a remote."""
+    """Return the remote that the argument or `--remote` names. Raise InputError if both do."""
     if None not in (remote, option):
         raise InputError(f"two remotes are named: {remote} and {option}", "leave --remote away")
     return remote or option
@@ -74,19 +74,18 @@ def push(
 ) -> None:
     """Copy versions to a remote, which is created if necessary. Files that the remote has are not sent again.
 
-    A glob such as 'acme/*' means the newest release of each matching model; with --all every version of these
-    models, and --all alone means everything. A failure of one model does not stop the others. After an
-    interruption, run the same command again.
+    A glob such as 'acme/*' means the newest release of each matching model, with --all every version; --all alone means
+    everything. A failure of one model does not stop the others. After an interruption, run the same command again.
 
     --tag also moves a channel in the remote. --deltas makes later updates small (docs/delta.md). --layout hub puts the
     usual files of the model beside the registry in a repository on the Hub (docs/hub.md).
 
     oci://HOST[:PORT]/REPOSITORY[:TAG] is an OCI registry, for skopeo, oras and other programs (docs/oci.md).
 
-    With --json: {ref, remote, events, blobs, bytes, output} of the transfer; output is null. With --tag also
-    {channels: [{name, tag, version}]}. For a glob or --all: {remote, pushed: [{ref, versions, events, blobs,
-    bytes}], skipped: [{ref, reason}], channels}. If versions are yanked there, also {yanked: [{version, of,
-    reason}]}. For an OCI registry: {ref, url, digest, blobs, bytes, referrers}.
+    With --json: {ref, remote, events, blobs, bytes, output}; output is null. With --tag also {channels: [{name, tag,
+    version}]}. For a glob or --all: {remote, pushed: [{ref, versions, events, blobs, bytes}], skipped: [{ref, reason}],
+    channels}. If versions are yanked there, also {yanked: [{version, of, reason}]}. For an OCI registry: {ref, url,
+    digest, blobs, bytes, referrers}.
     """
     from onnxreg.registry.transfer.exchange import worst
 
@@ -147,7 +146,7 @@ def _push_to_oci(session: Session, ref: str, url: str) -> None:
 def _offer_deltas(
     session: Session, registry: "Registry", sent: "Sequence[TransferResult]", remote: str | None
 ) -> None:
-    """Make deltas of the pushed versions in the remote. If this fails, the error says that the versions are published."""
+    """Make deltas of the pushed versions in the remote. An error says that the versions are published."""
     from onnxreg.cli.services import make_deltas
 
     for ref in [Ref(model.name, str(version)) for model in sent for version in model.versions]:
@@ -209,15 +208,15 @@ def pull(
 ) -> None:
     """Copy a version from a remote and verify every byte; with --output, write its files into a directory.
 
-    With --format, --precision or --member only some artifacts are fetched and written, with the files that they
-    need. --tag also copies a channel with its version. After an interruption, run the same command again: it continues.
+    With --format, --precision or --member only some artifacts are fetched and written, with the files that they need.
+    --tag also copies a channel with its version. After an interruption, run the same command again: it continues.
 
     With --locked, name a lock file in place of REF: exactly the locked artifacts are fetched, even if a version was
     yanked since.
 
-    With --json: {ref, remote, events, blobs, bytes, output, held} of the transfer; held has the paths of the artifacts
-    that are here now, null if all are. With --tag also {channels: [{name, tag, version}]}. With --locked:
-    {remote, output, models: [{name, version, path, yanked, blobs, bytes}]}.
+    With --json: {ref, remote, events, blobs, bytes, output, held}; held has the paths of the artifacts that are here
+    now, null if all are. With --tag also {channels: [{name, tag, version}]}. With --locked: {remote, output, models:
+    [{name, version, path, yanked, blobs, bytes}]}.
     """
     session, remote = session.limited(max_age), _one_remote(remote, named)
     if locked:
@@ -291,14 +290,14 @@ def mirror(
 ) -> None:
     """Copy everything from one registry to another. Files that DST has already are not sent again.
 
-    If DST does not exist, it becomes a mirror: same id, same logs, all files that SRC still has, and read-only.
-    Run the command again to update the mirror: files that SRC expired or took down are then deleted in DST too. If
-    the histories differ, nothing is written. If DST has its own id (see --new-id), it gets every version as by
-    `reg push`; versions that SRC no longer has, or that DST refuses, are listed.
+    If DST does not exist, it becomes a read-only mirror: same id, same logs, all files that SRC still has. Run the
+    command again to update it: files that SRC expired or took down are then deleted in DST too. If the histories
+    differ, nothing is written. If DST has its own id (see --new-id), it gets every version as by `reg push`; versions
+    that SRC no longer has, or that DST refuses, are listed.
 
-    With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes},
-    skipped: [{name, tag, reason}]}: models of SRC, versions new in DST, transferred events and blobs, deleted blobs;
-    tag is a version or channel, null for a whole model.
+    With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes}, skipped: [{name,
+    tag, reason}]}: models of SRC, versions new in DST, transferred events and blobs, deleted blobs; tag is a version or
+    channel, null for a whole model.
     """
     from onnxreg.registry.transfer.exchange import worst
     from onnxreg.registry.transfer.mirror import mirror as copy_registry
@@ -357,19 +356,18 @@ def warn_of_yanks(session: Session, result: "TransferResult") -> None:
 
 
 def arrival_lines(arrivals: "Collection[Arrival]") -> Iterator[str]:
-    """Yield lines about the bytes that deltas saved, and the reasons why files arrived without a delta."""
+    """Yield lines about the bytes that deltas saved, and why files arrived without a delta."""
     if saved := sum(item.size - item.moved for item in arrivals if item.since):
         yield f"deltas saved {size(saved)} of {size(sum(item.size for item in arrivals))}"
     yield from (f"note: {reason}" for reason in sorted({item.doubt for item in arrivals if item.doubt}))
 
 
 def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:
-    """Yield a line, with the reason, for each model, version or channel that was not transferred."""
     return table(("SKIPPED", "TAG", "WHY"), [(item.name, item.tag, item.reason) for item in skipped])
 
 
 def to_json(ref: str, result: "TransferResult", **more: Any) -> dict[str, Any]:
-    """Return a transfer as `{ref, events, blobs, bytes}` with the fields in `more`. `yanked` lists yanked versions, if any."""
+    """Return a transfer as `{ref, events, blobs, bytes}`, with `more`, and with `yanked` versions, if any."""
     document = {"ref": ref, **more, **fields(result, "events blobs bytes=size")}
     yanks = [
         {"version": key, "of": yank.version, "reason": yank.reason} for key, yank in result.yanks.items()

@@ -25,8 +25,8 @@ def trust_show(session: Session) -> None:
     """Show the trusted keys, what must be signed, and the registries with a known head.
 
     With --json: {file, keys: [{name, kind, keyid, public, models, replaces, revoked}], require: [{models, registry,
-    lines, since, versions, keys, after: [{registry, model, seq, head}]}], heads: [{registry, name,
-    seq, head}]}; revoked is null or {date, reason}.
+    lines, since, versions, keys, after: [{registry, model, seq, head}]}], heads: [{registry, name, seq, head}]};
+    revoked is null or {date, reason}.
     """
     from onnxreg.registry.system import trust_file
     from onnxreg.registry.trust.known_heads import load_trust, trust_json
@@ -74,8 +74,8 @@ def trust_reset(
 ) -> None:
     """Forget the known heads of a registry, for example after a backup was restored. Without NAME, forget its URL too.
 
-    The next answer is accepted like a first answer. Ask the registry's operator first: nobody can notice
-    afterwards that the registry lost events, was rewritten or was replaced.
+    The next answer is accepted like a first answer. Ask the registry's operator first: afterwards nobody can notice
+    that the registry lost events, was rewritten or was replaced.
     """
     remotes = session.remotes()
     registry_id = remotes.id_of(registry)

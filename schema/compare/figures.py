@@ -15,9 +15,8 @@ from onnxreg.schema.log.state import RECALL
 from onnxreg.schema.manifest.manifest import Artifact, Check
 from onnxreg.schema.manifest.vocabulary import LOSS
 
-ArtifactPairs = Mapping[
-    str, tuple[Artifact | None, Artifact | None]
-]  # name -> the old and the new artifact, None if absent
+# Name -> the old and the new artifact, None if absent
+ArtifactPairs = Mapping[str, tuple[Artifact | None, Artifact | None]]
 Interval = tuple[float, float]
 Z = 1.959964  # the 97.5 % quantile of the normal distribution
 # The metrics whose values are shares from 0 to 1. Their samples are spans, texts or rows.

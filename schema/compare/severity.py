@@ -233,9 +233,8 @@ _LOADER = Rule("loader", changed=_moved(1, "breaking"), why="an older runtime ma
 _PIECES = _cosmetic("pieces")  # the file's digest changes too
 _KERNEL = _breaking_unless(lambda delta: not delta.at.names[0].startswith("ort"))
 _OPERATOR = Rule("operator", added=_KERNEL, changed=_KERNEL, why="a minimal build must have its kernel")
-_DOMAIN = _breaking_unless(
-    lambda delta: delta.at.pattern.endswith(('["ai.onnx"]', '[""]'))
-)  # every graph needs `ai.onnx`
+# Every graph needs `ai.onnx`
+_DOMAIN = _breaking_unless(lambda delta: delta.at.pattern.endswith(('["ai.onnx"]', '[""]')))
 _STEP = Rule("step", reordered="notable")
 _BASIS = Rule("certification-basis")
 

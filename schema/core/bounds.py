@@ -15,9 +15,7 @@ MAX_LINE_BYTES = MAX_EVENT_BYTES + 1024  # a log line: an event, the links, and 
 MAX_SIGNATURE_BYTES = 16 * 1024  # of a log line
 MAX_SIGNATURES = 64  # of an envelope
 MAX_STATEMENTS = 64  # about one version in an OCI registry, where anybody who may write can add some
-MAX_OCI_BYTES = (
-    4 * 2**20
-)  # an OCI manifest, an OCI index or a page of referrers (OCI distribution specification)
+MAX_OCI_BYTES = 4 * 2**20  # an OCI manifest, an OCI index or a page of referrers
 MAX_REFERRER_BYTES, MAX_REFERRER_PAGES = 16 * 2**20, 1000  # a whole list of referrers
 MAX_DELTAS = 256  # of a version; one line of the log lists their blobs
 MAX_DELTA_HEADER_BYTES = 64 * 1024

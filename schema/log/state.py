@@ -101,9 +101,8 @@ ArtifactStates = Mapping[str, ArtifactState]  # by path, in the manifest's order
 
 RECALL = "character_recall/"  # + a label: the name of a check
 CERTIFICATE, ITEM_SCORES = "certificate", "item-scores"
-EVIDENCE = frozenset(
-    {CERTIFICATE, ITEM_SCORES}
-)  # roles of files that downloads omit: no artifact needs them to run
+# Roles of files that downloads omit: no artifact needs them to run
+EVIDENCE = frozenset({CERTIFICATE, ITEM_SCORES})
 
 
 class FileSummary(Record, frozen=True):
