@@ -1,8 +1,4 @@
-"""Transformers checkpoints as sources. `Saved` finds and loads them; its subclasses make the modules of the graphs.
-
-A checkpoint is refused if weights are missing, or if it needs code that the user did not allow. An adapter of the library
-peft is merged into its base model.
-"""
+"""Transformers checkpoints as sources. `Saved` finds and loads them; its subclasses make the modules of the graphs."""
 
 import copy
 import json
@@ -55,7 +51,6 @@ from onnxreg.schema.manifest.manifest import Source
 
 TOKENIZER_FILE = "tokenizer.json"
 ADAPTER_FILES = ADAPTER_CONFIG, ADAPTER_WEIGHTS = ("adapter_config.json", "adapter_model.safetensors")
-"""The files of an adapter, as the library peft saves it."""
 SAVED = "give the directory that save_pretrained wrote"
 SAVE_TIMM = "save the model again: timm.models.save_for_hf(model, DIRECTORY)"
 TRIAL_TEXTS = (
@@ -63,41 +58,40 @@ TRIAL_TEXTS = (
     "Le dossier n\u00b0 88\u20111204 na\u00efve \u00dcBER \u0130stanbul stra\u00dfe cafe\u0301 \ufb01ve \u2460 \uff26\uff35\uff2c\uff2c.",
     "  Two  spaces,\ta tab,\na line; \u6628\u65e5\u3001\u7530\u4e2d\u3055\u3093 \uc548\ub155 \u0645\u0631\u062d\u0628\u0627 \U0001f600 1234567 <x>@a.org \u200b\u00ad\u00a0x ",
 )
-"""The texts by which tokenizers are compared. They have accents, spaces, scripts and characters with several codes."""
+"""The texts by which tokenizers are compared: accents, spaces, scripts, characters with several codes."""
 
 NOT_TRAINED = re.compile(
     r"(^|\.)(pooler\..*|cls\.seq_relationship\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"
     r"|(cos|sin)_cached|relative_position_index)$"
 )
-"""The names of weights that a file may have and a model may lack: of unused heads, and buffers of older versions."""
+"""The weights that a file may have and a model may lack: of unused heads, and buffers of older versions."""
 
 ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
-"""The names of weights that a file may lack, because only training reads them."""
+"""The weights that a file may lack, because only training reads them."""
 
 COUNTS = {
     re.compile("(layers?|depths?|blocks|stages|experts|groups?|group_num)$"): 1_000,
     re.compile("num_labels"): 10**6,
 }
-"""The keys of config.json that count parts of a model, with the highest count. More parts would take hours to make."""
+"""The keys of config.json that count parts of a model, with the highest allowed count."""
 MAX_EDGE = 4096
-"""The most pixels along an edge of an image for a model of timm, before the image is cut to its centre."""
+"""The most pixels along an edge of an image for a model of timm."""
 PARAMETER_BYTES = 12
-"""The bytes of memory for each parameter: 4 in the model, 4 in its graph, and 4 in the buffer of the file."""
 LABELS = "id2label.json"
 MAX_GOLDEN_VALUES = 2**19
-"""A graph without a mask gets golden vectors if its inputs, and also its outputs, have at most this many values."""
+"""The most input values, and the most output values, of a graph with golden vectors but without a mask."""
 _LOCAL_KEYS = {
     "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "attn_implementation", "backend", "cache_dir",
     "is_local", "local_files_only", "special_tokens_map_file", "tokenizer_file", "vocab_file",
 }  # fmt: skip
-"""The keys of config.json and tokenizer_config.json whose values come from the machine that loads a checkpoint."""
+"""The keys of a checkpoint's settings whose values come from the machine that loads it."""
 
 
 @dataclass(frozen=True)
 class Graphs:
     """The parts of a checkpoint by name ("" for a single part), and what to publish about them.
 
-    `inputs` are the names of a text's inputs, `length` is the most tokens of a text. `settings` are further keys of
+    `inputs` are the inputs for a text, and `length` is the most tokens of a text. `settings` are further keys of
     config.json. `fields` and `resolved` are further `fields` and `resolved_options` of the `ExportSubject`.
     """
 
@@ -114,9 +108,8 @@ class Graphs:
 class LoadedCheckpoint:
     """A trained checkpoint in memory.
 
-    `model` is a torch module in float32 and evaluation mode, with eager attention, without a cache of keys and values.
-    `tokenizer` is a fast tokenizer, which pads and truncates only on request, or None. `labels` are in the order of the
-    logits, empty for a head without labels. `config` is the saved configuration.
+    `model` is a torch module in float32 and evaluation mode, with eager attention, without a KV cache. `tokenizer` is a
+    fast tokenizer or None. `labels` are in the order of the logits; empty without labels.
     """
 
     model: Any
@@ -131,11 +124,8 @@ class Saved(Task):
 
     exporter = "TransformersExport"
     has_tokens: ClassVar[bool] = True
-    """True if the model reads or writes texts."""
     runs_code: ClassVar[bool] = True
-    """True if loading runs the code in a checkpoint."""
     patterns: ClassVar[tuple[str, ...]] = ()
-    """The patterns of files to download besides those of every checkpoint."""
 
     def further_files(self, directory: Path) -> tuple[list[str], list[str]]:
         """Return the names of further files: those that affect the graphs, and those that are only published."""
@@ -188,10 +178,7 @@ class Saved(Task):
         return located if base is None else _adapted(located, named)
 
     def checkpoint(self, source: LocatedSource) -> LoadedCheckpoint:
-        """Load a checkpoint. Raises the errors of `load_model` and `load_tokenizer`.
-
-        Raises InputError if a token has no embedding, or if the labels are not distinct and numbered from 0.
-        """
+        """Load a checkpoint. Raise the errors of `load_model` and `load_tokenizer`, and InputError for wrong labels."""
         directory, trusted, tokenizer = source.location, self.trust_remote_code, None
         model = load_model(directory, self.head, trusted)
         if source.adapter is not None:
@@ -255,7 +242,7 @@ class Saved(Task):
 
 
 def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
-    """Describe an adapter and its base model as one source, whose digest covers both."""
+    """Describe an adapter and its base model as a single source, whose digest covers both."""
     if not (location.directory / ADAPTER_WEIGHTS).is_file():
         raise InputError(f"the adapter has no {ADAPTER_WEIGHTS}", "save it as safetensors, with peft")
     own = located_source(location, ADAPTER_FILES)
@@ -269,7 +256,6 @@ def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
 
 
 def described(task: str, directory: Path, family: object) -> dict[str, Any]:
-    """Return keys of the manifest: the task, the family, and the licence that the model card states."""
     fields = {"task": task, "family": family, "license": read_metadata(directory).get("license")}
     return {name: value for name, value in fields.items() if isinstance(value, str)}
 
@@ -283,8 +269,7 @@ def part_of(
 ) -> Part:
     """Run a module on all feeds and make its part. `axes` names the dynamic axes of inputs and outputs.
 
-    An output with the axes of `attention_mask` has values per token. `has_golden` adds inputs for golden vectors: short
-    rows if there is a mask, else the first row of the first feed with random whole numbers as floats.
+    `has_golden` adds inputs for golden vectors.
     """
     import numpy as np
     import torch
@@ -311,7 +296,7 @@ def part_of(
 
 
 def module_of(forward: Callable[..., Any], **parts: Any) -> Any:
-    """Return a torch module in evaluation mode that computes `forward`. `parts` are its attributes, such as modules."""
+    """Return a torch module that computes `forward`. `parts` are its attributes, such as other modules."""
     import torch
 
     class Composed(torch.nn.Module):
@@ -329,7 +314,7 @@ def module_of(forward: Callable[..., Any], **parts: Any) -> Any:
 def write_companions(
     directory: Path, checkpoint: LoadedCheckpoint, name: str, graphs: Graphs
 ) -> tuple[list[str], list[str]]:
-    """Write the config (with the model's `name`), the labels and the tokenizer, without paths of this machine.
+    """Write the config, the labels and the tokenizer, without paths of this machine.
 
     Returns the names of the tokenizer's files, and the keys of the config from which a path was removed.
     """
@@ -370,7 +355,6 @@ def _write(path: Path, value: Any, sort_keys: bool = True) -> None:
 
 
 def require_processor(directory: Path, modality: kinds.Modality) -> None:
-    """Raise InputError if a checkpoint has no image processor or feature extractor."""
     if not any((directory / name).is_file() for name in PROCESSOR):
         kind = kinds.LOADERS[modality][1]
         message = f"the checkpoint has no {kind}: {PROCESSOR[0]} says how the {modality} becomes numbers"
@@ -381,8 +365,8 @@ def require_processor(directory: Path, modality: kinds.Modality) -> None:
 def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Location:
     """Return the location of a checkpoint: a directory, or the downloaded files of a hub id (`ORG/NAME[@REVISION]`).
 
-    `more` are patterns of files to download besides the usual ones; with `code`, Python files at the root are among
-    them. Raises InputError for a link that leads out of the directory, and the errors of `hub_id` and `fetch`.
+    `more` are patterns of further files to download; with `code`, Python files are downloaded, too. Raises InputError
+    for a link out of the directory, and the errors of `hub_id` and `fetch`.
     """
     name = hub_id(source)
     if name is None:
@@ -402,7 +386,7 @@ def locate(source: str, code: bool = False, more: Sequence[str] = ()) -> Locatio
 
 
 def located_source(location: Location, names: Sequence[str], companions: Sequence[str] = ()) -> LocatedSource:
-    """Hash a checkpoint's files. Those in `names` affect an export, those in `companions` are only published."""
+    """Hash a checkpoint's files: `names` affect an export, `companions` are only published."""
     directory = location.directory
     for name in (*names, *companions):
         check_inside(directory, directory / name)
@@ -418,7 +402,7 @@ def located_source(location: Location, names: Sequence[str], companions: Sequenc
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read the config.json of a checkpoint. InputError if it is missing, malformed, or above a limit in `COUNTS`."""
+    """Read config.json. Raise InputError if it is missing, malformed, or above a limit in `COUNTS`."""
     value = read_object(directory / CONFIG)
     if not value:
         raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
@@ -435,7 +419,7 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 
 def _code_names(value: Any, is_inside: bool = False) -> Iterator[str]:
-    """Yield the names of code (`[REPOSITORY--]MODULE.CLASS`) below each key `auto_map` of a JSON value."""
+    """Yield the names of code below each key `auto_map` of a JSON value, such as `modeling.MyModel`."""
     if isinstance(value, dict | list):
         for key, child in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _code_names(child, is_inside or key == "auto_map")
@@ -457,15 +441,11 @@ def refuse_own_code(directory: Path, trusted: bool) -> None:
 
 
 def is_timm(config: Mapping[str, Any]) -> bool:
-    """True if a config.json describes a model of timm."""
     return kinds.TIMM in config or config.get("model_type") == "timm_wrapper"
 
 
 def refuse_timm(config: Mapping[str, Any]) -> None:
-    """Raise InputError for a timm config that names files outside the checkpoint, or has a bad or too large image size.
-
-    Raises HostError if timm is not installed.
-    """
+    """Raise InputError for a timm config with files outside the checkpoint, or with an unusable image size."""
     name, arguments = str(config.get("architecture", ""))[:80], config.get("model_args") or {}
     is_plain = isinstance(arguments, dict) and "checkpoint_path" not in arguments
     if not is_plain or not re.fullmatch(r"[\w.]+", name):
@@ -552,14 +532,14 @@ def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = 
 def unloadable(
     part: str, directory: Path, error: Exception, hint: str = "copy its files again, all of one model"
 ) -> InputError:
-    """Make the error for a `part` that transformers cannot load. Raises HostError if a package is missing."""
+    """Return the error for a `part` that transformers cannot load. Raise HostError if a package is missing."""
     refuse_missing(error, part)
     reason = why(error, 300).replace(str(directory), "the checkpoint")
     return InputError(f"{part} could not be loaded: {reason}", hint)
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
-    """Load a fast tokenizer that encodes like `tokenizer.json`, without its padding. InputError if there is none."""
+    """Load a fast tokenizer that encodes like `tokenizer.json`. Raise InputError if there is none."""
     from transformers import AutoTokenizer
 
     try:
@@ -584,7 +564,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
 
 
 def _as_in_file(tokenizer: Any, directory: Path) -> Any:
-    """Return the tokenizer if it encodes like `tokenizer.json`, else a tokenizer that is made from that file."""
+    """Return the tokenizer if it encodes like `tokenizer.json`, otherwise a tokenizer made from that file."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
@@ -602,7 +582,6 @@ def _as_in_file(tokenizer: Any, directory: Path) -> Any:
 
 
 def _encoded(backend: Any) -> list[Any]:
-    """Return the vocabulary of a `tokenizers.Tokenizer`, and the trial texts as it normalizes and encodes them."""
     backend.no_padding()
     backend.no_truncation()
     normalizer = backend.normalizer
@@ -617,8 +596,7 @@ def _encoded(backend: Any) -> list[Any]:
 def find_base(directory: Path, find: Callable[[str], Location]) -> Location | None:
     """Return the base model that an adapter's config names; None if the directory has no adapter.
 
-    `find` locates a directory or hub id. A relative path is searched at the adapter, then at the working directory.
-    Raises InputError if the base model is missing or has an adapter too, or if the directory also has a whole model.
+    Raises InputError if the base model is missing or has an adapter itself, or if the directory also has a whole model.
     """
     if not (directory / ADAPTER_CONFIG).is_file():
         return None
@@ -646,7 +624,7 @@ def find_base(directory: Path, find: Callable[[str], Location]) -> Location | No
 
 
 def merge_adapter(model: Any, directory: Path) -> Any:
-    """Merge an adapter into its base model, and return the result. The given module changes.
+    """Merge an adapter into its base model, in place, and return the result.
 
     Raises InputError unless the adapter's weights fit the model exactly, HostError if peft is not installed.
     """

@@ -1,7 +1,7 @@
 """Factories: Python functions, named `module:function`, that make torch modules. They run only with consent.
 
-A factory's identity is the digest of its file or package; for an installed factory, its distribution and version. It
-may import only code that the digest covers, and installed packages. docs/threat-model.md says which code may run.
+A digest covers the factory's file or package, or its distribution if it is installed. The factory may import only this
+code and installed packages. docs/threat-model.md says which code may run.
 """
 
 import ast
@@ -30,15 +30,13 @@ from onnxreg.schema.manifest.manifest import Code
 
 FACTORY_HINT = "a factory is module:function, or path/to/file.py:function; it returns a torch.nn.Module"
 _RECORDED = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
-"""The pattern of a factory's module in a manifest, which is never a path."""
 
 
 @dataclass(frozen=True)
 class Factory:
     """A Python function on this machine that makes a torch module. Its imports are searched in `paths` first.
 
-    `files` are the Python files that its digest covers, by their names in the digest: the file of its module, or all
-    files of the package around it. An installed function has no `files`.
+    `files` are the Python files that its digest covers, by name. An installed function has none.
     """
 
     module: str
@@ -49,28 +47,25 @@ class Factory:
 
     @property
     def name(self) -> str:
-        """The name that a manifest has: `module:function`."""
         return f"{self.module}:{self.function}"
 
     @cached_property
     def covered(self) -> dict[Path, str]:
-        """For each file of `files`, by its resolved path: the name that the digest uses."""
         return {path.resolve(): name for name, path in self.files.items()}
 
     @property
     def label(self) -> str | None:
-        """The module's file name in the digest, such as `net.py` or `kit/nets/small.py`; None for an installed function."""
+        """The module's file name, such as `net.py` or `kit/nets/small.py`; None for an installed function."""
         return next((name for name, path in self.files.items() if path == self.file), None)
 
     @property
     def digests(self) -> dict[str, Digest]:
-        """The digests of `files` by name, as parts of a source; for an installed function, the digest of `code`."""
+        """The digests of `files` by name. An installed function has the digest of `code`."""
         digests = {f"code/{name}": digest_file(path) for name, path in self.files.items()}
         return digests or {f"code/{self.name}": Digest.of(canonical.encode(self.code.to_json()))}
 
     @property
     def code(self) -> Code:
-        """The factory as recorded in a manifest."""
         if not self.files:
             distribution, version = distribution_of(self.module) or (None, None)
             return Code(name=self.name, distribution=distribution, version=version)
@@ -80,7 +75,7 @@ class Factory:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The installed packages that `files` import; for an installed function, its own package."""
+        """The installed packages that the factory imports, or that define it."""
         imported = set() if self.files else {self.module.partition(".")[0]}
         for path in self.files.values():
             for node in _nodes(path) or ():
@@ -93,7 +88,6 @@ class Factory:
 
 
 def _nodes(file: Path) -> list[ast.AST] | None:
-    """Parse a Python file to syntax nodes; None if it is malformed or nested too deeply."""
     try:
         return list(ast.walk(ast.parse(file.read_bytes())))
     except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -101,13 +95,13 @@ def _nodes(file: Path) -> list[ast.AST] | None:
 
 
 def is_factory(source: str) -> bool:
-    """True if a source is the name of a function, not of a file or directory."""
+    """Return True if a source is the name of a function, not of a file or directory."""
     module, _, function = source.rpartition(":")
     return bool(module) and function.isidentifier() and not Path(source).exists()
 
 
 def find(source: str, *places: Path) -> Factory:
-    """Find a factory in `places`, else on Python's path. No code runs. NotFoundError if there is no such module."""
+    """Find a factory in `places`, then on Python's path. No code runs. Raise NotFoundError if it is missing."""
     module, _, function = source.rpartition(":")
     top, *_ = names = module.split(".")
     if not is_factory(source) or not (module.endswith(".py") or all(map(str.isidentifier, names))):
@@ -140,7 +134,7 @@ def find(source: str, *places: Path) -> Factory:
 
 
 def find_recorded(name: str, folder: Path) -> Factory:
-    """Find the factory that a manifest names: in a folder that the user gives, else among installed packages.
+    """Find the factory that a manifest names, in a folder or among installed packages.
 
     Raises IntegrityError if the name is not `module:function`, and the errors of `find`.
     """
@@ -157,10 +151,10 @@ def find_recorded(name: str, folder: Path) -> Factory:
 
 
 def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
-    """Call a factory. Return its torch module, with initial weights. Printed text goes to stderr.
+    """Call a factory, and return its torch module with initial weights.
 
-    Raises InputError if its module does not define the function, if no torch module is returned, or if it imports code
-    that the digest does not cover. Such code is not run. Raises ConversionError if the function raises an error.
+    Raises InputError if it is not defined, does not return a torch module, or imports code that the digest does not
+    cover; ConversionError if it raises an error.
     """
     import torch
 
@@ -184,7 +178,7 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
 
 def _function(factory: Factory) -> Any:
-    """Import a factory's module from its current files; return the function. InputError if it is not defined there."""
+    """Import a factory's module and return the function. Raise InputError if the module does not define it."""
     if list(factory.files) == [factory.file.name]:  # a single file, whose name another module may have
         name = f"onnxreg_factory_{factory.file.stem}"
         loader = SourceLoader(name, str(factory.file))
@@ -218,8 +212,8 @@ def _function(factory: Factory) -> Any:
 class Consent:
     """The code that the user allowed to run: `names` from `--allow-code`, and a factory that was typed as the `source`.
 
-    The name `net.py:build` allows one function, `net.py` all functions that this file defines. With `is_recorded`, a
-    manifest names the code, so it is not searched in the working directory.
+    `net.py:build` allows a function, `net.py` all functions in the file. With `is_recorded`, a manifest names the code,
+    so it is not searched in the working directory.
     """
 
     names: frozenset[str] = frozenset()
@@ -228,13 +222,13 @@ class Consent:
 
     @classmethod
     def of(cls, names: Iterable[str] = (), source: str | None = None, is_recorded: bool = False) -> Self:
-        """Make a consent to each name: `module:function`, `file.py:function` or `file.py`. Paths are made absolute."""
+        """Make a consent to each name: `module:function`, `file.py:function` or `file.py`."""
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
     def check(self, factory: Factory, arguments: Mapping[str, Any], source: str | None = None) -> None:
-        """Raise InputError, with the `arguments` and the option to type, unless the user allowed this code.
+        """Raise InputError, with the option to type, unless the user allowed this code.
 
-        `source` is the export's source, if it names the factory. No code runs, but the file must define the function.
+        `source` is the export's source, if it names the factory. No code runs.
         """
         if source is not None and source == self.source:
             return
@@ -259,7 +253,6 @@ NO_CONSENT = Consent()
 
 
 def _check_defined(file: Path, label: str, function: str) -> None:
-    """Raise InputError unless a file is valid Python and defines this function or class."""
     nodes = _nodes(file)
     if nodes is None:
         raise InputError(f"{label} cannot be parsed as Python", "look at who made it")
@@ -276,7 +269,7 @@ def absolute(name: str) -> str:
 
 
 class SourceLoader(SourceFileLoader):
-    """Loads a module from its source text. A compiled file is not used, because it may differ from the source text."""
+    """Loads a module from its source text, never from a compiled file."""
 
     def get_code(self, fullname: str) -> CodeType:
         path = self.get_filename(fullname)
@@ -285,13 +278,12 @@ class SourceLoader(SourceFileLoader):
 
 
 def is_installed(path: Path) -> bool:
-    """True if a file belongs to Python or to an installed package."""
     return any(path.resolve().is_relative_to(root) for root in _roots())
 
 
 @cache
 def _roots() -> tuple[Path, ...]:
-    """Return the directories of Python and its packages. The first call must be before `sys.path` changes."""
+    """Return the directories of Python and its packages. Call it before `sys.path` changes."""
     python_paths = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     package_paths = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     return tuple({Path(path).resolve() for path in (*python_paths, *package_paths)})
@@ -321,7 +313,6 @@ class _Guard:
         return spec
 
     def check(self) -> None:
-        """Raise InputError if a module was refused. The code that imported it may have caught the first error."""
         if self.refused:
             files = ", ".join(sorted(self.refused))
             message = f"{self.factory.file.name} imports {files}, which its digest does not cover"

@@ -1,7 +1,6 @@
 """Tasks of models that generate text, and greedy generation by their graphs in ONNX Runtime.
 
-The models are encoder-decoders (of texts, speech or images) and causal language models. Files and tensors have the
-names that Optimum and Transformers.js use. Graphs are published only if they generate the same tokens as the model.
+Graphs are published only if they generate the same tokens as the model. Names are as in Optimum and Transformers.js:
 
 | member | file | inputs, to outputs |
 |---|---|---|
@@ -55,7 +54,7 @@ HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input
 MAX_NEW_TOKENS, MOST = 256, 4096
 """The most tokens of an answer: the default (as in pipelines of transformers), and the limit of any request."""
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
-"""The keys of config.json that may state the most tokens that a decoder takes."""
+"""The keys of config.json that may have the most tokens of a decoder."""
 Tokens = tuple[int, ...]
 STATES = "last_hidden_state"
 BATCH, SOURCE, TARGET, NEW = (
@@ -66,19 +65,15 @@ BATCH, SOURCE, TARGET, NEW = (
 )
 EARLIER = f"past_{TARGET}"
 LENGTHS = (3, 1, 7)
-"""The number of decoder tokens in each sample of the decoder."""
 INPUTS = (*REQUIRED, "position_ids")
 SIZES = ((2, 5, 3), (1, 0, 6), (3, 9, 1))
 """For each sample of a causal decoder: rows, earlier tokens, new tokens. The first of several rows is padded."""
 STEPS = 20
-"""The number of tokens that `prove` generates for each input."""
 TIE = 1e-3
-"""Two logits count as equal if they differ by at most this share of the largest, since graphs round differently."""
+"""Two logits are equal if they differ by at most this share of the largest logit."""
 
 
 class Seq2Seq(Saved):
-    """The task of encoder-decoders of texts."""
-
     Options: ClassVar[type[PassParams]] = TextOptions
     members, merged = STAGES, {MERGED: (DECODER, NEXT)}
 
@@ -105,7 +100,7 @@ class Seq2Seq(Saved):
 
 
 class ProcessedSeq2Seq(Seq2Seq):
-    """The task of encoder-decoders from sounds or images to text. The checkpoint's processor makes the input."""
+    """The task of encoder-decoders from sounds or images to text."""
 
     Options = PassParams
 
@@ -119,7 +114,7 @@ class ProcessedSeq2Seq(Seq2Seq):
 
 
 def decoder_of(model: Any, encoder: Part) -> Any:
-    """Return a module of the decoder. If it takes past keys and values, it returns only those of the decoder."""
+    """Return a module of the decoder. If it takes a KV cache, it returns only the decoder's part of it."""
     import torch
     from transformers import EncoderDecoderCache
 
@@ -157,7 +152,7 @@ def decoder_of(model: Any, encoder: Part) -> Any:
 
 
 def decoders(model: Any, encoder: Part) -> dict[str, Part]:
-    """Return the part of each decoder, by member. Sample inputs are outputs of the graph that runs before it."""
+    """Return the part of each decoder, by member. Its sample inputs are outputs of the graph before it."""
     import numpy as np
     import torch
 
@@ -205,16 +200,15 @@ def decoders(model: Any, encoder: Part) -> dict[str, Part]:
 
 
 class CausalDecoder(Saved):
-    """The task of causal language models for any runtime, as one graph with a cache of keys and values.
+    """The task of causal language models for any runtime, as a graph with a KV cache.
 
-    It takes `input_ids` (the new tokens), `attention_mask`, `position_ids`, and, for each layer N,
-    `past_key_values.N.key` and `.value` of the earlier tokens. It gives `logits`, `present.N.key` and `.value`.
+    It takes `input_ids` (the new tokens), `attention_mask`, `position_ids`, and `past_key_values.N.key` and `.value`
+    for each layer. It returns `logits`, and `present.N.key` and `.value`.
     """
 
     Options: ClassVar[type[PassParams]] = TextOptions
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        """Make the part. Its samples have several sizes; the module itself computes their past keys and values."""
         import numpy as np
         import torch
         from transformers import DynamicCache
@@ -233,7 +227,6 @@ class CausalDecoder(Saved):
             return (result.logits, *(state for layer in layers for state in (layer.keys, layer.values)))
 
         def feed(ids: Any, mask: Any) -> dict[str, Any]:
-            """Return the inputs for new tokens. Positions count the tokens that the mask keeps."""
             positions = (mask.cumsum(1) - 1).clip(0)[:, -ids.shape[1] :]
             return dict(zip(INPUTS, (ids, mask, positions), strict=True))
 
@@ -276,7 +269,7 @@ class TextGeneration(CausalDecoder):
 
 @dataclass(frozen=True)
 class Answer:
-    """The `tokens`, `[rows, STEPS]`, that the model generates after the `prompt` for the inputs in `feed`."""
+    """The `tokens` (`[rows, STEPS]`) that the model generates after the `prompt` for the inputs in `feed`."""
 
     feed: Feed
     prompt: Any
@@ -284,7 +277,7 @@ class Answer:
 
 
 def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
-    """Let a model generate greedily, without the rules of its settings. A decoder begins with the token `start`."""
+    """Let a model generate greedily, without the rules of its settings. `start` is a decoder's first token."""
     import torch
     from transformers import GenerationConfig, GenerationMixin
 
@@ -301,9 +294,9 @@ def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
 
 
 def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
-    """Check that graphs generate the answers of their model, and add the result to the draft.
+    """Check that graphs generate the same tokens as their model, and add the check to the draft.
 
-    The check has the share of steps with the same token. ConversionError if graphs of full precision differ at a step.
+    Raises ConversionError if graphs of full precision differ at a step.
     """
     family = draft.fields.get("model_family", {"members": []})
     names = {path: member["name"] for member in family["members"] for path in member["artifacts"]}
@@ -355,10 +348,7 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool,
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The fields of `generation_config.json` that affect a greedy answer. Some are in files of Whisper only.
-
-    `positions`, from `positions_of`, is the most tokens that the decoder takes.
-    """
+    """The fields of `generation_config.json` that affect a greedy answer. `positions` is the decoder's limit."""
 
     decoder_start_token_id: int
     eos_token_id: int | Tokens | None = None
@@ -385,7 +375,7 @@ class Rules(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, config: Mapping[str, Any], stated: Path | None = None) -> Self:
-        """Read the rules from a file or, if it is missing, from `config`. InputError if malformed or unsupported."""
+        """Read the rules from a file, or from `config`. Raise InputError if they are malformed or unsupported."""
         settings = config if stated is None or not stated.is_file() else read_object(stated)
         settings = {"decoder_start_token_id": config.get("decoder_start_token_id"), **settings}
         settings["positions"] = positions_of(config)
@@ -398,7 +388,6 @@ class Rules(msgspec.Struct, frozen=True):
         return rules
 
     def limit(self, start: int, requested: int | None) -> int:
-        """Return the most tokens to generate after a prompt of `start` tokens."""
         stated = self.max_new_tokens or (self.max_length or 0) - start
         limit = min(requested or (stated if stated > 0 else MAX_NEW_TOKENS), MOST)
         return limit if self.positions is None else max(1, min(limit, self.positions - start + 1))
@@ -449,7 +438,6 @@ class Generator:
         self._sessions = {name: load_session(path) for name, path in paths.items()}
 
     def decoder(self, step: int) -> str:
-        """Return the member that runs at a step, which is 0 for the prompt."""
         return MERGED if MERGED in self._paths else NEXT if step and NEXT in self._paths else DECODER
 
     def _run(self, member: str, feed: Feed, needed: str) -> dict[str, Any]:
@@ -467,7 +455,7 @@ class Generator:
         return {HIDDEN: self._run(ENCODER, feed, STATES)[STATES], **mask}
 
     def decoding(self, states: Feed) -> Callable[[Any], Any]:
-        """Return a function from the next tokens, `[rows, n]`, to the logits after them. See `encode`."""
+        """Return a function from the next tokens (`[rows, n]`) to the logits after them. `states` are from `encode`."""
         state, count = {**states}, 0
 
         def decode(tokens: Any) -> Any:
@@ -483,7 +471,7 @@ class Generator:
 
 
 def positions_of(config: Mapping[str, Any]) -> int | None:
-    """Return the most tokens that a decoder takes, including the prompt; None without a limit, as in T5."""
+    """Return the most tokens of a decoder, including the prompt; None without a limit, as in T5."""
     decoder = config.get("decoder")  # of an encoder-decoder from images
     own = decoder if isinstance(decoder, Mapping) else config
     keys = () if "relative_attention_num_buckets" in own else POSITIONS
@@ -493,7 +481,7 @@ def positions_of(config: Mapping[str, Any]) -> int | None:
 def generate(
     model: Generator, feed: Feed, rules: Rules, max_tokens: int | None = None
 ) -> tuple[list[int], bool]:
-    """Generate an answer for one row, of at most `max_tokens`. Return its tokens, and True if the model ended it."""
+    """Generate an answer for a row. Return its tokens, and True if the model ended it before the limit."""
     import numpy as np
 
     states = model.encode(feed)
@@ -511,7 +499,7 @@ def generate(
 
 
 def _prompt(model: Generator, states: Feed, rules: Rules) -> list[int]:
-    """Return the tokens before the answer: the start token and, for Whisper, those of the language and the task."""
+    """Return the tokens before the answer: the start token and, for Whisper, those of language and task."""
     import numpy as np
 
     start, languages, tasks = rules.decoder_start_token_id, rules.lang_to_id, rules.task_to_id or {}

@@ -23,12 +23,11 @@ from onnxreg.schema.manifest.manifest import Preprocessing
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 MAX_SAMPLES = 10_000
 MAX_SAMPLE_BYTES = 2**30
-"""The most bytes of all sample images together."""
 MAX_BATCH_IMAGES = 32
 WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights")
-"""The usual keys of the weights in a file that also has other values, such as an epoch."""
+"""The usual keys of weights in a file that also has other values."""
 AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", "ema", "swa_state_dict")
-"""The usual keys of averaged weights, which some projects publish instead of the last weights."""
+"""The usual keys of averaged weights."""
 PREFIXES = ("_orig_mod.", "module.", "model.")
 """The prefixes of names that `torch.compile`, `DataParallel` and Lightning add."""
 
@@ -164,10 +163,10 @@ def subject_of(
     input_name: str = "input",
     fixed_batch: bool = False,
 ) -> conversion.TorchModel:
-    """Wrap a module, in float32, so that it takes an image of this `shape` by name, and returns its outputs by name.
+    """Wrap a module so that it takes an image of this `shape` by name, and returns its outputs by name.
 
-    If the module's result has the keys `outputs`, these are chosen; else `outputs` name its tensors in order. Raises
-    ConversionError if the module fails, InputError if it returns anything but tensors, or does not fit `outputs`.
+    `outputs` are keys of the module's result, or name its tensors in order. Raises ConversionError if the module fails,
+    InputError if its result does not fit `outputs`.
     """
     import torch
 
@@ -211,8 +210,8 @@ def subject_of(
 def load_into(module: Any, path: Path) -> None:
     """Fill a torch module with the weights in a file of safetensors or of `torch.save`.
 
-    A prefix in `PREFIXES` is removed if all names in the file have it but the module's do not. Raises InputError unless
-    the file has exactly the module's tensors, in their shapes; only counters of batches may be missing.
+    A prefix in `PREFIXES` is removed from all names if the module lacks it. Raises InputError unless the file has
+    exactly the module's tensors; only counters of batches may be missing.
     """
     expected = module.state_dict()
     weights = _read(path)
@@ -246,14 +245,13 @@ def load_into(module: Any, path: Path) -> None:
 
 
 def draw(count: int, shape: Sequence[int]) -> Any:
-    """Return normally distributed values, float32 `[count, *shape]`, from a fixed seed."""
     import numpy as np
 
     return np.random.default_rng(samples.SEED).normal(size=(count, *shape)).astype(np.float32)
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Read weights at the top of a file or under a usual key. InputError for averages beside them, and other contents."""
+    """Read weights at the top of a file or under a usual key. Raise InputError if averaged weights are beside them."""
     require("safetensors")
     import torch
     from safetensors.torch import load_file

@@ -24,9 +24,8 @@ from onnxreg.schema.manifest.draft import DraftFile
 MASK = "attention_mask"
 TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json")
 MAX_GOLDEN_VALUES = 2_000
-"""Graphs with more values in the inputs and outputs of one sample get no golden vectors."""
 SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
-"""The sizes of random samples. A batch of 4 and a length of 10 are added, because few rows may agree by chance."""
+"""The sizes of random samples. A larger one is added, because few rows may agree by chance."""
 
 
 class OnnxFileOptions(PassParams, title="Options"):
@@ -36,9 +35,9 @@ class OnnxFileOptions(PassParams, title="Options"):
 
 
 class OnnxFile(Task):
-    """The task of an ONNX file. Its graphs are compared on random samples, or on the samples in the option `data`.
+    """The task of an ONNX file. Its graphs are compared on random samples, or on those in the option `data`.
 
-    A tokenizer beside the file, or beside its folder `onnx`, is published too.
+    A tokenizer beside the file, or beside its folder `onnx`, is published, too.
     """
 
     id, exporter = "onnx", "Original"
@@ -111,7 +110,6 @@ class OnnxFile(Task):
 
 
 def text_files_of(path: Path) -> list[Path]:
-    """Return the files of a graph's tokenizer, `tokenizer.json` first; [] without this file."""
     folders = (path.parent, *([path.parent.parent] if path.parent.name == "onnx" else []))
     folder = next((folder for folder in folders if (folder / TEXT_FILES[0]).is_file()), path)
     return [file for name in TEXT_FILES if (file := folder / name).is_file()]

@@ -1,7 +1,7 @@
 """Tasks of checkpoints for images and sounds, and functions that turn an image or a sound into a graph's input.
 
-The checkpoint's processor computes the samples. If onnxreg can repeat its computation, the manifest describes it under
-`preprocessing` or `audio_preprocessing` (docs/format.md), which `read_image` and `read_sound` follow.
+If onnxreg can repeat the processor's computation, the manifest describes it under `preprocessing` or
+`audio_preprocessing` (docs/format.md). `read_image` and `read_sound` follow this description.
 """
 
 import io
@@ -19,25 +19,21 @@ from onnxreg.schema.core.files import read_given
 from onnxreg.schema.manifest.manifest import AudioPreprocessing, Preprocessing
 
 PHOTOGRAPHS = ((97, 131), (160, 120), (64, 64), (211, 90))
-"""The heights and widths of the generated photographs: wide, high and square."""
 SECONDS = (0.5, 0.73, 0.41, 1.02)
-"""The lengths of the generated sounds in seconds."""
 MAX_FILE_BYTES = 256 * 2**20
-"""The largest file of an image or a sound that is read."""
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-"""The names of Pillow's filters, in the order of their numbers in the settings of transformers."""
+"""The names of Pillow's filters, in the order of their numbers in transformers."""
 DRAWN_SIZE, SAMPLES = (331, 247), 64
-"""The width and height of the generated test image, and how many of its preprocessed values a manifest has."""
+"""The width and height of the generated test image, and the number of its values in a manifest."""
 IMAGE_TOLERANCE = 1e-4
-"""Preprocessed images count as equal up to this difference. A change of an 8-bit value by 1 makes a far larger one."""
 SOUND_TOLERANCE = 1e-3
-"""Preprocessed sounds count as equal up to this difference, because rounding changes the logarithms of near silence."""
+"""Preprocessed sounds are equal up to this difference, since rounding changes logarithms of near silence."""
 
 
 class Processed(Saved):
     """The task of checkpoints whose image processor or feature extractor makes the graph's only input.
 
-    The batch is dynamic, and so is each axis along which the processor's results for the samples have several sizes.
+    The batch is dynamic, and so are axes along which the processor's results vary.
     """
 
     has_tokens = False
@@ -55,8 +51,8 @@ class Processed(Saved):
 class Processor:
     """The image processor or feature extractor of a checkpoint, with its results for generated photographs or sounds.
 
-    `varying` are the axes along which the results differ in size. With `is_square`, all photographs are squares.
-    Raises InputError if the processor cannot be loaded or does not run, HostError if it needs a missing package.
+    `varying` are the axes along which the results differ in size. Raises InputError if the processor does not run,
+    HostError if a package is missing.
     """
 
     def __init__(
@@ -97,9 +93,9 @@ class Processor:
         self.varying = {at for at, along in enumerate(sizes) if len({*along}) > 1}
 
     def part(self, model: Any, names: Mapping[int, str], outputs: Mapping[str, Sequence[str]]) -> Part:
-        """Make the part of a model. `names` has the input axes that may be dynamic, `outputs` has the axes of outputs.
+        """Make the part of a model. `names` has the input axes that may be dynamic, `outputs` the axes of outputs.
 
-        Raises InputError if the results vary in size along another axis, or if the model does not take their sizes.
+        Raises InputError if the results vary along another axis, or if the model does not accept their sizes.
         """
         import numpy as np
         import torch
@@ -125,7 +121,7 @@ class Processor:
         return part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), True)
 
     def contract(self) -> dict[str, Any]:
-        """Return the manifest's key for the preprocessing, as JSON; {} if none gives the processor's numbers."""
+        """Return the manifest's key for the preprocessing, as JSON; {} if no description gives the same numbers."""
         pairs = list(zip(self.drawn, self.rows, strict=True))
         if self.modality == "audio":
             sound = audio_of(self.processor.to_dict(), pairs)
@@ -137,7 +133,7 @@ class Processor:
 
 
 def draw_sound(rate: int, seconds: float) -> Any:
-    """Generate two tones that grow and fade, under noise of a fixed seed: float32, of this length in seconds."""
+    """Generate two tones that grow and fade, under noise of a fixed seed: float32."""
     import numpy as np
 
     time = np.arange(int(rate * seconds)) / rate
@@ -147,7 +143,7 @@ def draw_sound(rate: int, seconds: float) -> Any:
 
 
 def draw_photographs(is_square: bool = False) -> list[Any]:
-    """Generate coloured tiles under noise of a fixed seed, so that each way to scale them gives other numbers."""
+    """Generate coloured tiles under noise of a fixed seed. Each way to scale them gives other numbers."""
     import numpy as np
     from PIL import Image
 
@@ -162,7 +158,7 @@ def draw_photographs(is_square: bool = False) -> list[Any]:
 
 
 def read_image(path: Path, preprocessing: Preprocessing) -> Any:
-    """Read an image as a graph's input (float32, batch 1). InputError for another file, HostError without Pillow."""
+    """Read an image as a graph's input (float32, batch 1). Raise InputError if it is not an image."""
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
@@ -206,7 +202,7 @@ def _crop(image: Any, height: int, width: int) -> Any:
 
 
 def _halve_down(transform: Any) -> None:
-    """Replace the crop in a transform of timm by `image_input`'s. torchvision rounds half an odd margin otherwise."""
+    """Replace the crop in a transform of timm by `image_input`'s, which rounds margins down."""
     for step in transform.transforms:
         if type(step).__name__ == "CenterCrop":
             step.forward = lambda image, size=step.size: _crop(image, *size)
@@ -215,7 +211,7 @@ def _halve_down(transform: Any) -> None:
 def preprocessing_of(
     settings: Mapping[str, Any], photographs: Sequence[tuple[Any, Any]]
 ) -> Preprocessing | None:
-    """Translate the saved settings of an image processor; None if no translation gives the processor's numbers.
+    """Translate the saved settings of an image processor; None if this does not give the processor's numbers.
 
     `photographs` are images, each with the processor's numbers for it (float32, batch 1).
     """
@@ -250,7 +246,6 @@ def preprocessing_of(
 
 
 def _sample(preprocessing: Preprocessing) -> list[float]:
-    """Return evenly spaced values of the preprocessed test image of docs/format.md."""
     import numpy as np
     from PIL import Image
 
@@ -263,8 +258,7 @@ def _sample(preprocessing: Preprocessing) -> list[float]:
 def read_sound(path: Path, preprocessing: AudioPreprocessing) -> Any:
     """Read a sound file as a graph's input (float32, batch 1). Several channels are averaged.
 
-    Raises NotFoundError if there is no file, InputError if it is not sound, is empty or too long, or has another
-    sampling rate than the model.
+    Raises NotFoundError if there is no file, InputError if it is not a sound that the model accepts.
     """
     data = read_given(path, "sound", limit=MAX_FILE_BYTES)
     samples, rate = _decode(data, path)
@@ -348,7 +342,7 @@ def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def audio_of(settings: Mapping[str, Any], sounds: Sequence[tuple[Any, Any]]) -> AudioPreprocessing | None:
-    """Translate the saved settings of a feature extractor; None if no translation gives the extractor's numbers.
+    """Translate the saved settings of a feature extractor; None if this does not give the extractor's numbers.
 
     `sounds` are the samples of sounds, each with the extractor's numbers for it (float32, batch 1).
     """

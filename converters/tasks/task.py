@@ -1,7 +1,4 @@
-"""The contract of a task, and the kinds of transformers checkpoints (`TaskHead`).
-
-A task finds a source without loading it, and loads it when a step needs it.
-"""
+"""The contract of a task, and the kinds of transformers checkpoints (`TaskHead`)."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +30,9 @@ Modality = Literal["text", "image", "audio"]
 class TaskHead:
     """A kind of checkpoints. The names of their classes end with `suffix`, such as `ForTokenClassification`.
 
-    `outputs` names the first axes of each output, which are dynamic. With `labelled`, the last axis counts labels.
-    `aliases` are further names that people may type. If no task exports such checkpoints, `way` says what to do. The
-    `AutoModel` class that loads them has the ending `auto` (by default `suffix`). `axes` names further axes of the
-    input, after the batch, that may be dynamic. `beside` are files that are copied, not generated.
+    `outputs` names the first axes of each output, which are dynamic. With `labelled`, the last axis counts labels. If
+    no task exports such checkpoints, `way` says what to do. `auto` is the end of the `AutoModel` class that loads them
+    (by default `suffix`). `axes` names further dynamic axes of the input. `beside` are files to copy.
     """
 
     task: str
@@ -59,7 +55,7 @@ OPTIMUM = "export it with Optimum, then reg import the directory"
 _elsewhere = partial(TaskHead, way=OPTIMUM)
 WAVE = {1: "sequence"}
 DECODED = (GENERATION_CONFIG, "tokenizer_config.json")
-"""The files that are published beside a model that writes text. Transformers.js reads both."""
+"""The files that are published beside a model that writes text."""
 # fmt: off
 ENCODER = TaskHead(
     "feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",), beside=(),
@@ -161,24 +157,22 @@ HEADS = (
     _elsewhere("video-classification", "ForVideoClassification", modality="image"),
 )
 # fmt: on
-"""The kinds of checkpoints with a head; see `head_of` for the choice. Some have no task that exports them."""
+"""The kinds of checkpoints with a head (`head_of` chooses). Some have no task that exports them."""
 ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
-"""For each modality, the `TaskHead` of a class without a head, such as `ViTModel`."""
+"""The `TaskHead` of a class without a head, such as `ViTModel`, for each modality."""
 LOADERS: Mapping[Modality, tuple[str, str]] = {
     "image": ("AutoImageProcessor", "image processor"),
     "audio": ("AutoFeatureExtractor", "feature extractor"),
 }
-"""For each modality, the transformers class that loads its processor, and the processor's name in messages."""
 TIMM = "pretrained_cfg"
-"""The key of timm's config.json that says how an image becomes numbers."""
 SPEAKERS = ("Whisper", "Moonshine")
-"""The families whose input is sound, even if the processor's settings are missing."""
+"""The families whose input is sound, even without settings of a processor."""
 
 
 def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:
     """Return the head of the first architecture in a parsed config.json; None if it is unknown.
 
-    If several of `HEADS` fit, the first of this `modality` is returned, else the first. If none fits, see `ENCODERS`.
+    If several of `HEADS` fit, the first of this `modality` is returned, or else the first.
     """
     names = config.get("architectures") if isinstance(config, dict) else None
     if not names and isinstance(config, dict) and TIMM in config:
@@ -203,7 +197,7 @@ def modality_of(directory: Path) -> Modality | None:
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter of the library peft. `record` is what a manifest says: the digest of its files, and its base model."""
+    """An adapter of the library peft. `record` is for the manifest: the digest of its files, and its base model."""
 
     directory: Path
     record: Mapping[str, Any]
@@ -213,10 +207,10 @@ class Adapter:
 class LocatedSource:
     """A source that was found and hashed, but not loaded.
 
-    Only the task uses `location`. `digest` covers the files that affect the graphs, `described` files that affect only
-    the manifest, such as a model card. `origin` is the source's record in a manifest; None if the source has no name.
-    `files` are the local files and directories that are read; None if unknown. `packages` are installed packages whose
-    code runs. `code` is the function that makes the module. `lacks_tokenizer` is True if a text model has no tokenizer.
+    Only the task uses `location`. `digest` covers the files that affect the graphs; `described` covers files that
+    affect only the manifest, such as a model card. `origin` is the source's record in a manifest. `files` are read from
+    this machine; None if unknown. `packages` are installed packages whose code runs. `code` is the function that makes
+    the module.
     """
 
     location: Any
@@ -238,10 +232,9 @@ class LocatedSource:
 class Part:
     """A module of a source, and sample runs with which every graph of the module is compared.
 
-    `start` is the input of the first step, such as a `TorchModel`; it is dropped after the last step that uses it.
-    `feeds` are the inputs of the runs, `expected` their outputs, as numpy arrays by name. Outputs in `per_token` have
-    the axes batch and sequence first, and are not compared where `attention_mask` is 0. `golden` has small inputs for
-    tests in other runtimes, by the name of the case. `shared` keeps the outputs of graphs for these feeds.
+    `start` is the input of the first step, such as a `TorchModel`. `feeds` are the inputs of the runs, `expected` their
+    outputs. Outputs in `per_token` have the axes batch and sequence first; positions without `attention_mask` are not
+    compared. `golden` has small inputs for other runtimes, by case. `shared` keeps outputs of graphs.
     """
 
     start: Any
@@ -256,9 +249,9 @@ class Part:
 class ExportSubject:
     """A loaded source.
 
-    `parts` are its modules by name; most sources have one, called "". `companions` are files in `directory`. `fields`
-    are keys of the manifest in JSON form. `resolved_options` are the effective options, for the recipe. Evaluations
-    read `loaded`. `proof` runs all graphs of a draft together, and raises ConversionError if they give other results.
+    `parts` are its modules by name; most sources have a single part, called "". `companions` are files in `directory`.
+    `fields` are keys of the manifest. `resolved_options` are the effective options. Evaluations read `loaded`. `proof`
+    runs all graphs of a draft together, and raises ConversionError if their results are wrong.
     """
 
     origin: Source
@@ -282,12 +275,11 @@ class ExportSubject:
 
 
 class Task(ABC):
-    """One kind of source, with typed options.
+    """A kind of source, with typed options.
 
-    `aliases` are names that other programs have for the task; only `id` is recorded. `paths` are the options whose
-    values are files. All other attributes serve the task's recipe. `exporter` is the first pass. `members` are the
-    files of several graphs, by name. `merged` has, for each member that `MergeDecoders` makes, the two decoders.
-    `quantizer` is the pass that turns the weights of the operators `products` into INT8.
+    `paths` are the options whose values are files. The other attributes are for the task's recipe. `exporter` is the
+    first pass. `members` are the files of several graphs, by name. `merged` has the two decoders of each member that
+    `MergeDecoders` makes. `quantizer` turns the weights of the operators `products` into INT8.
     """
 
     id: ClassVar[str]
@@ -327,12 +319,12 @@ class Task(ABC):
         return value
 
     def seek(self, source: str) -> str | None:
-        """Return the source's hub id; None for a local source. NotFoundError for a missing one. Nothing is fetched."""
+        """Return the source's hub id; None for a local source. Raise NotFoundError if it is missing. Fetch nothing."""
         return hub_id(source)
 
     @abstractmethod
     def find(self, source: str) -> LocatedSource:
-        """Find and hash a source, without PyTorch. InputError if the source does not fit this task."""
+        """Find and hash a source, without PyTorch. Raise InputError if the source does not fit this task."""
 
     @abstractmethod
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:

@@ -49,7 +49,6 @@ TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
 ALIASES: Mapping[str, str] = {alias: task.id for task in CLASSES for alias in task.aliases}
 PATH = "model.onnx"
 WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
-"""The suffixes of files that have only weights."""
 
 
 def of_source(
@@ -57,8 +56,7 @@ def of_source(
 ) -> type[Task]:
     """Return the class of this task that fits a source, its options, and the passes of a recipe.
 
-    A task has several classes if its sources are loaded in several ways. For example, some speech recognizers are
-    encoder-decoders.
+    Some tasks have several classes. For example, some speech recognizers are encoder-decoders.
     """
     kind: type[Task] = task
     if task.id == kinds.SPEECH.task and source:
@@ -77,7 +75,7 @@ def of_source(
 
 
 def find(name: str) -> type[Task]:
-    """Return the task with this id or alias, in upper or lower case. InputError, with a hint, if there is none."""
+    """Return the task with this id or alias. Raise InputError, with a hint, if there is none."""
     typed = name.lower().replace("_", "-")
     task = TASKS.get(ALIASES.get(typed, typed))
     if task is None:
@@ -99,10 +97,10 @@ def task_recipe(
     int8_embeddings: bool = False,
     source: str | None = None,
 ) -> RecipeFile:
-    """Return the recipe of a task: a graph in full precision at `path` and, with `quantize`, one in INT8 beside it.
+    """Return the recipe of a task: a graph in full precision at `path` and, with `quantize`, a graph in INT8 beside it.
 
-    `max_seq_length` is in tokens. With `int8_embeddings`, embedding tables are INT8 too. Raises InputError for an
-    unknown task, an opset that PyTorch does not export to, and an option that the task does not have.
+    `max_seq_length` is in tokens. With `int8_embeddings`, embedding tables are INT8, too. Raises InputError for an
+    unknown task, opset or option.
     """
     kind = of_source(find(task), source or "", {})
     if kind is OnnxFile and (opset, max_seq_length) != (None, None):
@@ -153,8 +151,7 @@ def task_recipe(
 def choose(source: str) -> tuple[str, str]:
     """Choose the task of a source by its files. Return the task's id and the reason. No weights are downloaded.
 
-    Raises InputError if no task takes the source, or if its files do not tell its kind, NotFoundError or RemoteError if
-    the source cannot be read.
+    Raises InputError if no task fits, NotFoundError or RemoteError if the source cannot be read.
     """
     path = Path(source)
     if path.is_file() or path.suffix == ".onnx":
@@ -168,7 +165,7 @@ def choose(source: str) -> tuple[str, str]:
 
 
 def small_files(source: str) -> Location:
-    """Return where a checkpoint is. For a hub id, only its small files are downloaded."""
+    """Return the location of a checkpoint. For a hub id, only its small files are downloaded."""
     hub = hub_id(source)
     if hub is None:
         return Location(Path(source))

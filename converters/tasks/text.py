@@ -1,7 +1,4 @@
-"""Tasks of text checkpoints: `TextTask` for a head, `Pooling` for vectors of texts, `Towers` for texts and images.
-
-The files of sentence-transformers state how a text becomes a vector. An unsupported setting in them is an error.
-"""
+"""Tasks of text checkpoints: `TextTask` for a head, `Pooling` for vectors of texts, `Towers` for texts and images."""
 
 import inspect
 import json
@@ -41,13 +38,11 @@ from onnxreg.schema.core.errors import InputError, about
 REQUIRED = ("input_ids", "attention_mask")
 BOXES, PIXELS = "bbox", "pixel_values"
 OTHER_INPUTS = (PIXELS, "input_features", "input_values")
-"""The inputs for images and sounds, which cannot be made from a text."""
 MOST_BOX = 1000
 """The width and height of a page, in the units of the input `bbox`."""
 SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
 """The ends of names of weights for token types in models whose config does not count the types (XLNet)."""
 ROW_LENGTHS = ((13,), (48, 31, 7))
-"""The number of tokens in each row of the two short batches of the sample."""
 
 SENTENCES = (
     "The patient was seen on 2024-03-18 by Dr. Maria Lindqvist and can be reached at +1 (555) 010-4477.",
@@ -57,18 +52,17 @@ SENTENCES = (
 )
 MODULES_FILE, SETTINGS_FILE = "modules.json", "config_sentence_transformers.json"
 TRANSFORMER_FILES = "sentence_*_config.json"
-"""The pattern of the file with a transformer's settings, such as `sentence_bert_config.json`."""
 STATIC, WEIGHTS = "StaticEmbedding", "model.safetensors"
 MODULES = ("[0-9]*_*/config.json", f"[0-9]*_*/{WEIGHTS}", "*_Dense/*", f"*_{STATIC}/*")
 PATTERNS = (MODULES_FILE, TRANSFORMER_FILES, SETTINGS_FILE, "*_Pooling/config.json", *MODULES)
-"""The patterns of the files that sentence-transformers reads beside the model itself."""
+"""The files that sentence-transformers reads beside the model itself."""
 EXPECTED = {
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
     "modality_config.text": {"method": "forward", "method_output_name": "last_hidden_state"},
     "include_prompt": True,
 }
-"""The only supported value of each of these settings. A missing setting counts as this value."""
+"""The only supported value of each of these settings, which is also the default."""
 NEUTRAL = re.compile(
     r"(max_seq_length|do_lower_case|unpad_inputs|(word_)?embedding_dimension|pooling_mode\w*)"
     r"|modality_config\.(?!text$).*|\w+_(kw)?args\.(attn_implementation|cache_dir|device_map|(torch_)?dtype|low_cpu_mem_usage"
@@ -82,7 +76,6 @@ ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")
 _SPELLINGS = {"cls_token": "cls", "mean_tokens": "mean", "max_tokens": "max", "lasttoken": "last"}
 TEXT, WHOLE = "text", "model"
 SOUND_FILES = {TEXT: "text_model.onnx", "audio": "audio_model.onnx", WHOLE: "model.onnx"}
-"""The graphs of a model of sounds and texts, such as CLAP."""
 MASKED = ("clip", "clap")
 """The families whose model of texts reads a mask. In other families, texts are padded to the same length."""
 
@@ -92,8 +85,7 @@ def sample_feeds(
 ) -> list[Feed]:
     """Return three samples: a short row; three padded rows (the second a pair of texts); a row of `max_length` tokens.
 
-    The tokens begin with `SENTENCES` (if there is a tokenizer) and go on at random, from a fixed seed. In a model of
-    documents, the boxes of tokens are in lines, from left to right, and `page` gives the images of pages.
+    In a model of documents, the boxes of tokens are in lines, and `page` gives the images of pages.
     """
     import numpy as np
 
@@ -130,10 +122,10 @@ def sample_feeds(
 
 
 def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]:
-    """Return the names of the graph's inputs. `token_type_ids` is among them if both tokenizer and model use types.
+    """Return the names of the graph's inputs. `token_type_ids` is an input if both tokenizer and model use types.
 
-    A model of documents takes the box of each token too and, with the head `TOKENS` or `TEXTS`, an image of the page.
-    Raises InputError if the model reads other inputs; the graph would have constants in their place.
+    A model of documents also takes the box of each token and, with some heads, an image of the page. Raises InputError
+    if the model reads other inputs.
     """
     model, tokenizer = checkpoint.model, checkpoint.tokenizer
     names = inspect.signature(model.forward).parameters
@@ -154,7 +146,6 @@ def input_names(checkpoint: LoadedCheckpoint, task: TaskHead) -> tuple[str, ...]
 
 
 def longest(max_length: int, model: Any) -> int:
-    """Return the most tokens of a row: `max_length`, or the model's limit if it is lower."""
     limit = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(limit, int) or limit < 1:
         return max_length
@@ -178,8 +169,8 @@ class _Module(msgspec.Struct):
 class SentenceConfig:
     """The settings by which a text becomes a vector. `max_length` is in tokens.
 
-    `prompts` are texts to put before an input, by name. `default_prompt` is the name of the usual prompt. `dense` has
-    the file of weights and the activation (a class of `torch.nn`) of each layer after the pooling.
+    `prompts` are texts to put before an input, by name. `dense` has the file of weights and the activation (a class of
+    `torch.nn`) of each layer after the pooling.
     """
 
     mode: Mode = "mean"
@@ -200,7 +191,7 @@ class TextOptions(PassParams, title="Options"):
 class TextTask(Saved):
     """The task of text checkpoints: encoders, and models with a head.
 
-    The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`, and gives the
+    The graph takes `input_ids`, `attention_mask` and maybe `token_type_ids`, int64 `[batch, sequence]`, and returns the
     outputs of its `TaskHead`, in float32.
     """
 
@@ -222,7 +213,7 @@ class TextTask(Saved):
         return self.graph(checkpoint, module, int(self.options.max_seq_length))
 
     def graph(self, checkpoint: LoadedCheckpoint, module: Any, length: int) -> Graphs:
-        """Make the part of a module that takes the inputs of the checkpoint's model. Texts have at most `length` tokens."""
+        """Make the part of a module with the inputs of the checkpoint's model. Texts have at most `length` tokens."""
         length, page = longest(length, checkpoint.model), None
         inputs = input_names(checkpoint, self.head)
         if PIXELS in inputs:
@@ -282,10 +273,7 @@ class Pooling(TextTask):
 
 
 class StaticPooling(Pooling):
-    """The task of static embeddings: a text's vector is the mean of its tokens' rows in a table.
-
-    As in sentence-transformers, the published tokenizer adds no special tokens.
-    """
+    """The task of static embeddings: a text's vector is the mean of its tokens' rows in a table."""
 
     quantizer = "EmbeddingQuantization"
     products = ()
@@ -335,10 +323,7 @@ class StaticPooling(Pooling):
 
 
 def pooled(encoder: Any, pooling: SentenceConfig) -> Any:
-    """Wrap an encoder so that it returns the vectors of sentence-transformers: float32 `[batch, hidden]`.
-
-    It pools the tokens where `attention_mask` is 1, applies the dense layers and, with `normalize`, scales to length 1.
-    """
+    """Wrap an encoder so that it returns the vectors of sentence-transformers: float32 `[batch, hidden]`."""
     import torch
 
     layers = torch.nn.Sequential(*(_layer(*dense) for dense in pooling.dense))
@@ -376,7 +361,7 @@ def _layer(file: Path, activation: str) -> Any:
 
 
 class Towers(Saved):
-    """The task of models such as CLIP, which map texts and images (or sounds) to one vector space.
+    """The task of models such as CLIP, which map texts and images (or sounds) to the same vector space.
 
     | member | file | inputs, to outputs |
     |---|---|---|
@@ -384,8 +369,7 @@ class Towers(Saved):
     | `vision`, `audio` | `vision_model.onnx`, `audio_model.onnx` | `pixel_values` or `input_features`, to a vector |
     | `model` | `model.onnx` | both, to the logits of each pair, and to vectors of length 1 |
 
-    As in Transformers.js, the vectors are called `text_embeds`, `image_embeds` and `audio_embeds`; SigLIP calls them
-    `pooler_output`. The first two graphs of CLIP and SigLIP do not scale them to length 1.
+    Names are as in Transformers.js. The first two graphs of CLIP and SigLIP do not scale vectors to length 1.
     """
 
     Options = TextOptions
@@ -437,7 +421,7 @@ def vectors(features: Any) -> Any:
 
 
 def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any]:
-    """Return sample texts. Each row ends with the end token. Without a mask, all rows have the same length."""
+    """Return sample texts. Without a mask, all rows have the same length."""
     import numpy as np
 
     texts: list[Any] = []
@@ -452,10 +436,9 @@ def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any
 
 
 def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
-    """List a checkpoint's files of sentence-transformers that affect a vector; with `all_modules`, all of its files.
+    """Return the files of sentence-transformers that affect a vector; with `all_modules`, all of its files.
 
-    With `all_modules`, the list is empty if none of the modules is the model itself (with the path ""). Raises
-    InputError for a malformed `modules.json`, and for a module without safetensors, because pickles are not published.
+    Raises InputError for a malformed `modules.json`, and for a module without safetensors.
     """
     modules, pooling_file = modules_of(directory)
     names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
@@ -504,7 +487,6 @@ def read_pooling(directory: Path) -> SentenceConfig:
 
 
 def _dense(directory: Path, path: str) -> tuple[Path, str]:
-    """Return the file of weights and the activation of a dense layer. InputError for an unsupported setting."""
     settings, weights = read_object(directory / path / "config.json"), directory / path / WEIGHTS
     package, _, activation = str(settings.get("activation_function", "torch.nn.Tanh")).rpartition(".")
     name = "sentence_embedding"
@@ -518,7 +500,6 @@ def _dense(directory: Path, path: str) -> tuple[Path, str]:
 
 
 def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
-    """Raise InputError if a setting in `file` affects a vector and has an unsupported value."""
     for name, value in settings.items():
         for key, child in (value if isinstance(value, dict) else {"": value}).items():
             dotted = f"{name}.{key}" if key else name
@@ -530,7 +511,7 @@ def _check_settings(file: str, settings: Mapping[str, Any]) -> None:
 
 
 def modules_of(directory: Path) -> tuple[list[_Module], str]:
-    """Return the modules of sentence-transformers ([] without `modules.json`), and the path of the pooling's settings."""
+    """Return the modules of sentence-transformers, and the path of the pooling's settings."""
     path, modules = directory / MODULES_FILE, list[_Module]()
     if path.is_file():
         hint = f"save it again; if its texts give no vectors, delete {MODULES_FILE}"
@@ -544,7 +525,7 @@ def modules_of(directory: Path) -> tuple[list[_Module], str]:
 
 
 def table_of(directory: Path) -> str | None:
-    """Return the folder of a static embedding's table; None if a directory has no static embedding."""
+    """Return the folder of a static embedding's table; None if there is none."""
     return next((module.path for module in modules_of(directory)[0] if module.kind == STATIC), None)
 
 
