@@ -185,8 +185,8 @@ class ChannelGate(Struct, frozen=True, dict=True):
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
     """Return the manifest with which a channel's move to `manifest` is compared; None without a comparison.
 
-    It is the last other manifest that was promoted or, if none was, the last other manifest of the channel. A channel
-    that has `manifest` without any promotion does not change, so nothing is compared.
+    Of the channel's other manifests, this is the last promoted one or, if none was promoted, the last one. If the
+    channel has `manifest` without any promotion, nothing changes, so nothing is compared.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
@@ -219,7 +219,7 @@ def check_holder(
 ) -> None:
     """Check a governed channel after a query. `located` is the version of the channel, or of its rollout, in `index`.
 
-    GateError if the version fails the policy, or the channel moved after the query; IntegrityError for a wrong index.
+    GateError if the version fails the policy, or the channel moved after the query; IntegrityError if `index` is wrong.
     """
     policies = PolicyLog.decode(policy.data, reader.registry_id)
     if not policies.policy.covering(located.name, channel):
@@ -258,10 +258,7 @@ def promotion_documents(log: Log) -> set[Digest]:
 
 
 def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tuple[str, str]]:
-    """Yield a fault (kind, description) for each channel that breaks the policy.
-
-    The kind is `unpromoted` if the channel or its rollout got its version without a promotion, else `gate`.
-    """
+    """Yield a fault (kind, description) for each channel that breaks the policy. Kinds: `unpromoted`, `gate`."""
     policies = None
     for channel in sorted(log.channels):
         try:

@@ -61,13 +61,11 @@ def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[Res
 
 
 class FetchedEntry(NamedTuple):
-    """A fetched entry of a lock file, with the files of its artifact. `yanked`: its version is yanked now."""
-
     entry: LockedArtifact
     result: TransferResult
     published: Release
-    files: Sequence[FileEntry]
-    yanked: bool
+    files: Sequence[FileEntry]  # of the locked artifact
+    yanked: bool  # the version is yanked now
 
 
 def pull_locked(

@@ -92,8 +92,6 @@ class Damage(NamedTuple):
 
 
 class VerifyReport(Struct):
-    """The counts and the damage that a verification found."""
-
     models: int = 0
     versions: int = 0
     blobs: int = 0
@@ -308,7 +306,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Drop the damage of a manifest if its blob is damaged, and of a missing blob if no log needs it any more."""
+    """Remove from the report: manifests whose damaged blob is in it too, and missing blobs that no log needs."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -544,7 +542,7 @@ class _Repair(Struct):
                 self.repaired.append(damages[key]._replace(detail=detail))
 
     def _rewrite(self, name: str) -> str:
-        """Rebuild an index file from its lines or, if lines are missing, from a copy too. Return what was done."""
+        """Rebuild an index file from its lines and, for missing lines, a copy of the log. Return what was done."""
         remote, source, index = self.remote, self.source, self.remote.read_index(name)
 
         def fetch(digest: Digest) -> bytes:

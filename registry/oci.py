@@ -166,8 +166,6 @@ _API_HOSTS = {"docker.io": "registry-1.docker.io", "index.docker.io": "registry-
 
 
 class OciTarget(Struct, frozen=True):
-    """A repository of an OCI registry, and the tag or digest in its URL, if any."""
-
     host: str
     repository: str
     tag: str | None = None
@@ -396,7 +394,7 @@ class OciClient(Sink):
 
 
 def fallback_tag(digest: Digest) -> str:
-    """Return the tag of a manifest's list of referrers in a registry without the referrers API."""
+    """In a registry without the referrers API, this tag names the list of a manifest's referrers."""
     return f"sha256-{digest.hex}"
 
 

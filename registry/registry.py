@@ -79,7 +79,7 @@ class Registry:
 
     @contextmanager
     def workspace(self) -> Iterator[Path]:
-        """A context with a directory for a draft's files. If no registry exists at the end, nothing is left."""
+        """A context with a directory for a draft's files. If no registry exists at the end, nothing stays on disk."""
         if self.store.is_there and self.store.is_mirror:
             raise mirror_error(self.id)
         self.store.check_not_foreign()
@@ -139,7 +139,7 @@ class Registry:
         undo: bool = False,
         remote: RegistryStore | None = None,
     ) -> DecisionResult:
-        """Yank a version: it resolves no more, except by digest. `undo`: let it resolve again."""
+        """Yank a version, so that only its digest resolves. `undo`: let the version resolve again."""
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:

@@ -267,8 +267,6 @@ def coverage(
 
 
 class ChannelStatus(NamedTuple):
-    """The status of a channel."""
-
     tag: str
     version: Version
     line: "LogLine"  # that moved the channel

@@ -313,10 +313,7 @@ class Disk:
 
 
 def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
-    """Return a function that a writer calls with the number of bytes after each write. `start` is the first offset.
-
-    It tells the kernel to write early (posix_fadvise(2), DONTNEED), so that the final sync is short.
-    """
+    """Return a function for a writer to call with the size of each write. It makes the kernel write early."""
     end = advised = start
 
     def advance(count: int) -> None:

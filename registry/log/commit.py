@@ -78,7 +78,7 @@ def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
 
 
 def line_signer(registry: str) -> SignLine | None:
-    """Return a function that signs log lines; None if no key is configured. Its first call unlocks the key."""
+    """Return a function that signs log lines, and unlocks the key at its first call; None if no key is configured."""
     if not system.variable("REG_SIGNING_KEY"):
         return None
     from onnxreg.registry.signing import signing_key
@@ -254,10 +254,7 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 
 
 def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
-    """Return the key of every blob in the registry, with the blob's size in bytes.
-
-    `to_delete`: raise IntegrityError for a misnamed file in `index/`, because it may name blobs that a model needs.
-    """
+    """Return the size in bytes of every blob, by key. `to_delete`: IntegrityError for a misnamed file in `index/`."""
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():
         is_misnamed = path.lower().endswith(".jsonl") and model_of(path) is None

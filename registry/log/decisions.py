@@ -189,7 +189,7 @@ class Decisions(Struct, frozen=True):
         return expired, survey(store, assume)
 
     def purge(self, refs: Collection[Ref], reason: str) -> tuple[list[LocatedVersion], set[Digest], set[Ref]]:
-        """Take versions down. Their blobs that no other version uses can never come back.
+        """Take versions down. Blobs that only these versions use can never come back.
 
         Return the versions in `refs`, the blobs taken down, and the other versions that share files with these
         versions. Shared files stay. Raise ConflictError if a version is purged already.
@@ -291,10 +291,7 @@ def publish_deltas(
     deltas: Collection[Delta],
     actor: str | None,
 ) -> list[Delta]:
-    """Add deltas to a version, and return all its deltas, the smallest first. The push must have the new blobs.
-
-    A new delta replaces an earlier delta with the same old and new file. Only the `MAX_DELTAS` smallest are kept.
-    """
+    """Add deltas, whose blobs the push has, to a version. Return all its deltas: the `MAX_DELTAS` smallest, sorted."""
     table: list[Delta] = []
 
     def change(log: Log) -> Collection[Digest] | None:

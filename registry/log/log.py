@@ -523,7 +523,7 @@ class Log:
         return LocatedVersion(self.name, version, entry)
 
     def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
-        """Return a version's summary, with later verdicts and speeds and, for a family, artifacts of `member`."""
+        """Return a version's summary, with all later verdicts and speeds. `member` is the family member to include."""
         summary = self.state.summaries.get(target.version)
         has_member = member is None or (summary is not None and bool(summary.members))
         if summary is None or summary.manifest != target.entry.manifest or not has_member:
@@ -599,7 +599,7 @@ class Log:
         return line
 
     def attach(self, document: bytes) -> Digest:
-        """Add a document of a new line, which the commit will store, and return its digest."""
+        """Add a document that a new line names, and return its digest. The commit will store the document."""
         digest = Digest.of(document)
         self.documents[digest] = document
         return digest
@@ -614,7 +614,7 @@ class Log:
         return b"".join(line + b"\n" for line in (self.state.encode(), *(line.raw for line in self.tail)))
 
     def check_keys(self) -> None:
-        """Raise HostError if a newer build wrote keys into the state that this build would lose."""
+        """Raise HostError if the state has keys of a newer build, which this build would lose."""
         if self._line and State.decode(self._line).encode() != self._line:
             lost = f"a newer onnxreg wrote the index of {self.name}, with keys that would be lost"
             raise HostError(lost, UPGRADE)

@@ -42,7 +42,6 @@ from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, of_artifact
 FORMAT, FORMAT_VERSION = "onnxreg-catalog", 1
 MAX_DESCRIPTION_BYTES = 4096
 PIECE_BYTES = 2**18
-"""The most bytes of artifacts in one piece."""
 BATCH_MODELS = 64
 REVISIONS = count()
 MAX_WORDS = 20
@@ -329,7 +328,7 @@ class _State(msgspec.Struct, gc=False):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Read a model's line and, if `contents` has the model, its artifacts. `contents` has what was read earlier."""
+    """Read a model's line and, if `name` is in `contents`, its artifacts, except those in `contents[name]`."""
 
     def read(index: StoredObject | None) -> tuple[ModelLine, list[Piece] | None]:
         line = _read_line(reader, name, tokens[name], index)

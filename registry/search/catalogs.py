@@ -160,13 +160,11 @@ def age_of(time: str | None) -> float:
 
 
 class CatalogPublication(NamedTuple):
-    """A published catalog. `size` is in bytes; `damages` says why models or versions are missing."""
-
     time: str
     models: int
     artifacts: int
-    size: int
-    damages: list[str]
+    size: int  # in bytes
+    damages: list[str]  # why models or versions are missing
 
 
 def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT) -> CatalogPublication:

@@ -103,7 +103,7 @@ def of_bytes(
 def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Response:
     """Answer with an open file, or with the range of the file that the request names; the response closes the file.
 
-    Callers must not `await` between opening the file and this call: a request that ended would leave it open.
+    Do not `await` between opening the file and this call: if the request ended there, the file would stay open.
     """
     headers = {"ETag": f'"{tag}"', "Cache-Control": caching}
     try:

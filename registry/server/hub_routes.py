@@ -1,8 +1,8 @@
 """The Hugging Face Hub's protocol for reading: `hf`, transformers and transformers.js can use this server as the Hub.
 
-A model is a repository. A revision is a version, a channel or a manifest's digest. A commit is the start of a digest.
-A repository has the paths in the manifest, and aliases that clients expect, such as `onnx/model.onnx`. A later verdict
-may give an alias another file. Source: requests of huggingface_hub 2.4, transformers.js 3 and 4.
+A model is a repository. A revision is a version, a channel or a manifest's digest. A commit is the start of a digest. A
+repository has the paths in the manifest, and aliases that clients expect, such as `onnx/model.onnx`. After a later
+verdict, an alias may name another file. Source: requests of huggingface_hub 2.4, transformers.js 3 and 4.
 """
 
 import re

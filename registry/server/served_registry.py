@@ -45,10 +45,7 @@ Value = TypeVar("Value")
 
 
 class Cache(Generic[Value]):
-    """A cache that drops the least recently used values above `max_size`. `size` returns the size of a value.
-
-    A key must contain all that a value depends on, such as the token of an index file. Then no value is outdated.
-    """
+    """A cache that drops the least recently used values. A key must contain all that its value depends on."""
 
     def __init__(self, size: Callable[[Value], int], max_size: int = MAX_CACHED_BYTES) -> None:
         self._size, self._free = size, max_size
@@ -158,7 +155,7 @@ class ServedRegistry(DirectoryRegistry):
         )
 
     def locate(self, name: str, ref_in: Callable[[Log], Ref]) -> tuple[Log, LocatedVersion]:
-        """Find the version of the ref that `ref_in` makes from the model's log, with the checks of `resolve`."""
+        """Find the version that `ref_in(log)` names in the model's log, with the checks of `resolve`."""
         known_heads = KnownHeads()
         reader = CheckedReader(self, known_heads)
 

@@ -123,8 +123,6 @@ def is_absence(error: RefusedError) -> bool:
 
 
 class BucketStore(ObjectStore):
-    """An `ObjectStore` below a prefix of a bucket."""
-
     def __init__(self, url: str) -> None:
         self._location = BucketUrl.parse(url)
         self.url = self._location.url
@@ -353,10 +351,7 @@ class BucketStore(ObjectStore):
 
 
 def prove(store: ObjectStore, server: str) -> None:
-    """Try conditional writes before this user's first write to a server. RemoteError if a trial fails.
-
-    Success is recorded in the user's state directory. Without this record, the next command repeats the trial.
-    """
+    """Try conditional writes before this user's first write to a server. RemoteError if a trial fails."""
     record = state_directory() / "proven" / Digest.of(server.encode()).hex[:32]
     if record.is_file():
         return

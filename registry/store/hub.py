@@ -123,9 +123,10 @@ class RepositoryLayout(Record, frozen=True):
 
 
 class HubRegistry(RegistryStore):
-    """A registry in a repository on the Hub. Pushes need no intents, so none are stored."""
+    """A registry in a repository on the Hub."""
 
     store: HubStore
+    note_kinds = frozenset[Kind]({"condemned"})  # pushes need no intents
 
     def __init__(self, hub: HubClient, known_id: str | None = None) -> None:
         super().__init__(HubStore(hub), known_id)
@@ -145,17 +146,6 @@ class HubRegistry(RegistryStore):
         layout = RepositoryLayout.of_commit(at)
         others = HUB_FILES | (layout.files.keys() if layout else set())
         return iter(sorted(entry for entry in at.tree() if entry.path not in others))
-
-    def add_note(self, kind: Kind, note: str, data: bytes) -> None:
-        if kind == "condemned":
-            super().add_note(kind, note, data)
-
-    def notes(self, kind: Kind) -> dict[str, bytes]:
-        return super().notes(kind) if kind == "condemned" else {}
-
-    def remove_note(self, kind: Kind, note: str) -> None:
-        if kind == "condemned":
-            super().remove_note(kind, note)
 
     @contextmanager
     def push(self) -> Iterator["HubPush"]:

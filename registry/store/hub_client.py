@@ -171,10 +171,7 @@ class HubClient:
     def read(
         self, path: str, revision: str | None = None, cached: bytes | None = None
     ) -> tuple[bytes | None, str]:
-        """Return the bytes of a small file (None if absent), and the id of the commit that was read.
-
-        Without `revision`, the newest commit is read. If the file still has the bytes in `cached`, they are not sent.
-        """
+        """Return a small file's bytes (None if absent), and the id of the commit read, by default the newest commit."""
         conditions = {"If-None-Match": f'"{git_hash(cached)}"'} if cached is not None else {}
         data: bytes | None
         try:
@@ -410,7 +407,7 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation]]
-"""A function that returns the operations to commit on a snapshot. True means that an earlier try may have succeeded."""
+"""A function that returns the operations to commit on a snapshot. The flag: an earlier try may have succeeded."""
 
 
 class HubStore(ObjectStore):

@@ -337,7 +337,7 @@ class Push(Sink, Protocol):
         """Store a file as `put` does. The file may be moved instead of copied. `hasher` also receives the bytes."""
 
     def flush(self) -> None:
-        """Make all blobs put so far durable and visible, without `publish`. Only for blobs that a log names already."""
+        """Make all blobs put so far durable and visible, without `publish`. Only for blobs that a log already names."""
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         """Make all blobs put so far durable, then replace the model's index file. Then both survive a power cut.
@@ -452,6 +452,8 @@ class RegistryStore(RegistryReader):
     `known_id` is the id that the registry had before. It saves reading `registry.json`; index files must have this id.
     """
 
+    note_kinds: Collection[Kind] = ("intents", "condemned")
+
     def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
         self.store, self.url = store, store.url
         self._known_id = known_id
@@ -550,17 +552,20 @@ class RegistryStore(RegistryReader):
 
     def add_note(self, kind: Kind, note: str, data: bytes) -> None:
         """Write a note. From then on, pushers and collectors see it."""
-        self.store.swap(note_path(kind, note), data, None)
+        if kind in self.note_kinds:
+            self.store.swap(note_path(kind, note), data, None)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
         """Return the notes of a kind by name, at least those that exist during the whole call."""
         prefix = note_path(kind, "")
-        names = [file.path.removeprefix(prefix) for file in self.store.list(prefix)]
+        files = self.store.list(prefix) if kind in self.note_kinds else ()
+        names = [file.path.removeprefix(prefix) for file in files]
         contents = ((name, self.store.get(prefix + name)) for name in names if NOTE.fullmatch(name))
         return {name: note.data for name, note in contents if note is not None}
 
     def remove_note(self, kind: Kind, note: str) -> None:
-        self.store.delete([note_path(kind, note)])
+        if kind in self.note_kinds:
+            self.store.delete([note_path(kind, note)])
 
     def is_alive(self, note: str) -> bool | None:
         """True if the process that wrote a note still runs, False if it certainly ended, None if this is unknown."""

@@ -115,8 +115,7 @@ def retrying(
 ) -> Result:
     """Call `attempt` and return its result. If `passing(error)` is true, try again, up to `MAX_TRIES` times in all.
 
-    The wait before the next try is at least `pause(error)` seconds. Above `MAX_PAUSE_SECONDS`, the error is raised
-    instead.
+    Between tries, wait at least `pause(error)` seconds. Above `MAX_PAUSE_SECONDS`, raise the error instead.
     """
     silent = 0
     for number in range(1, MAX_TRIES):
@@ -195,8 +194,8 @@ class ObjectAnswer(NamedTuple):
 class Download:
     """Reads an object from the offset `start` on. If the connection breaks, it requests the rest.
 
-    `begin(offset, tag)` sends a request for the object with this ETag ("": any). `errors` makes a context that
-    translates errors. After errors for which `passing` is true, the request is repeated.
+    `begin(offset, tag)` requests the bytes from `offset` on; if `tag` is not "", it must be the object's ETag. `errors`
+    makes a context that translates errors. After errors for which `passing` is true, the request is repeated.
     """
 
     def __init__(
@@ -609,8 +608,6 @@ def check_url(url: str) -> str:
 
 
 class HttpRegistry(RegistryStore):
-    """A registry on a web server. There may be caches between client and server."""
-
     store: HttpStore
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:

@@ -344,7 +344,7 @@ def plan_deltas(
     """Choose deltas that make files of these versions from files at the destination.
 
     `ledger` is the source's log. `sizes` has the size in bytes of each needed file. Return the chosen deltas by the
-    digests of their files, and the reason why existing deltas cannot be used, or "".
+    digests of their files, and "" or the reason why the existing deltas cannot be used.
     """
     url = urlsplit(innermost(source).url)
     is_elsewhere = bool(sizes and url.scheme and url.netloc)

@@ -28,8 +28,6 @@ from onnxreg.schema.log.events import GiveUp, Hold
 
 
 class MirrorResult(Struct):
-    """The outcome of a mirror run: how many models were read, what was copied, and which blobs were deleted."""
-
     source: str
     destination: str
     models: int = 0
@@ -57,7 +55,7 @@ class MirrorResult(Struct):
 def open_both(
     remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """Open both registries, and create a missing destination, as a mirror unless `new_id`. InputError if equal."""
+    """Open both registries; create a missing destination, as a mirror unless `new_id`. InputError if they are one."""
     if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)

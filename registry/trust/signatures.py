@@ -77,11 +77,9 @@ is no longer trusted. `foreign`: the key is not trusted for this model. `invalid
 
 
 class SignatureVerdict(Struct, frozen=True):
-    """The judgement of a signature: its status, the id of its key, and the reader's name for the key."""
-
     status: Status
     keyid: str | None = None
-    key: str | None = None
+    key: str | None = None  # the reader's name of the key
     detail: str = ""
 
     def __str__(self) -> str:

@@ -237,7 +237,7 @@ class Pages:
         return endpoint
 
     def of_error(self, error: RegError, query: str = "") -> Response:
-        """Return a page about an error: for an error in a search expression, the search page."""
+        """Return a page about an error; for an error in a search expression, the search page with the expression."""
         error = as_served(error)
         html = self._page("error.html", error=error)
         if isinstance(error, ExpressionError):

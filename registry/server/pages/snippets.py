@@ -33,10 +33,8 @@ OF_TREES = frozenset({"reg", "JavaScript client", "JVM client"})
 
 
 class Snippet(NamedTuple):
-    """Lines to copy for one client, in a language (`sh`, `python`, `js`, `java`), and a remark about the lines."""
-
     client: str
-    language: str
+    language: str  # `sh`, `python`, `js` or `java`
     code: str
     remark: str = ""
 
