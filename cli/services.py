@@ -14,16 +14,11 @@ from onnxreg.registry.store import streams
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore
 from onnxreg.schema.core.canonical import Descriptor, Digest
-from onnxreg.schema.core.errors import ConflictError, InputError, NotFoundError
+from onnxreg.schema.core.errors import ConflictError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import SILENT, Progress, parse_size
 from onnxreg.schema.delta.delta_format import Delta
-from onnxreg.schema.gates.statements import (
-    FULL_PRECISION,
-    FaithfulnessReport,
-    full_precision_ancestor,
-    proof_pairs,
-)
+from onnxreg.schema.gates.statements import FaithfulnessReport, proof_pairs, timed_pairs
 from onnxreg.schema.manifest.manifest import FileEntry
 
 if TYPE_CHECKING:
@@ -132,14 +127,16 @@ def prove_version(
         from onnxreg.converters.source.source_files import digest_file
 
         artifacts = [artifact for pair in pairs for artifact in pair if artifact is not None]
+        origin = None
+        if parent is not None:
+            name = f"./{parent}" if parent.name == str(parent) else str(parent)  # a file's name
+            origin = name, parent, digest_file(parent)
         with fetched(reader, version, artifacts, progress) as directory:
             for child, one in pairs:
                 if one is not None:
-                    source, digest, name = directory / one.path, one.digest, one.path
-                else:
-                    assert parent is not None, "pairs without a parent need one from outside"
-                    source, digest = parent, digest_file(parent)
-                    name = f"./{parent}" if parent.name == str(parent) else str(parent)  # a file's name
+                    origin = one.path, directory / one.path, one.digest
+                assert origin is not None, "pairs without a parent need one from outside"
+                name, source, digest = origin
                 report = prove(source, directory / child.path, (digest, child.digest))
                 yield ArtifactProof(child.path, name, report)
 
@@ -149,33 +146,20 @@ def measure_version(
 ) -> bytes:
     """Time the artifacts at `paths` (default: all) and their parents in full precision. Return the benchmark document.
 
-    Raise InputError if an artifact at `paths` has no such parent, or if none has one; NotFoundError for an unknown
-    path.
+    Raise NotFoundError for an unknown path, InputError as `timed_pairs` does.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
-    manifest = version.manifest
-    if manifest.stages:
-        message = f"{version.ref} is made of several graphs, and only single graphs are timed"
-        raise InputError(message, "time them in an app, with the clients in examples/")
-    Selection(paths=tuple(paths)).of(manifest, str(version.ref))
-    pairs = {
-        item.path: (item, parent)
-        for item in manifest.artifacts
-        if (parent := full_precision_ancestor(manifest, item)) and parent.precision == FULL_PRECISION
-    }
-    if not pairs or not pairs.keys() >= {*paths}:
-        subject = min({*paths} - pairs.keys(), default="a file")
-        hint = f"files made from full precision: {', '.join(pairs) or 'none (export --quantize makes one)'}"
-        raise InputError(f"{version.ref} has no parent in full precision to time {subject} beside", hint)
+    manifest, label = version.manifest, str(version.ref)
+    Selection(paths=tuple(paths)).of(manifest, label)
+    pairs = timed_pairs(manifest, label, paths)
     with needs("onnx", "reg measure"):
         from onnxreg.converters.evaluation.latency import compare_files
 
-        chosen = [pairs[path] for path in paths or pairs]
-        artifacts = [artifact for pair in chosen for artifact in pair]
+        artifacts = [artifact for pair in pairs for artifact in pair]
         with fetched(reader, version, artifacts, progress) as directory:
             files = {artifact.path: directory / artifact.path for artifact in artifacts}
-            named = [(item.path, parent.path) for item, parent in chosen]
+            named = [(item.path, parent.path) for item, parent in pairs]
             return compare_files(files, named, manifest.max_sequence_length).document(manifest).encode()
 
 

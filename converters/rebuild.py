@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.engine.plan import ExportPlan, RecipeDocument, plan_export
+from onnxreg.converters.engine.plan import OWN_RECIPE, ExportPlan
 from onnxreg.converters.engine.run_plan import execute
 from onnxreg.converters.families import export_family
 from onnxreg.converters.profiles import profile_catalog
+from onnxreg.converters.request import ExportRequest
 from onnxreg.converters.source.source_files import HUB_ID, below, digest_file
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.code import Consent
@@ -20,7 +21,7 @@ from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Code, Manifest, Source
 
-RECIPE, SUITE = "recipe", "the evaluation suite"
+SUITE = "the evaluation suite"
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,20 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
     files = _files(recorded)
     with about(f"the recipe of {label} names a file, not the digest of one", IntegrityError):
         digests = {name: Digest.parse(owner[key]) for name, (owner, key) in files.items()}
-    profile = None if recipe.profile == RECIPE else profile_catalog.find(recipe.profile)
-    if profile is not None and (version := profile.recipe().profile_version) != recipe.profile_version:
-        message = f"{label} was made by {recipe.profile} v{recipe.profile_version}, this build has v{version}"
+    name, number = recipe.profile, recipe.profile_version
+    if name != OWN_RECIPE and (version := profile_catalog.find(name).recipe().profile_version) != number:
+        message = f"{label} was made by {name} v{number}, this build has v{version}"
         raise InputError(message, "install the onnxreg that made it")
     _fill_in(recorded, digests, materials, label)
     document = RecipeFile.from_json(recorded, f"the recipe of {label}")
     source = _recorded_source(origin, label) if materials.source is None else materials.source
     consent = Consent.of(materials.allow_code, materials.source, is_recorded=True)
     trusted = recipe.trust_remote_code
-    plan = plan_export(document, source, manifest.name, Path(), trusted, profile, allow_code=consent)
+    request = ExportRequest(
+        source, manifest.name, recipe=document, trust_remote_code=trusted, allow_code=consent
+    )
+    plan = request.plan()
+    assert isinstance(plan, ExportPlan), "a recipe is no family"
     _check_code(recipe.code, plan.source.code, label)
     if plan.source.digest != origin.digest:
         names = ", ".join(sorted(path.name for path in plan.source.files or () if path.is_file()))
@@ -157,11 +162,10 @@ def _plan_family(manifest: Manifest, label: str, materials: Materials) -> export
     if source is None:
         raise InputError(f"{label} is a family, made from a document", by_name)
     path = Path(source, "family.yaml") if Path(source).is_dir() else Path(source)
-    document = RecipeDocument(path)
-    if not document.is_family:
-        raise InputError(f"{path.name} describes no family", f"give the document that {label} was made from")
     consent = Consent.of(materials.allow_code, source, is_recorded=True)
-    plan = export_family.plan_family(export_family.read_family(document, manifest.name), path.parent, consent)
+    plan = ExportRequest(name=manifest.name, recipe=path, allow_code=consent).plan()
+    if not isinstance(plan, export_family.FamilyPlan):
+        raise InputError(f"{path.name} describes no family", f"give the document that {label} was made from")
     document = recipe.to_json()["parameters"][export_family.DOCUMENT]
     for other in json_changes.compare(document, plan.recorded, {}):
         change = f"{other.at.path} is {other.new}, recorded is {other.old}"

@@ -13,10 +13,11 @@ from onnxreg.schema.core.units import SILENT, Progress
 
 if TYPE_CHECKING:
     from onnxreg.converters.engine.cache import StepCache
-    from onnxreg.converters.engine.plan import ExportPlan, Profile, RecipeDocument
+    from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.evaluation.latency import LatencyTable
     from onnxreg.converters.families.export_family import FamilyPlan
     from onnxreg.converters.tasks.code import Consent
+    from onnxreg.schema.inputs.family_file import FamilyFile
     from onnxreg.schema.inputs.recipe_file import RecipeFile
     from onnxreg.schema.manifest.draft import Draft
 
@@ -49,19 +50,18 @@ def prepare_process() -> None:
 class ExportRequest:
     """A requested export: a `profile`, a `recipe` or a `task`, and `options` by their names on the command line.
 
-    `source` replaces the recipe's source. `allow_code` is as in `plan_export`. With `is_typed`, a person typed the
-    source: if it is a function, that is the consent to run it.
+    `recipe` is a file, or a recipe whose paths are relative to the working directory. `source` replaces the recipe's
+    source. `allow_code` is as in `plan_export`.
     """
 
     source: str | None = None
     name: str | None = None
     profile: str | None = None
-    recipe: Path | None = None
+    recipe: "Path | RecipeFile | None" = None
     task: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     trust_remote_code: bool = False
-    allow_code: Collection[str] = ()
-    is_typed: bool = False
+    allow_code: "Collection[str] | Consent" = ()
 
     def __post_init__(self) -> None:
         given = [key for key in ("profile", "recipe", "task") if getattr(self, key) is not None]
@@ -74,22 +74,19 @@ class ExportRequest:
 
     def plan(self) -> "ExportPlan | FamilyPlan":
         """Find, hash and check all inputs of the export. Return the plan. Raise InputError for a wrong option."""
-        from onnxreg.converters.engine.plan import plan_export
+        from onnxreg.converters.engine.plan import OWN_RECIPE, plan_export
+        from onnxreg.converters.profiles import profile_catalog
+        from onnxreg.converters.tasks.code import Consent
+        from onnxreg.schema.inputs.family_file import FamilyFile
 
-        document, consent = self._document(), self._consent()
-        if document is not None and document.is_family:
-            from onnxreg.converters.families.export_family import plan_family, read_family
+        recipe, directory, label = self._read()
+        if isinstance(recipe, FamilyFile):
+            from onnxreg.converters.families.export_family import plan_family
 
-            given = {"SOURCE": self.source, "--trust-remote-code": self.trust_remote_code}
-            foreign = [*(name for name, value in given.items() if value), *map(flag, self.options)]
-            if foreign:
-                hint = "its document names its checkpoints and its limits"
-                raise InputError(f"{foreign[0]} does not go with a family", hint)
-            return plan_family(read_family(document, self.name), document.path.parent, consent)
-        recipe, directory, profile = self._read(document)
-        label = "" if document is None else document.path.name
-        trusted = self.trust_remote_code
-        plan = plan_export(recipe, self.source, self.name, directory, trusted, profile, label, consent)
+            return plan_family(recipe, directory, Consent.of(self.allow_code))
+        profile = None if recipe.profile == OWN_RECIPE else profile_catalog.find(recipe.profile)
+        more = (directory, self.trust_remote_code, profile, label, self.allow_code)
+        plan = plan_export(recipe, self.source, self.name, *more)
         if recipe.search is not None:
             from onnxreg.converters.search.search import Search
 
@@ -99,36 +96,39 @@ class ExportRequest:
     def check(self) -> str | None:
         """Check all but hashes and downloads. Return the model's name, or None. Raise the errors of `plan`."""
         from onnxreg.converters.engine.plan import read_parts
+        from onnxreg.schema.inputs.family_file import FamilyFile
 
-        recipe, directory, _ = self._read(self._document())
-        label = "" if self.recipe is None else self.recipe.name
-        parts = read_parts(recipe, self.source, directory, self.trust_remote_code, self._consent(), label)
+        recipe, directory, label = self._read()
+        if isinstance(recipe, FamilyFile):
+            return recipe.name
+        parts = read_parts(recipe, self.source, directory, self.trust_remote_code, self.allow_code, label)
         hub = parts.task.seek(parts.start)
         return self.name or recipe.name or (hub and hub.lower())
 
-    def _document(self) -> "RecipeDocument | None":
-        from onnxreg.converters.engine.plan import RecipeDocument
-
-        return None if self.recipe is None else RecipeDocument(self.recipe)
-
-    def _consent(self) -> "Consent":
-        from onnxreg.converters.tasks.code import Consent
-
-        return Consent.of(self.allow_code, self.source if self.is_typed else None)
-
-    def _read(self, document: "RecipeDocument | None") -> "tuple[RecipeFile, Path, Profile | None]":
-        """Return the recipe with all options, the directory for its relative paths, and the profile."""
+    def _read(self) -> "tuple[RecipeFile | FamilyFile, Path, str]":
+        """Return the recipe with all options, the directory for its relative paths, and its name in messages."""
+        from onnxreg.converters.engine.plan import read_recipe
         from onnxreg.converters.source.toolchain import require
         from onnxreg.converters.tasks import task_catalog
+        from onnxreg.schema.inputs.family_file import FamilyFile
 
-        directory, profile = Path(), None
+        directory, label, recipe = Path(), "", self.recipe
+        if isinstance(recipe, Path):
+            directory, label = recipe.parent, recipe.name
+        document = read_recipe(recipe, self.name) if isinstance(recipe, Path) else recipe
+        if isinstance(document, FamilyFile):
+            given = {"SOURCE": self.source, "--trust-remote-code": self.trust_remote_code}
+            foreign = [*(name for name, value in given.items() if value), *map(flag, self.options)]
+            if foreign:
+                hint = "its document names its checkpoints and its limits"
+                raise InputError(f"{foreign[0]} does not go with a family", hint)
+            return document, directory, label
         if document is not None:
             own = self._own("a recipe", ("checkpoint",))
-            recipe, directory = document.recipe(), document.path.parent
-            recipe = recipe.model_copy(update={"options": {**recipe.options, **own}})
+            document = document.model_copy(update={"options": {**document.options, **own}})
         elif self.task is not None:
             own = self._own("a task", TASK)
-            recipe = task_catalog.task_recipe(self.task, **own, source=self.source)
+            document = task_catalog.task_recipe(self.task, **own, source=self.source)
         else:
             from onnxreg.converters.profiles import profile_catalog
 
@@ -136,8 +136,9 @@ class ExportRequest:
             own = self._own(f"the profile {self.profile}", profile.option_names())
             require(*profile.modules)
             directory, suite = profile.document.parent, self.options.get("eval_suite")
-            recipe = profile.recipe_for(own, suite, bool(self.options.get("certify")))
-        return recipe.model_copy(update=self._changes(recipe)), directory, profile
+            document = profile.recipe_for(own, suite, bool(self.options.get("certify")))
+            document = document.model_copy(update={"profile": self.profile})
+        return document.model_copy(update=self._changes(document)), directory, label
 
     def _own(self, kind: str, names: Collection[str]) -> dict[str, Any]:
         """Return the values of the options in `names`. Raise InputError for an option that this `kind` of export lacks."""
@@ -239,7 +240,6 @@ def export(
     Raises InputError for an unusable checkpoint, task or opset, NotFoundError or RemoteError if the checkpoint cannot
     be loaded, ConversionError if a graph does not load or differs, HostError for a missing extra.
     """
-    from onnxreg.converters.engine.plan import plan_export
     from onnxreg.converters.source.toolchain import require
     from onnxreg.converters.tasks.task_catalog import PATH, task_recipe
 
@@ -261,7 +261,7 @@ def export(
     nearest = next((folder for folder in above if folder.is_dir()), None)  # to rename files
     with tempfile.TemporaryDirectory(prefix=".onnxreg-", dir=nearest) as scratch:
         source = _save(model, task, Path(scratch, "model")) if isinstance(model, tuple | list) else str(model)
-        draft, _ = run(plan_export(recipe, source, "model"), Path(scratch, "workspace"))
+        draft, _ = run(ExportRequest(source, "model", recipe=recipe).plan(), Path(scratch, "workspace"))
         last = draft.artifacts[-1]
         files = [file for item in draft.artifacts for file in item.sidecars if file.role == "external-data"]
         if target is None:

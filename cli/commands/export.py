@@ -149,9 +149,10 @@ def command(
 
         task, reason = choose(source)
         session.warn(f"task {task}: {reason}")
-    request = requests.ExportRequest(
-        source, name, profile, recipe, task, given, trust_remote_code, allow_code or (), is_typed=True
-    )
+    from onnxreg.converters.tasks.code import Consent
+
+    consent = Consent.of(allow_code or (), source)
+    request = requests.ExportRequest(source, name, profile, recipe, task, given, trust_remote_code, consent)
     if push is not None:
         session.remotes().url_of(push)  # fail before the export, which may take an hour
     target = output and session.check_target(output)

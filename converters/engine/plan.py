@@ -21,6 +21,7 @@ from onnxreg.schema.core.bounds import MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import InputError, about, suggest
 from onnxreg.schema.core.files import read_given, read_yaml
 from onnxreg.schema.core.ref import check_distinct, check_name
+from onnxreg.schema.inputs.family_file import FamilyFile
 from onnxreg.schema.inputs.recipe_file import RecipeFile, RecipeOutput, RecipeStep
 from onnxreg.schema.manifest.manifest import Step
 
@@ -30,31 +31,25 @@ if TYPE_CHECKING:
 
 GOLDEN_PREFIX = "golden-"
 """The names of steps that write golden vectors begin with this. A user's steps may not."""
+OWN_RECIPE = RecipeFile.model_fields["profile"].default
+"""The `profile` of a recipe that no profile made."""
 PROFILE_KEYS = ("profile", "profile_version")
 RESERVED_KEYS = (*PROFILE_KEYS, "translation")
 """The keys of a recipe that only onnxreg writes."""
 
 
-@dataclass(frozen=True)
-class RecipeDocument:
-    """A YAML or JSON file with a recipe or a family."""
+def read_recipe(path: Path, name: str | None = None) -> RecipeFile | FamilyFile:
+    """Read a recipe, or the document of a family, which alone has the key `family`. `name` replaces the family's name.
 
-    path: Path
-
-    @cached_property
-    def value(self) -> Any:
-        return read_document(self.path)
-
-    @property
-    def is_family(self) -> bool:
-        return isinstance(self.value, dict) and "family" in self.value
-
-    def recipe(self) -> RecipeFile:
-        """Make a recipe. Raise InputError if the document is invalid, or has keys that only onnxreg writes."""
-        reserved = RESERVED_KEYS if isinstance(self.value, dict) else ()
-        if key := next((key for key in reserved if key in self.value), None):
-            raise InputError(f"{self.path.name}: {key} is a reserved key", "remove it: the program writes it")
-        return from_value(self.value, self.path.name)
+    Raises the errors of `read_document`, and InputError for an invalid document, or keys that only onnxreg writes.
+    """
+    value = read_document(path)
+    if isinstance(value, dict):
+        if "family" in value:
+            return FamilyFile.from_json(value if name is None else {**value, "name": name}, path.name)
+        if key := next((key for key in RESERVED_KEYS if key in value), None):
+            raise InputError(f"{path.name}: {key} is a reserved key", "remove it: the program writes it")
+    return from_value(value, path.name)
 
 
 def read_document(path: Path, label: str = "recipe") -> Any:
@@ -389,8 +384,7 @@ def plan_export(
         label: the recipe's name in messages.
         allow_code: the code that may run to make a model: `module:function`, `file.py:function` or `file.py`.
     """
-    consent = allow_code if isinstance(allow_code, Consent) else Consent.of(allow_code)
-    parts = read_parts(recipe, source, directory, trust_remote_code, consent, label)
+    parts = read_parts(recipe, source, directory, trust_remote_code, allow_code, label)
     task, start = parts.task, parts.start
     if label and task.id != "onnx" and Path(start).suffix == ".onnx" and Path(start).is_file():
         message = f"{label}: its task is {recipe.task}, and {start} is an ONNX file"
@@ -414,7 +408,7 @@ def read_parts(
     source: str | None,
     directory: Path,
     trust_remote_code: bool,
-    consent: Consent,
+    allow_code: Iterable[str] | Consent,
     label: str,
 ) -> RecipeParts:
     """Find all files that a recipe names. The source is not read. Messages call the recipe `label`.
@@ -429,7 +423,7 @@ def read_parts(
         outputs = plan_outputs(recipe, nodes)
         passes = {node.kind.id for node in nodes.values()}
         kind = task_catalog.of_source(task_catalog.find(recipe.task), start or "", recipe.options, passes)
-        task = kind(directory, trust_remote_code, consent, **recipe.options)
+        task = kind(directory, trust_remote_code, Consent.of(allow_code), **recipe.options)
         paths = [str(output.path) for output in outputs]
 
         request, search = recipe.evaluation, recipe.search

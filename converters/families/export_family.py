@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from onnxreg.converters.engine.measure import Outputs, make_check
-from onnxreg.converters.engine.plan import RecipeDocument
 from onnxreg.converters.evaluation.evaluate import (
     EvaluationPlan,
     SourceEvaluation,
@@ -97,12 +96,6 @@ class FamilyPlan:
         if (now.recorded, now.source) != (self.recorded, self.source):
             hint = "export again once nothing writes to them"
             raise InputError("a checkpoint or a file of rows was changed while it was read", hint)
-
-
-def read_family(document: RecipeDocument, name: str | None = None) -> FamilyFile:
-    """Read the family in a document. `name` replaces its name. Raises InputError if it is invalid."""
-    value = document.value if name is None else {**document.value, "name": name}
-    return FamilyFile.from_json(value, document.path.name)
 
 
 def plan_family(document: FamilyFile, directory: Path, consent: Consent = NO_CONSENT) -> FamilyPlan:

@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from traceback import extract_tb
 from types import CodeType, ModuleType
-from typing import Any, Self
+from typing import Any
 
 from onnxreg.converters.runtime.sessions import quiet
 from onnxreg.converters.source.source_files import below, digest_file
@@ -221,8 +221,12 @@ class Consent:
     is_recorded: bool = False
 
     @classmethod
-    def of(cls, names: Iterable[str] = (), source: str | None = None, is_recorded: bool = False) -> Self:
+    def of(
+        cls, names: "Iterable[str] | Consent", source: str | None = None, is_recorded: bool = False
+    ) -> "Consent":
         """Make a consent to each name: `module:function`, `file.py:function` or `file.py`."""
+        if isinstance(names, Consent):
+            return names
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
     def check(self, factory: Factory, arguments: Mapping[str, Any], source: str | None = None) -> None:

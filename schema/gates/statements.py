@@ -201,6 +201,29 @@ def proof_pairs(
     return [(artifact, parent) for artifact, parent in pairs if parent is not None]
 
 
+def timed_pairs(
+    manifest: Manifest, label: str, paths: Collection[str] = ()
+) -> list[tuple[Artifact, Artifact]]:
+    """Return the artifacts at `paths` (default: all) with a parent in full precision, each with this parent.
+
+    Raises InputError, about the version `label`, if it is made of several graphs, and if a named artifact has no such
+    parent, or none has.
+    """
+    if manifest.stages:
+        message = f"{label} is made of several graphs, and only single graphs are timed"
+        raise InputError(message, "time them in an app, with the clients in examples/")
+    pairs = {
+        artifact.path: (artifact, parent)
+        for artifact in manifest.artifacts
+        if (parent := full_precision_ancestor(manifest, artifact)) and parent.precision == FULL_PRECISION
+    }
+    if not pairs or not pairs.keys() >= {*paths}:
+        subject = min({*paths} - pairs.keys(), default="a file")
+        hint = f"files made from full precision: {', '.join(pairs) or 'none (export --quantize makes one)'}"
+        raise InputError(f"{label} has no parent in full precision to time {subject} beside", hint)
+    return [pairs[path] for path in paths or pairs]
+
+
 class TimedArtifact(Document):
     """The measured latency of one artifact. The metric `ratio` is relative to `parent`, the file in full precision."""
 

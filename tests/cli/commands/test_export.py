@@ -22,12 +22,13 @@ from support.docs.nets import write_mlp
 
 from onnxreg.cli import batch
 from onnxreg.converters import request as module
-from onnxreg.converters.engine.plan import RecipeDocument
+from onnxreg.converters.engine.plan import read_recipe
 from onnxreg.converters.passes import model_builder
 from onnxreg.converters.passes.model_builder import LIBRARY_BYTES, PARAMETER_BYTES, peak_memory
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.request import ExportRequest
 from onnxreg.converters.source import toolchain
+from onnxreg.converters.tasks.code import Consent
 from onnxreg.registry import Registry
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError
@@ -71,7 +72,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_export_publishes_writes_out_and_says_so(reg, exported):
     done = reg(*ANDROID, "--output", "out", "--json")
     assert (done.status, done.err) == (0, "")
-    assert exported == [ExportRequest("x", "acme/x", "android", is_typed=True)]
+    assert exported == [ExportRequest("x", "acme/x", "android", allow_code=Consent(source="x"))]
     value = done.json
     keys = "ref name version new digest manifest states yanked newer output"
     assert (set(value), value["ref"], value["output"]) == (set(keys.split()), "acme/x:0.1.0", "out")
@@ -478,7 +479,7 @@ def test_a_profile_of_a_package_keeps_its_promises_and_is_part_of_the_keys(reg, 
 def test_the_output_of_builtin_profiles_is_a_recipe(reg, tmp_path):
     (tmp_path / "mine.yaml").write_text(reg("builtin", "profiles", "android").out)
     assert reg("builtin", "profiles", "").ended(2, "no profile is called ''")
-    mine, android = RecipeDocument(tmp_path / "mine.yaml").recipe(), find("android").recipe()
+    mine, android = read_recipe(tmp_path / "mine.yaml"), find("android").recipe()
     assert (mine.profile, android.profile) == ("recipe", "android") and mine.steps == android.steps
 
 

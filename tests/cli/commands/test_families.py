@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.docs.nets import write_mlp
 from support.families import small
 from support.registries.family_drafts import NAME, write_family
 
@@ -185,6 +186,12 @@ def other_weights(root: Path) -> None:
     torch.save(weights, root / "best.ckpt")
 
 
+def a_recipe(root: Path) -> None:
+    write_mlp(root / "mlp.onnx")
+    recipe = {"task": "onnx", "source": "mlp.onnx", "steps": [{"name": "original", "pass": "Original"}]}
+    (root / "family.json").write_text(json.dumps(recipe))
+
+
 MADE = f"family.json is not what {OTHER} was made from: "
 LIMITS = {"latency_p95": None, "parity": {"int8": 0.2}}
 WIDER = {**small.MADE_BACKBONE, "arguments": {"width": small.WIDTH, "as_tuple": True}}
@@ -195,7 +202,7 @@ OTHERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "another head": (lambda root: small.save_head(root / "heads" / "bean.safetensors", small.CLASSES["bean"], 99), f"the checkpoints of family.json are not those that {OTHER} was made from"),
     "other weights": (other_weights, f"are not those that {OTHER} was made from"),
     "other code": (lambda root: (root / "net.py").write_text(small.NET + "# more\n"), "was made by net:build of sha256:"),
-    "a recipe of passes": (lambda root: (root / "family.json").write_text('{"recipe": 1, "steps": []}'), "family.json describes no family"),
+    "a recipe of passes": (a_recipe, "family.json describes no family"),
     "a head that is gone": (lambda root: shutil.rmtree(root / "heads"), "there is no folder of heads at heads"),
 }  # fmt: skip
 

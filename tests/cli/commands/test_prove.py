@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import onnx
 import pytest
@@ -15,6 +16,7 @@ from support.registries import owner
 from support.servers import regserve
 
 from onnxreg.converters.runtime.sessions import quiet
+from onnxreg.converters.source import source_files
 from onnxreg.registry import Registry
 from onnxreg.registry.log.log import Log
 from onnxreg.registry.signing import Keystore
@@ -23,7 +25,7 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.policy import read_policy
-from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount, proof_pairs
+from onnxreg.schema.gates.statements import RULES, FaithfulnessReport, RuleCount, proof_pairs, timed_pairs
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 REF, OTHER = "acme/pii:1.0.0", "acme/pii:2.0.0"
@@ -103,13 +105,26 @@ def test_a_program_chooses_what_can_be_proven(registry):
         proof_pairs(manifest, REF, [full.path, FP16])
 
 
+def test_a_program_chooses_what_is_timed(registry):
+    manifest = registry.get(REF).manifest
+    full, *smaller = manifest.artifacts
+    assert timed_pairs(manifest, REF) == [(item, full) for item in smaller]
+    assert timed_pairs(manifest, REF, [FP16]) == [(smaller[1], full)]
+    with pytest.raises(InputError, match=f"to time {full.path} beside") as caught:
+        timed_pairs(manifest, REF, [full.path, FP16])
+    assert caught.value.hint == f"files made from full precision: {INT8}, {FP16}"
+
+
 def test_a_parent_may_be_a_file(reg, registry, files, monkeypatch):
     for name, status in (("stranger", 8), ("model", 0), ("nothing", 3)):
         assert reg(*ONE, "--strict", "--parent", files / f"{name}.onnx").status == status
     assert reg("prove", REF, "--artifact", "model.onnx").ended(2, f"model.onnx of {REF} has no parent")
     assert reg("prove", REF, "--artifact", "nothing.onnx").ended(3, "its artifacts are", "model.onnx")
     monkeypatch.chdir(files)
-    assert reg(*ONE, "--parent", "model.onnx").ended(0, " ./model.onnx ")
+    hashed = mock.Mock(side_effect=source_files.digest_file)
+    monkeypatch.setattr(source_files, "digest_file", hashed)
+    assert reg("prove", REF, "--parent", "model.onnx").ended(0, " ./model.onnx ")
+    assert hashed.call_count == 1
 
 
 @pytest.mark.parametrize("named", [["--artifact", "model.xml"], []])

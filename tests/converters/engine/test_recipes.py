@@ -9,7 +9,7 @@ import pytest
 from support.processor import no_quadratic_time
 
 from onnxreg.converters.engine.foreign import table
-from onnxreg.converters.engine.plan import RecipeDocument, from_value, plan_outputs, plan_steps, read_document
+from onnxreg.converters.engine.plan import from_value, plan_outputs, plan_steps, read_document, read_recipe
 from onnxreg.converters.passes import pass_catalog
 from onnxreg.schema.core.bounds import MAX_TEXT_BYTES
 from onnxreg.schema.core.errors import InputError, NotFoundError
@@ -65,16 +65,16 @@ def read(steps: list[dict[str, Any]], **more: Any) -> tuple[list[str], list[str 
 def test_a_text_that_is_no_recipe(tmp_path, text, message):
     (tmp_path / "a.yaml").write_text(text)
     with pytest.raises(InputError, match=message) as caught:
-        RecipeDocument(tmp_path / "a.yaml").recipe()
+        read_recipe(tmp_path / "a.yaml")
     assert "\t" not in text or "tabs" in caught.value.hint
 
 
 def test_files(tmp_path):
     (tmp_path / "a.yaml").write_text(TEXT)
     (tmp_path / "a.json").write_text(json.dumps({"task": "onnx", "steps": [INT8]}))
-    assert RecipeDocument(tmp_path / "a.yaml").recipe() == RecipeDocument(tmp_path / "a.json").recipe()
+    assert read_recipe(tmp_path / "a.yaml") == read_recipe(tmp_path / "a.json")
     with pytest.raises(NotFoundError, match=r"b\.yaml"):
-        RecipeDocument(tmp_path / "b.yaml").recipe()
+        read_recipe(tmp_path / "b.yaml")
     for data, message in ((b"\xff\xfe", "is not text"), (b" " * (MAX_TEXT_BYTES + 1), r"c\.yaml")):
         (tmp_path / "c.yaml").write_bytes(data)
         with pytest.raises(InputError, match=message):
@@ -401,7 +401,7 @@ export: {format: onnx, opset_version: 18, dynamic_axes: true, do_constant_foldin
   max_deviation: 1e-4, benchmark: true, benchmark_runs: 20}
 """
     )
-    recipe = RecipeDocument(path).recipe()
+    recipe = read_recipe(path)
     assert recipe.options["input"] == [3, 28, 28]
     assert recipe.benchmark is not None and recipe.benchmark.runs == 20
     assert RecipeFile.from_json(recipe.to_json()) == recipe
