@@ -32,13 +32,14 @@ EXAMPLES = (
     "reg run acme/pii-small --text 'Call Anna at 555-0100'",
     "reg run acme/squad --text 'Who called?' --context 'Anna called Bob on Monday.'",
     "reg run acme/vit --image photo.jpg",
+    "reg run acme/owlvit --image photo.jpg --text 'a cat' --text 'a dog'",
     "reg run acme/whisper --audio call.wav",
     "reg run acme/pii-small:1.4.0 --input feeds.json --remote origin",
 )
 MAX_TOKENS = 512  # of a text, if the version does not state its model's limit
 MAX_VALUES, MAX_CLASSES, MAX_TEXT = 6, 10, 40  # of a vector, classes, and characters of a text that are shown
-TEXT, IMAGE, AUDIO = "--text", "--image", "--audio"
-NOUNS = {TEXT: "text", IMAGE: "image", AUDIO: "sound"}
+TEXT, IMAGE, AUDIO, BOTH = "--text", "--image", "--audio", "--image and --text"
+NOUNS = {TEXT: "text", IMAGE: "image", AUDIO: "sound", BOTH: "image with text"}
 CUT = "the text is longer than the model takes: its end was not read"
 MAX_NEW_TOKENS = 32  # the default of --max-tokens
 # The first set of decoders that a version has is used.
@@ -70,7 +71,8 @@ def command(
     With --self-test, a difference beyond the tolerances is exit status 8. With --remote the files are fetched for this
     run only. The task decides the result (docs/tasks.md): --text shows spans, classes, the part of --context that
     answers a question, vectors, a continuation, or the text that an encoder-decoder generates; --audio shows spoken
-    words, classes or a vector; --image shows classes, objects, segments, depth, a vector or text.
+    words, classes or a vector; --image shows classes, objects, segments, depth, a vector or text, and with --text what
+    of the texts it shows.
 
     With --json: {name, version, path, runtime}, and the keys of the option. --self-test: {passed, cases: [{case,
     output, values, max_abs_error, atol, rtol, beyond, passed}]}; --input: {outputs: {name: {dtype, shape, data}}};
@@ -84,6 +86,7 @@ def command(
     """
     kinds = {"--self-test": self_test, TEXT: text, AUDIO: audio, IMAGE: image, "--input": feeds}
     options = [option for option, value in kinds.items() if value]
+    options = [BOTH] if options == [TEXT, IMAGE] else options
     if len(options) != 1:
         raise InputError("say what to run it on", "one of --self-test, --text, --audio, --image and --input")
     if passage is not None and not text:
@@ -112,10 +115,10 @@ def command(
             _check_takes(files, options[0])
         if len(parts) > 1:
             result, lines = _generate(parts, text or [], passage, image or audio, max_tokens)
-        elif text:
+        elif text and not image:
             result, lines = _read(files, text, passage, max_tokens or MAX_NEW_TOKENS)
         elif file := image or audio:
-            result, lines = _look(files, file)
+            result, lines = _look(files, file, text or [])
         elif feeds is not None:
             result, lines = _feed(files, feeds)
         else:
@@ -151,6 +154,8 @@ def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
     names = {item.name for item in inputs}
     if "input_ids" in names and not names & {"pixel_values", "input_features", "input_values"}:
         return TEXT
+    if {"input_ids", "pixel_values"} <= names and manifest.preprocessing is not None:
+        return BOTH
     if axes == 4 and manifest.preprocessing is not None:
         return IMAGE
     return AUDIO if axes in (2, 3) and manifest.audio_preprocessing is not None else "--input"
@@ -174,12 +179,13 @@ def _numbers(files: "UnpackedArtifact", file: Path) -> "Feed":
     from onnxreg.converters.tasks.processed import read_image, read_sound
 
     image, sound = files.manifest.preprocessing, files.manifest.audio_preprocessing
-    if image is not None and _takes(files.manifest, files.artifact) == IMAGE:
+    if image is not None and _takes(files.manifest, files.artifact) in (IMAGE, BOTH):
         numbers = read_image(file, image)
     else:
         assert sound is not None, "_check_takes refuses other graphs"
         numbers = read_sound(file, sound)
-    return {files.artifact.metadata.inputs[0].name: numbers}
+    names = (item.name for item in files.artifact.metadata.inputs)
+    return {next(name for name in names if name not in ("input_ids", "attention_mask")): numbers}
 
 
 def _generate(
@@ -246,16 +252,22 @@ def _feed(files: "UnpackedArtifact", feeds: Path) -> "Answer":
     return {"outputs": outputs}, table(("OUTPUT", "DTYPE", "SHAPE", "FIRST VALUES"), rows)
 
 
-def _look(files: "UnpackedArtifact", file: Path) -> "Answer":
-    from onnxreg.converters.evaluation.answers import run_numbers
+def _look(files: "UnpackedArtifact", file: Path, texts: list[str]) -> "Answer":
+    from onnxreg.converters.evaluation.answers import run_named, run_numbers
     from onnxreg.converters.runtime.golden import Runnable
     from onnxreg.converters.source.source_files import read_object
 
     manifest, words = files.manifest, read_object(_companion(files, "vocab.json"))
-    outputs = Runnable(files.main).run(_numbers(files, file))
+    run, numbers, path = Runnable(files.main).run, _numbers(files, file), files.artifact.path
+    if texts:
+        sizes = {item.name: item.shape[-1].value for item in files.artifact.metadata.inputs}
+        tokenizer = _text_model(files).tokenizer
+        answer = run_named(run, tokenizer, sizes, numbers, texts, _config(files), path)
+        return answer, _lines(answer)
+    outputs = run(numbers)
     if manifest.labels or manifest.task == "image-classification":  # the name may differ
         outputs = {"logits": next(iter(outputs.values())), **outputs}
-    answer = run_numbers(outputs, manifest.labels or (), _config(files), files.artifact.path, words)
+    answer = run_numbers(outputs, manifest.labels or (), _config(files), path, words)
     return answer, _lines(answer)
 
 

@@ -10,6 +10,8 @@ An image or a sound (`run_numbers`) gives:
 | `logits` with three axes | the spoken words, from the tokens of CTC |
 | `logits` with two axes | classes |
 | another output | a vector |
+
+An image with texts (`run_named`) gives the objects that the texts name or, from `logits_per_image`, each text as a class.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from onnxreg.converters.evaluation.evaluators import best_answer, labels_of, output, text_vector, transcript
+from onnxreg.converters.evaluation.evaluators import (
+    Run,
+    best_answer,
+    labels_of,
+    output,
+    text_vector,
+    transcript,
+)
 from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner
 from onnxreg.converters.evaluation.tokens import TextTokenizer, runs, tag_scheme
@@ -32,7 +41,7 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 
 PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
 """The outputs with a value for each token. If a graph has fixed shapes, the values for padding are removed."""
-LEAST_SCORE = 0.5
+LEAST_SCORE, LEAST_NAMED_SCORE = 0.5, 0.1  # of objects of a class, and of objects that a text names
 Answer = dict[str, Any]
 
 
@@ -259,6 +268,38 @@ def run_numbers(
     raise refuse(name, f"gives logits of {logits.ndim} axes for a row")
 
 
+def run_named(
+    run: Run,
+    tokenizer: TextTokenizer,
+    sizes: Mapping[str, int | None],
+    numbers: Feed,
+    texts: Sequence[str],
+    config: Mapping[str, Any],
+    name: str,
+) -> Answer:
+    """Run a graph on the `numbers` of an image with each text: `{objects}` or `{classes, activation}`.
+
+    `sizes` are the fixed numbers of tokens, or None, by input. `name` is the graph's name in messages.
+    """
+    padding = {**config, **config.get("text_config", {})}.get("pad_token_id") or 0
+    outputs = []
+    for text in texts:
+        feed = {key: array for key, array in tokenizer.row(text).inputs.items() if key in sizes}
+        for key, array in feed.items():
+            short = (sizes[key] or 0) - array.shape[1]
+            feed[key] = np.pad(array, ((0, 0), (0, max(0, short))), constant_values=padding)
+        outputs.append(run({**numbers, **feed}))
+    if "pred_boxes" in outputs[0] and "logits" in outputs[0]:
+        logits = np.concatenate([_numbers(own, "logits") for own in outputs], axis=-1)
+        return {"objects": _objects(logits, _numbers(outputs[0], "pred_boxes"), texts, LEAST_NAMED_SCORE)}
+    if "logits_per_image" not in outputs[0]:
+        raise refuse(name, "does not compare an image with texts")
+    logits = np.concatenate([_numbers(own, "logits_per_image") for own in outputs])
+    is_sigmoid = str(config.get("model_type")).startswith("siglip")
+    kind = {"problem_type": "multi_label_classification"} if is_sigmoid else {}
+    return _classes(logits, texts, kind, name)
+
+
 def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
     if len(labels) < count:
         message = f"{name} gives {count} classes or more, and the version has {len(labels)} labels"
@@ -266,14 +307,16 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
     return labels
 
 
-def _objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> list[Answer]:
+def _objects(
+    logits: Floats, boxes: Floats, labels: Sequence[str], least: float = LEAST_SCORE
+) -> list[Answer]:
     """Return the objects, the best first. Scores are by softmax if there is a class "no object", or by sigmoid."""
     has_nothing = logits.shape[1] > len(labels)
     scores = _softmax(logits)[:, : len(labels)] if has_nothing else _sigmoid(logits)
     best, objects = scores.argmax(1), []
     for at in np.argsort(-scores.max(1), kind="stable"):
         x, y, width, height = boxes[at]
-        if (score := float(scores[at, best[at]])) >= LEAST_SCORE:
+        if (score := float(scores[at, best[at]])) >= least:
             box = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
             objects.append({"label": labels[best[at]], "score": score, "box": [float(edge) for edge in box]})
     return objects

@@ -389,7 +389,7 @@ class LabelledRows(TaskEvaluator):
     tasks: ClassVar[tuple[str, ...]] = (
         *("image-classification", "onnx", "image-feature-extraction", "audio-feature-extraction"),
         *("depth-estimation", "object-detection", "fill-mask", "zero-shot-image-classification"),
-        *("zero-shot-audio-classification", "document-question-answering"),
+        *("zero-shot-audio-classification", "zero-shot-object-detection", "document-question-answering"),
     )
     Item = LabelledRow
     form = "a row of the arrays in an .npz file, one array for each input"

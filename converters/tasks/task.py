@@ -107,6 +107,10 @@ TOWERS = TaskHead(
     "zero-shot-image-classification", ("CLIPModel", "SiglipModel", "Siglip2Model"), "a model of images and texts", auto="",
     modality="image",
 )
+NAMED_OBJECTS = TaskHead(
+    "zero-shot-object-detection", ("OwlViTForObjectDetection", "Owlv2ForObjectDetection"), "a detector of objects that texts name",
+    auto="ForZeroShotObjectDetection", modality="image",
+)
 SOUND_TOWERS = TaskHead(
     "zero-shot-audio-classification", "ClapModel", "a model of sounds and texts", auto="", modality="audio",
 )
@@ -140,10 +144,9 @@ IMAGE_TEXTS = TaskHead(
 HEADS = (
     _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),
     _elsewhere("mask-generation", ("SamModel", "Sam2Model"), modality="image"),
-    _elsewhere("zero-shot-object-detection", ("OwlViTForObjectDetection", "Owlv2ForObjectDetection"), modality="image"),
     _elsewhere("text-to-audio", ("VitsModel", "ForTextToWaveform", "ForTextToSpectrogram"), aliases=("text-to-speech",)),
     PAGES, SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
-    DEPTH, SEGMENTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way="export its encoder: --task feature-extraction"),
+    DEPTH, SEGMENTS, NAMED_OBJECTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way="export its encoder: --task feature-extraction"),
     _elsewhere("multiple-choice", "ForMultipleChoice"),
     TaskHead("pooling of model2vec", "StaticModel", way="save it with sentence-transformers: StaticEmbedding.from_model2vec"),
     SPEECH, IMAGE_TEXTS,

@@ -38,6 +38,7 @@ CLASSES: Sequence[type[Task]] = (
     *map(Processed.of, (kinds.OBJECTS, kinds.CTC, kinds.SOUNDS, kinds.AUDIO_FEATURES)),
     text.Towers.of(kinds.TOWERS),
     text.Towers.of(kinds.SOUND_TOWERS, members=text.SOUND_FILES),
+    text.NamedObjects.of(kinds.NAMED_OBJECTS),
     ImageClassification,
     Seq2Seq.of(kinds.SEQ2SEQ),
     ProcessedSeq2Seq.of(kinds.IMAGE_TEXTS),

@@ -223,7 +223,7 @@ class TextTask(Saved):
         axis_names = {**dict.fromkeys(inputs, kinds.PER_TOKEN), **self.head.outputs}
         axis_names |= {PIXELS: kinds.PER_ROW} if page else {}
         axes = {name: dict(enumerate(names)) for name, names in axis_names.items()}
-        part = part_of(module, feeds, axes, self.head.outputs, has_golden=page is None)
+        part = part_of(module, feeds, axes, self.head.outputs, has_golden=True)
         return Graphs({"": part}, inputs, length)
 
 
@@ -411,6 +411,33 @@ class Towers(Saved):
             WHOLE: part_of(model, pairs, {**both, **results}, results),
         }
         return Graphs(parts, inputs, length, fields=processor.contract())
+
+
+class NamedObjects(Towers):
+    """The task of detectors such as OWL-ViT, as one graph. Its texts name the objects; all images have as many texts."""
+
+    members = {}
+
+    def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
+        import numpy as np
+
+        model = checkpoint.model
+        length = longest(int(self.options.max_seq_length), model.base_model.text_model)
+        texts = _texts(checkpoint.tokenizer, checkpoint.config.text_config, length, True)
+        for words in texts:  # a text that begins with 0 names nothing
+            words["input_ids"][:, 0] = max(1, texts[0]["input_ids"][0, 0])
+        processor = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
+        feeds = [
+            {
+                **{name: np.tile(array, (rows, 1)) for name, array in words.items()},
+                PIXELS: np.concatenate(processor.rows[:rows]),
+            }
+            for words, rows in zip(texts, (1, 2, 1), strict=True)
+        ]
+        axes = {**{key: {0: "texts", 1: "sequence"} for key in REQUIRED}, PIXELS: {0: "batch"}}
+        axes |= {"logits": {0: "batch", 2: "texts / batch"}, "pred_boxes": {0: "batch"}}
+        part = part_of(model, feeds, axes, ("logits", "pred_boxes"), True)
+        return Graphs({"": part}, REQUIRED, length, fields=processor.contract())
 
 
 def vectors(features: Any) -> Any:

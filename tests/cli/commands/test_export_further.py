@@ -83,6 +83,7 @@ def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg,
     assert reg("run", "acme/model", "--member", "text", "--image", "photo.png").ended(2, "--member vision")
     for member in ("vision", "model"):
         assert reg("run", "acme/model", "--member", member, "--text", "a").ended(2, "--member text")
+    both = reg("run", "acme/model", "--member", "model", "--image", "photo.png", *two, "--json").json
     model, tokenizer = AutoModel.from_pretrained("model").eval(), AutoTokenizer.from_pretrained("model")
     pixels = AutoImageProcessor.from_pretrained("model")(Image.open("photo.png"), return_tensors="pt")
     with torch.no_grad():
@@ -91,6 +92,45 @@ def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg,
             np.testing.assert_allclose(item["vector"], vector, atol=1e-4)
         vector = model.get_image_features(**pixels).pooler_output[0]
         np.testing.assert_allclose(image["vector"], vector, atol=1e-3)
+        tokens = tokenizer([*words], return_tensors="pt", padding=True)
+        scores = model(**pixels, **tokens).logits_per_image.softmax(-1)[0]
+    given = {item["label"]: item["score"] for item in both["classes"]}
+    np.testing.assert_allclose([given[text] for text in words], scores, atol=1e-4)
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("row", ["OWL-ViT", pytest.param("OWLv2", marks=pytest.mark.large)])
+def test_texts_name_the_objects_that_a_detector_finds(row: str, reg: Reg, tmp_path: Path) -> None:
+    import torch
+    from PIL import Image
+    from transformers import AutoImageProcessor, AutoModelForZeroShotObjectDetection, AutoTokenizer
+
+    manifest = publish(reg, row, tmp_path)
+    assert manifest["task"] == "zero-shot-object-detection"
+    assert reg("run", "acme/model", "--self-test").ended(0, "pass")
+    photograph(tmp_path / "photo.png")
+    words = ("word1 another word2", "word3")
+    given = ("--image", "photo.png", "--text", words[0], "--text", words[1])
+    if row == "OWLv2":  # it fills an image up to a square
+        assert reg("run", "acme/model", *given).ended(2, "--input")
+        return
+    for one in (given[:2], given[2:]):
+        assert reg("run", "acme/model", *one).ended(2, "it takes image with texts: --image and --text")
+    found = reg("run", "acme/model", *given, "--json").json["objects"]
+    model = AutoModelForZeroShotObjectDetection.from_pretrained("model").eval()
+    texts = AutoTokenizer.from_pretrained("model")([*words], return_tensors="pt", padding=True)
+    pixels = AutoImageProcessor.from_pretrained("model", backend="pil")(
+        Image.open("photo.png"), return_tensors="pt"
+    )
+    with torch.no_grad():
+        result = model(**pixels, **texts)
+    scores, labels = result.logits[0].sigmoid().max(-1)
+    order = [at for at in scores.argsort(descending=True).tolist() if scores[at] >= 0.1]
+    assert [item["label"] for item in found] == [words[labels[at]] for at in order] != []
+    np.testing.assert_allclose([item["score"] for item in found], scores[order], atol=1e-3)
+    x, y, width, height = result.pred_boxes[0, order[0]].tolist()
+    box = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
+    np.testing.assert_allclose(found[0]["box"], box, atol=1e-3)
 
 
 @pytest.mark.more
@@ -170,6 +210,7 @@ def test_a_page_is_read_with_its_boxes_and_its_image(row: str, reg: Reg, tmp_pat
     assert names == ["input_ids", "attention_mask", "bbox", "pixel_values"]
     for output in graph["metadata"]["outputs"]:  # none for parts of the image
         assert [axis["name"] for axis in output["shape"][:2]] == ["batch", "sequence"]
+    assert reg("run", "acme/model", "--self-test").ended(0, "pass")
     assert reg("run", "acme/model", "--text", "word1").ended(2, "--input")
 
 

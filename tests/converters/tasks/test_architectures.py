@@ -56,7 +56,9 @@ def test_the_page_says_what_the_runs_gave_for_every_architecture() -> None:
 
 
 @pytest.mark.more
-@pytest.mark.parametrize("name", sampled(["SAM", "HuBERT, classes", "Qwen3"], 3, pytest.mark.large))
+@pytest.mark.parametrize(
+    "name", sampled(["SAM", "HuBERT, classes", "Qwen3", "LayoutLM"], 3, pytest.mark.large)
+)
 def test_a_row_is_what_a_run_gives(name: str) -> None:
     row, line = ROWS[name], table.export(ROWS[name])
     written = json.loads(table.RESULTS.read_text("utf-8"))["rows"][row.name]

@@ -78,6 +78,11 @@ WAVE: Values = {
 TOWER: Values = {
     "text_config": {**TEXT, "projection_dim": 16}, "vision_config": {**IMAGE, "projection_dim": 16}, "projection_dim": 16,
 }  # fmt: skip
+OWL: Values = {
+    "text_config": {**TEXT, "max_position_embeddings": 16},
+    "vision_config": IMAGE,
+    "projection_dim": 32,
+}
 SIGLIP: Values = {"text_config": {**TEXT, "projection_size": 32}, "vision_config": IMAGE}
 SQUARE: Values = {"size": {"height": SIDE, "width": SIDE}}
 SHORT: Values = {"size": {"shortest_edge": 48, "longest_edge": 96}}
@@ -230,6 +235,8 @@ ROWS: Mapping[str, Sequence[Row]] = {
     "Images and texts": (
         Row("CLIP", "clip", "", TOWER, "CLIPTokenizer", ("CLIPImageProcessorPil", CROPPED)),
         Row("SigLIP", "siglip", "", SIGLIP, "T5Tokenizer", ("SiglipImageProcessorPil", SQUARE)),
+        Row("OWL-ViT", "owlvit", "ForZeroShotObjectDetection", OWL, "BertTokenizer", ("OwlViTImageProcessorPil", SQUARE)),
+        Row("OWLv2", "owlv2", "ForZeroShotObjectDetection", OWL, "BertTokenizer", ("Owlv2ImageProcessorPil", SQUARE)),
         Row("BLIP", "blip", "ForImageTextToText", {"text_config": {**TEXT, "encoder_hidden_size": 32}, "vision_config": IMAGE}, "BertTokenizer", ("BlipImageProcessorPil", SQUARE)),
         Row("SmolVLM", "smolvlm", "ForImageTextToText", {"vision_config": IMAGE, "text_config": {"model_type": "llama", **DECODER}, "scale_factor": 2, "image_token_id": 5}, "GPT2Tokenizer", ("SmolVLMImageProcessorPil", {"size": {"longest_edge": SIDE}, "max_image_size": {"longest_edge": SIDE}})),
     ),
