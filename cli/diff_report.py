@@ -134,7 +134,7 @@ def _figure_table(screen: DiffOverview) -> Table:
 
 
 def places(screen: DiffOverview, rows: Sequence[FigureRow]) -> dict[str, str]:
-    """Name the artifact of each row by its precision; if two are equal, by file name; if two are equal, by path."""
+    """Name each row's artifact: by precision, by file name if precisions repeat, or by path if file names repeat."""
     sides = {row.name: row.new or row.old for row in screen.artifacts}
     paths = {row.artifact: row.path for row in rows}
     precisions = {name: side.precision for name, side in sides.items() if side is not None and name in paths}

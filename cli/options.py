@@ -111,7 +111,7 @@ class Session:
             print(json.dumps(document) if self.as_json else printable(message), file=sys.stderr)
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, RegistryStore | None]":
-        """Open the local registry and, if given, the remote to work on. Then the local one may be missing."""
+        """Open the local registry and, if given, a remote to work on. With a remote, the local one may be missing."""
         registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
 

@@ -99,7 +99,7 @@ def filled(text: str, width: int, indent: str = "", first: str = "") -> str:
 
 
 def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
-    """Fold a line at the terminal's width, with `indent` before further lines. Without a terminal, return it."""
+    """Fold a line at the terminal's width, with `indent` before further lines. Do nothing without a terminal."""
     if not (stream or sys.stdout).isatty():
         return line
     return filled(line, get_terminal_size().columns, indent)
@@ -283,15 +283,14 @@ class Drawn(Progress):
     def file(self, path: str, size: int | None) -> Iterator[Advance]:
         yield lambda count: self._bar.advance(self._task, count)
 
-        # Cut at the start: paths differ at their ends.
-
     def _fit(self, label: str) -> str:
+        # Cut at the start: paths differ at their ends.
         text = printable(label)
         return text if len(text) <= self._room else f"…{text[1 - self._room :]}"
 
 
 class Steps(Progress):
-    """Progress that calls `draw` with the label of each step. Before it, it calls `check`, which may raise."""
+    """Progress that calls `check`, which may raise, and then `draw` with the label of each step."""
 
     def __init__(self, draw: Callable[[str], object], check: Callable[[], None]) -> None:
         self._draw, self._check = draw, check
@@ -387,7 +386,7 @@ def steps(silent: bool) -> Iterator[Progress]:
 def interruptible() -> Iterator[Callable[[], None]]:
     """Yield a function that raises KeyboardInterrupt if Ctrl-C was pressed. The end of the context calls it too.
 
-    This is for libraries that may swallow a KeyboardInterrupt. A handler of Ctrl-C other than Python's default stays.
+    It is for libraries that may swallow a KeyboardInterrupt. It replaces Python's own handler of Ctrl-C, but no other.
     """
     pressed = threading.Event()
 

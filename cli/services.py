@@ -112,8 +112,8 @@ def prove_version(
 ) -> Iterator[ArtifactProof]:
     """Yield the proof of each artifact at `paths`; by default, of each artifact with a parent in the version.
 
-    With `parent`, the artifacts are compared with this file. Raise NotFoundError if it or an artifact at `paths` does
-    not exist; InputError as `proof_pairs` does.
+    With `parent`, the artifacts are compared with this file. Raise NotFoundError if this file or an artifact at `paths`
+    does not exist, InputError if an artifact cannot be proven.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
@@ -229,16 +229,15 @@ def make_deltas(
         deltas = publish_deltas(store, push, located.name, version, fresh, registry.actor)
     return DeltaReport(Ref(located.name, str(version)), deltas, len(fresh), files.values(), unlike)
 
-    # the version's files that exist in the store, by path
-
 
 def _files(ledger: Log, version: Version) -> dict[str, FileEntry]:
+    """Return the version's files that exist in the store, by path."""
     files = held_files(ledger.manifest(version), ledger.versions[version].held)
     return {file.path: file for file in files}
 
 
 def _model_files(files: Mapping[str, FileEntry], find: Callable[[FileEntry], Path]) -> "dict[str, ModelFile]":
-    """Return each file with the positions of its tensors, by path. Data files of a graph get theirs from the graph."""
+    """Return each file with the positions of its tensors, by path. The positions in a data file come from its graph."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths = {file.path: find(file) for file in files.values()}

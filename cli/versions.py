@@ -312,10 +312,9 @@ def _operator_names(artifact: Artifact) -> list[str]:
 def _operators(names: Sequence[str]) -> str | None:
     return f"{counted(len(names), 'operator')}: {listing(names, MAX_NAMES, None)}" if names else None
 
-    # These lines are not folded: people copy them.
-
 
 def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:
+    # These lines are not folded: people copy them.
     argument = quote(remote) if remote else ""
     option = f" --remote {argument}" if argument else ""
     member = " --member MEMBER" if version.manifest.stages else ""

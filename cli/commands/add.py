@@ -133,7 +133,7 @@ def import_(
     Digests, sizes, contracts and operators are computed again, and differences from the claims are listed. If the
     directory has the parent of an artifact, a verdict says if the artifact is the parent with rounded weights.
 
-    With --json as `reg add`, and differences: [{path, claimed, found}]; without proofs for oci://.
+    With --json as `reg add`, and {differences: [{path, claimed, found}], proofs}; from oci:// without proofs.
     """
     if source.startswith("oci://"):
         from onnxreg.registry.oci import fetch_version

@@ -54,7 +54,7 @@ def archive_verify(
     file: Path = argument("The archive.", "FILE"),
     trust: Path | None = option("Verify by this file of trusted keys, not your own; see docs/signing.md."),
 ) -> None:
-    """Read every byte and log line of an archive, and list all damage. Needs no registry and no network.
+    """Read every byte and log line of an archive, and list all damage. Needs no network.
 
     Damage is exit status 4; without known damage, unreadable parts are exit status 9. A trust file in the archive is
     not used.

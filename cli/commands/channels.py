@@ -39,8 +39,8 @@ def policy_show(
 ) -> None:
     """Show the current policy, when it was set, and by whom.
 
-    With --json: {line, seq, time, actor, reason, rules}; line is the digest of its line in the policy log. Without a
-    policy, rules is empty and the other values are null. With --all: {policies: [the same]}.
+    With --json: {line, seq, time, actor, reason, rules}; line is the digest of the policy's line in the policy log.
+    Without a policy, rules is empty and the other values are null. With --all: {policies: [the same]}.
     """
     from onnxreg.registry.gates import read_policies
 

@@ -53,10 +53,9 @@ def command(session: Session) -> None:
         ),
     )
 
-    # The name of a key is not secret.
-
 
 def _is_secret(name: str) -> bool:
+    # The name of a key is not secret.
     if name == "REG_SIGNING_KEY":
         from onnxreg.registry.signing import Keystore
 

@@ -32,7 +32,7 @@ def sbom(
     """Print a version's bill of materials: CycloneDX 1.6 with model cards (ML-BOM), as JSON.
 
     It has every file with its SHA-256, the source, tools and steps, and each artifact's quantization, recall and
-    certification. Without --timestamp the same version gives the same bytes anywhere (docs/sbom.md).
+    certification. Without --timestamp the same version gives the same bytes (docs/sbom.md).
 
     With --json and --output nothing is printed.
     """

@@ -38,7 +38,7 @@ def command(
 ) -> None:
     """Resolve models and record the matching artifacts, file by file, for `reg pull --locked`.
 
-    With REF, the options are those of `reg resolve`; the lock file stores both, beside its other models. Without REF,
+    The options are those of `reg resolve`. The lock file stores REF and options, beside its other models. Without REF,
     the models in the lock file are resolved again. The same answers give the same bytes.
 
     With --json: {output, changed, models, changes: [{name, before, after}]}; models is the lock file's table of models,

@@ -88,7 +88,7 @@ def _none(reader: RegistryReader) -> str:
 def _matches(
     catalog: "Catalog", pattern: str, formats: Collection[str], precision: str | None, certified: bool
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the matching artifacts of each model's newest release with any, as documents and as a table."""
+    """Find each model's newest release with matching artifacts. Return them as documents and as a table."""
     fitting = (
         artifact
         for artifact in catalog.query(None, pattern)

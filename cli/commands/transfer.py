@@ -146,7 +146,7 @@ def _push_to_oci(session: Session, ref: str, url: str) -> None:
 def _offer_deltas(
     session: Session, registry: "Registry", sent: "Sequence[TransferResult]", remote: str | None
 ) -> None:
-    """Make deltas of the pushed versions in the remote. An error says that the versions are published."""
+    """Make deltas of the pushed versions in the remote. If this fails, the error says what was pushed."""
     from onnxreg.cli.services import make_deltas
 
     for ref in [Ref(model.name, str(version)) for model in sent for version in model.versions]:
@@ -288,7 +288,7 @@ def mirror(
     new_id: bool = flag("Make DST a separate registry, which can be written."),
     channels: bool = flag("Move DST's channels to SRC's versions; DST's log records it."),
 ) -> None:
-    """Copy everything from one registry to another. Files that DST has already are not sent again.
+    """Copy everything from one registry to another. Files that DST has are not sent again.
 
     If DST does not exist, it becomes a read-only mirror: same id, same logs, all files that SRC still has. Run the
     command again to update it: files that SRC expired or took down are then deleted in DST too. If the histories

@@ -32,8 +32,8 @@ class Spot(NamedTuple):
     """A position in two JSON values.
 
     `path` names list items, as in `labels[O]`; `pattern` does not, as in `labels[]`. `names` has these names.
-    `pointers` are JSON pointers (RFC 6901) into the old and the new value. `within` has the two innermost list items
-    around the position or, outside of lists, the two whole values.
+    `pointers` are JSON pointers (RFC 6901) into the old and the new value. `within` has the old and the new list item
+    that contain the position; outside of lists, the two whole values.
     """
 
     within: tuple[Any, Any]
@@ -106,10 +106,9 @@ def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterato
     else:
         yield JsonChange(at, "changed", old, new)
 
-    # Both values if they are of this kind, else None. If one is absent or null, it counts as empty.
-
 
 def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
+    """Return both values if they are of this kind, else None. If one is absent or null, it counts as empty."""
     before, after = (kind() if side is ABSENT or side is None else side for side in (old, new))
     if not (isinstance(before, kind) and isinstance(after, kind)):
         return None

@@ -135,8 +135,9 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 
 
 def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
-    """True for a changed sentence, and for a measured number within its tolerance. A golden `document` states
-    tolerances.
+    """True for a changed sentence, and for a measured number within its tolerance.
+
+    With `is_measured`, every float counts as measured. The tolerances of golden vectors are in `document`.
     """
     at, op, old, new = change
     if _SENTENCES.fullmatch(at.pattern):

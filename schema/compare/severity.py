@@ -21,7 +21,7 @@ Judge = Callable[[JsonChange], Severity]
 # Changes of these sections are rows of the overview's tables, or only counted.
 ARTIFACT, BYTES, CHECK, EVALUATION = "artifacts", "bytes", "checks", "the evaluation"
 NOISE = 1.1  # up to this ratio, two latencies of one file count as equal
-# why bytes differ, by the comparison of (graph, weights)
+# Why bytes differ, by the comparison of (graph, weights)
 CAUSES = {
     ("same", "same"): "another producer",
     ("new", "same"): "another graph",
@@ -179,10 +179,9 @@ def _reshaped(harmless: tuple[str, ...]) -> Judge:
 def _rerouted(delta: JsonChange) -> Severity:
     return "notable" if delta.old is None else "degrading" if delta.new is None else "breaking"
 
-    # Apps get a refused artifact only if no other artifact fits.
-
 
 def _is_refused(delta: JsonChange) -> bool:
+    # Apps get a refused artifact only if no other artifact fits.
     return bool(delta.old.get("certification", {}).get("state") == "refused")
 
 

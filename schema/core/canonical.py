@@ -85,10 +85,10 @@ _PARSER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def _check(value: Any, label: str) -> bool:
-    """Raise InputError if a value is too deep or has a number out of range. Return True if msgspec can write it.
+    """Raise InputError if a value is nested too deeply or has a number out of range. Return True if msgspec can write
+    it.
 
-    msgspec writes some numbers unlike RFC 8785. The order of keys does not matter here. A float from 2**53 to 1e21 is
-    out of range: RFC 8785 writes it as a whole number, which `decode` refuses.
+    A float from 2**53 to 1e21 is out of range: RFC 8785 writes it as a whole number, which `decode` refuses.
     """
     is_plain, level = True, [value]
     for _ in range(MAX_DEPTH):
@@ -241,7 +241,7 @@ class Digest(str):
 
 
 def directory_digest(files: Mapping[str, Digest]) -> Digest:
-    """Return the SHA-256 of the lines that `sha256sum` prints for these files, `<hex digest> <path>`, sorted by path."""
+    """Return the SHA-256 of the lines that `sha256sum` prints for these files, sorted by path."""
     return Digest.of("".join(f"{files[path].hex}  {path}\n" for path in sorted(files)).encode())
 
 

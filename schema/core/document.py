@@ -67,10 +67,9 @@ class Document(BaseModel):
             own = [field.alias or name for name, field in cls.model_fields.items()]
             raise invalid(error, label, _keys(cls), f"its keys are {', '.join(own)}") from error
 
-    # The schema takes 20 ms, so it is made only if a key is needed.
-
 
 def _keys(model: type[Document]) -> Iterator[str]:
+    # The schema takes 20 ms, so it is made only if a key is needed.
     schema = model.model_json_schema()
     for part in (schema, *schema.get("$defs", {}).values()):
         yield from part.get("properties", ())
@@ -83,9 +82,7 @@ class WrittenDocument(Document):
 
 
 def invalid(error: ValidationError, label: str, keys: Iterable[str] = (), listing: str = "") -> InputError:
-    """Make the error for an unknown key or, without one, for the first fault. The hint names similar `keys` or is
-    `listing`.
-    """
+    """Make one error of pydantic's faults, if possible of an unknown key. The hint names similar `keys`."""
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()
     words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")

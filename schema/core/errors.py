@@ -72,10 +72,9 @@ VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Raise an InputError or ConflictError of the block again as an error of class `kind`, with `prefix` before its
-    message.
+    """Put `prefix` before the message of an InputError or ConflictError, and raise it as an error of class `kind`.
 
-    With the prefix "", nothing changes. A ConflictError does not change if `kind` is InputError.
+    Without a prefix, errors stay unchanged. So does a ConflictError if `kind` is InputError.
     """
     try:
         yield

@@ -67,11 +67,10 @@ def check_content(head: bytes, name: str) -> None:
 
 
 class FileState(NamedTuple):
-    """The state of a file. If a file changes, its state changes.
+    """The state of a file: if the file changes, its state changes. `size` is in bytes, times are in ns.
 
-    `size` is in bytes. `modified` and `changed` are the times (ns) of the last changes of the file's bytes and of its
-    inode. Programs can set the first time, but not the second. Some file systems lack the second; then `token` returns
-    "".
+    `modified` is the time of the last change of the bytes, which programs can set. `changed` is the time of the last
+    change of the inode, which they cannot set; some file systems lack it.
     """
 
     device: int

@@ -161,7 +161,7 @@ def decode_table(data: bytes) -> tuple[Delta, ...]:
 def choose_deltas(
     deltas: Iterable[Delta], sizes: Mapping[Digest, int], present: Collection[Digest]
 ) -> dict[Digest, Delta]:
-    """Choose the smallest delta for each file of `sizes` (in bytes). Its old files are all `present`.
+    """For each file of `sizes` (in bytes), choose the smallest delta whose old files are all `present`.
 
     Files without a delta below `MAX_SHARE` of their size are left out.
     """

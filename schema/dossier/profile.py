@@ -20,7 +20,8 @@ class ProfileField(WrittenDocument):
 
     `value` is a JSON pointer. `rows` is one too; each match of its `*` is a row. A column is a label and a path from
     the row, such as `../size`; a path that ends in `#` gives the key, not the value. A field `from: log` shows the
-    lines that have one of the `kinds` and a value at the pointer `having`, with `this` only lines about the version.
+    lines that have one of the `kinds` and a value at the pointer `having`. With `this`, it shows only lines about the
+    version.
     """
 
     label: Text

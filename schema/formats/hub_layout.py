@@ -1,17 +1,14 @@
 """The files of a version as clients of the Hugging Face Hub expect them in a repository.
 
-A version's files keep their own paths. Some also get aliases, which are the paths from which clients load by default:
+The files keep their paths. Some also get aliases, which are the paths from which clients load by default:
 
 * transformers.js and sentence-transformers: `onnx/model.onnx` for float32, and for other weights `onnx/model_fp16.onnx`,
   `onnx/model_int8.onnx`, `onnx/model_uint8.onnx`, `onnx/model_q4.onnx` or `onnx/model_quantized.onnx`
   (`DEFAULT_DTYPE_SUFFIX_MAPPING` of transformers.js 3);
 * Optimum and OpenMed: the same names at the root, and for OpenMed also `openmed-onnx.json`;
-* each stage of a pipeline: these names with the stage's name instead of `model` (`onnx/encoder_fp16.onnx`), and with the
-  common stem of the stage's files (`onnx/encoder_model_fp16.onnx` if the stage has the file `encoder_model.onnx`);
+* a stage of a pipeline: the stage's name instead of `model`, such as `onnx/encoder_fp16.onnx`, and the common stem of its
+  files, such as `onnx/encoder_model_fp16.onnx`;
 * all these clients: `config.json`, `id2label.json` and the tokenizer at the root.
-
-The metadata of the repository's card has keys of the Hub's specification of model cards, and the key `model-index` of
-Papers with Code.
 """
 
 import json
@@ -26,8 +23,8 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.manifest.manifest import Artifact, Manifest, StoredFile
 from onnxreg.schema.manifest.vocabulary import FILENAME, hub_license
 
-MODEL = "model"
-"""The stem of a graph's aliases (`onnx/model.onnx`), unless the version is a family or a pipeline."""
+MODEL = "model"  # the stem of aliases, unless the version is a family or a pipeline
+# The stems of aliases, by precision.
 STEMS = {
     "float32": ("model",),
     "float16": ("model_fp16",),
@@ -37,22 +34,21 @@ STEMS = {
     "int4": ("model_q4",),
     "uint4": ("model_q4",),
 }
-"""The stems of a graph's aliases, by the precision of its weights."""
+# The formats whose graphs get aliases in each folder, the preferred format first.
 FOLDERS = {
     "onnx": ("transformersjs", "webgpu", "onnx", "onnx-android", "onnx-int8", "onnx-int4"),
     "": ("onnx-android", "onnx", "onnx-int8", "onnx-int4", "transformersjs", "webgpu"),
 }
-"""The formats whose graphs get aliases in each folder, the preferred format first."""
+# The Hub's names of tasks, if they differ from ours.
 PIPELINE_TAGS = {
     "pooling": "sentence-similarity",
     "default": "feature-extraction",
     "sequence-classification": "text-classification",
 }
-"""The Hub's names of the tasks that have another name in onnxreg."""
 
 
 class LayoutFile(Struct, frozen=True):
-    """A file of a repository. If `path` is an alias, `alias_of` is the path of the same bytes in the version."""
+    """A file of a repository. For an alias, `alias_of` is the path of the same bytes in the version."""
 
     path: str
     digest: Digest
@@ -69,11 +65,11 @@ def layout(
     *,
     refused: bool = False,
 ) -> dict[str, LayoutFile]:
-    """Return the files of a version by path.
+    """Return the files of a version, by path. `digest` and `size` are the manifest's.
 
-    A graph and its external data get aliases together. They get none if an alias is the path of another file, or would leave
-    its folder. `digest` and `size` are the manifest's. `states` has artifacts' states by path (default: `unknown`). Only
-    artifacts in `held_paths` are listed (None: all). Refused artifacts are listed only with `refused`, and without aliases.
+    A graph and its external data get aliases together, unless an alias is the path of another file. `states` has
+    artifacts' states by path. Only artifacts in `held_paths` are listed (None: all). Refused artifacts are listed only
+    with `refused`, without aliases.
     """
     present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
     sound = [item for item in present if states.get(item.path) != "refused"]
@@ -96,7 +92,7 @@ def layout(
 
 
 def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
-    """Yield the aliases of configuration, labels and tokenizer at the root."""
+    """Yield the aliases of configuration, labels and tokenizer."""
     folder = manifest.tokenizer.path if manifest.tokenizer else "."
     for entry in manifest.files:
         if entry.role == "tokenizer" and not relpath(entry.path, folder).startswith(".."):
@@ -108,7 +104,7 @@ def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
 def _graphs(
     artifacts: Collection[Artifact], name: str, states: Mapping[str, str]
 ) -> Iterator[list[LayoutFile]]:
-    """Yield the aliases of each graph and its external data in each folder. `name` takes the place of `model` in aliases.
+    """Yield the aliases of each graph with its external data. `name` takes the place of `model`.
 
     External data keeps its path relative to the graph, because the graph refers to the data by this path.
     """
@@ -132,11 +128,11 @@ def pipeline_tag(manifest: Manifest) -> str | None:
     return None if manifest.task is None else PIPELINE_TAGS.get(manifest.task, manifest.task)
 
 
+# Files beside a graph that its runtime reads: configurations, tokenizers, modules of sentence-transformers.
 _COMPANIONS = re.compile(
     r"(?:[0-9]+_[A-Za-z]+/)?[^/]+\.json|[0-9]+_[A-Za-z]+/model\.safetensors|[^/]+\.jinja|[^/]+\.tiktoken|(?:vocab|merges)\.txt"
     r"|(?:sentencepiece\.bpe|spiece|spm|tokenizer|target|source)\.(?:model|spm)"
 )
-"""The paths of files beside a graph that its runtime reads: configurations, tokenizers, sentence-transformers' modules."""
 _FOREIGN = re.compile(r".*\.index\.json|openmed-onnx\.json|registry\.json")
 _VARIANT = re.compile(
     r"_(?:fp32|fp16|bf16|int8|uint8|int4|quantized|q[1248](?:f16)?|uint8f16|bnb4|optimized|O[1-4]|qint8_\w+|quint8_\w+)$"
@@ -144,17 +140,17 @@ _VARIANT = re.compile(
 
 
 def is_companion(path: str) -> bool:
-    """True if a graph's runtime reads the file at `path` beside the graph, such as a configuration or a tokenizer."""
+    """True if a graph's runtime reads the file at `path` beside the graph, such as a tokenizer."""
     return _COMPANIONS.fullmatch(path) is not None and _FOREIGN.fullmatch(path) is None
 
 
 def stem_of(path: str) -> str:
-    """Return the name of a graph without the type of its weights, such as `model` for `onnx/model_q4f16.onnx`."""
+    """Return the name of a graph without the type of its weights: `model` for `onnx/model_q4f16.onnx`."""
     return _VARIANT.sub("", basename(path).rpartition(".")[0])
 
 
 def card_metadata(manifest: Manifest, paths: Collection[str]) -> dict[str, Any]:
-    """Return a model card's metadata: licence, task, source, and in `model-index` the figures of the artifacts at `paths`."""
+    """Return a model card's metadata. `model-index` (Papers with Code) has the figures of artifacts at `paths`."""
     tag, results = pipeline_tag(manifest), []
     for artifact in manifest.artifacts:
         by_dataset: dict[str, list[dict[str, Any]]] = {}
@@ -183,7 +179,7 @@ def card_metadata(manifest: Manifest, paths: Collection[str]) -> dict[str, Any]:
 
 
 def loading(repository: str, manifest: Manifest, paths: Collection[str]) -> list[str]:
-    """Return Markdown lines that show how other libraries load the files at these paths of a repository."""
+    """Return Markdown that shows how other libraries load the files at `paths` of a repository."""
     python = f'folder = snapshot_download({json.dumps(repository)}, ignore_patterns=["blobs/*", "index/*"])'
     lines = ["```python", "from huggingface_hub import snapshot_download", "", python, "```"]
     tag = pipeline_tag(manifest)

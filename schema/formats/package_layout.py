@@ -133,8 +133,7 @@ def packaged_files(manifest: bytes) -> set[str]:
 def _digest(files: Sequence[FileEntry]) -> Digest:
     return directory_digest({entry.path: entry.digest for entry in files})
 
-    # Keys are not sorted: the order of variants has a meaning.
-
 
 def _encode(value: dict[str, Any]) -> bytes:
+    # Keys are not sorted: the order of variants has a meaning.
     return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()

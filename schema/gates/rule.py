@@ -260,7 +260,7 @@ def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
     """Check that each smaller artifact is proven to be a float32 artifact with rounded weights. The newest proof
     decides.
 
-    If the rule has `signed_by`, only proofs that one of these keys signed count.
+    If the rule has `signed_by`, one of these keys must have signed the proof.
     """
     artifacts = candidate.of_formats(rule.certified)
     smaller = [item for item in artifacts or candidate.manifest.artifacts if item.precision != FULL_PRECISION]
@@ -293,10 +293,9 @@ def _different(words: tuple[Any, ...]) -> tuple[Any, ...]:
         raise ValueError("not a list of different words, at least one")
     return words
 
-    # Fields of the version, such as `newest`, are refused: the promotion itself changes them.
-
 
 def _check_where(text: str) -> str:
+    # Fields of the version, such as `newest`, are refused: the promotion itself changes them.
     for name in sorted(parse(text).fields - {*ARTIFACT_FIELDS}):
         raise InputError(f"{name} is not a field of an artifact: these are {', '.join(ARTIFACT_FIELDS)}")
     return text

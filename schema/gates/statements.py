@@ -176,11 +176,11 @@ def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact 
 def proof_pairs(
     manifest: Manifest, label: str, paths: Collection[str] = (), has_parent: bool = False
 ) -> list[tuple[Artifact, Artifact | None]]:
-    """Return the artifacts that can be proven, each with the artifact with which the proof compares it.
+    """Return pairs of an artifact that can be proven and the artifact of full precision with which it is compared.
 
-    `paths` selects artifacts. If the caller has a file to compare with (`has_parent`), the second item of each pair is
-    None. Raise InputError, about the version `label`, if a selected artifact is not a graph or has no parent, or if
-    none has one.
+    `paths` selects artifacts. With `has_parent`, the caller has a file to compare with, and the second item is None.
+    Raise InputError, about the version `label`, if a selected artifact is not a graph or has no parent, or if no
+    artifact has one.
     """
     artifacts = {artifact.path: artifact for artifact in manifest.artifacts}
     chosen = [artifacts[path] for path in paths or artifacts]
@@ -260,7 +260,7 @@ class BenchmarkDocument(Document):
 
     @property
     def speeds(self) -> dict[Digest, Speed]:
-        """The speed of each artifact, as the log records it: the one with the largest ratio."""
+        """The speed of each artifact, for the input with the largest ratio."""
         machine = {"isa": self.isa[:MAX_MACHINE_CHARS], "runtime": self.runtime[:MAX_MACHINE_CHARS]}
         speeds: dict[Digest, Speed] = {}
         for item in self.artifacts:

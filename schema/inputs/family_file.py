@@ -102,8 +102,8 @@ class VariantsSpec(WrittenDocument):
 class ParityLimits(WrittenDocument):
     """The largest allowed difference of an output, by precision.
 
-    For float32, it is absolute, from the checkpoint's output. For others, it is from the float32 output, divided by the
-    output's largest absolute value or by 1, whichever is larger.
+    For float32, this is the absolute difference from the checkpoint's output. For other precisions, the difference from
+    the float32 output is divided by that output's largest absolute value or by 1, whichever is larger.
     """
 
     float32: Above0 | None = 0.01

@@ -47,8 +47,8 @@ class RecipeStep(WrittenDocument):
 class RecipeOutput(WrittenDocument):
     """A step's result to publish. The default `format` is read from the graph.
 
-    `golden` is the tolerance of the golden vectors, which test other runtimes, relative to the largest output value; 0
-    omits them. `member` is the artifact's name as a stage of a pipeline.
+    `golden` is the tolerance of the golden vectors (which test other runtimes), relative to the largest output value;
+    with 0, there are none. `member` is the artifact's name as a stage of a pipeline.
     """
 
     step: StepName

@@ -16,7 +16,7 @@ from onnxreg.schema.signing.dsse import PublicKey
 
 ID_ADVICE = "`reg log NAME --json` shows it"
 SIGNED = "signed lines, the last line that you saw and mirrors reveal a changed history"
-# keys of older files -> what to write instead
+# Keys of older files -> what to write instead
 REMOVED = {
     "witness": f"remove [[witness]] and write lines = true: {SIGNED}",
     "witnesses": f"write lines = true: {SIGNED}",
@@ -66,7 +66,7 @@ class TrustedKey(_KeyTable, frozen=True, kw_only=True):
 
 
 class SignatureRequirement(_Table, frozen=True):
-    """A requirement of signatures on versions, or on log lines from number `since` on, of some models."""
+    """A requirement of signatures: on `versions`, or on log `lines` from number `since` on, of some models."""
 
     models: tuple[str, ...] = ("*",)
     registry: str | None = None

@@ -402,8 +402,8 @@ def walk_chain(
     seq: int = 0,
     head: tuple[int, Digest] | None = None,
 ) -> Iterator[LogLine]:
-    """Yield the lines after line `seq`. Check that each names the digest of the line before; `prev` is the digest of
-    `seq`.
+    """Yield the lines after line `seq`, whose digest is `prev`. Check that each line names the digest of the line
+    before.
 
     Raise IntegrityError at the first break, or if the last line's number and digest are not `head`.
     """

@@ -220,7 +220,8 @@ def summarize(
     """Summarize a manifest, whose digest and size in bytes are given.
 
     The summary of a family has only the `entry_artifacts`, because hundreds of members would not fit into an index
-    file. `every` adds all artifacts, `member` those of one member; then each artifact names its member.
+    file. With `every`, it has all artifacts. With `member`, it also has the artifacts of this member, and each artifact
+    names its member.
     """
     stages = manifest.stages if member is None else manifest.members
     first = {artifact.path for artifact in manifest.entry_artifacts}
@@ -447,7 +448,7 @@ class State(Record, frozen=True, dict=True):
         return {**attested, **dict.fromkeys(self.refused, "refused")} if self.refused else attested
 
     def effective_summary(self, version: Version) -> VersionSummary | None:
-        """Return a version's summary with later verdicts and speeds; None if the state line lacks it."""
+        """Return a version's summary with later verdicts and speeds; None if the state line lacks the summary."""
         summary = self.summaries.get(version)
         if summary is None:
             return None
@@ -513,7 +514,7 @@ def version_of(state: State, tag: str) -> Version:
 def no_version(
     name: str, subject: str, entries: Mapping[Version, VersionEntry], rule: str = ""
 ) -> NotFoundError:
-    """Make the error for a model without `subject`, such as `version 9.0.0`. The hint is `rule` and new versions."""
+    """Make the error for a model without `subject`, such as `version 9.0.0`. The hint is `rule` and some versions."""
     newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)
     shown = newest[:MAX_LISTED_VERSIONS]
     names = [f"{version} (yanked)" if entries[version].yanked else str(version) for version in shown]

@@ -1,4 +1,4 @@
-"""A model family: a manifest with several graphs. An app runs the backbone, then the head for the class that it found.
+"""A model family: a manifest with several graphs. An app runs the backbone, then the head for the class that it gives.
 
 A pipeline, such as a detector and a recognizer, is a family whose members are stages.
 """

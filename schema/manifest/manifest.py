@@ -39,10 +39,11 @@ Pixels = Annotated[Count, Field(gt=0)]
 class Preprocessing(Document):
     """The conversion of an image to a tensor.
 
-    The image is scaled to `size` (height, width), in pixels. If `resize` is set, its shorter edge is scaled to that
-    many pixels, and then a centre rectangle of `size` is cropped. Values are scaled to 0 to 1. `mean` is subtracted,
-    and the result is divided by `std`, per channel in the order of `color`. `layout` is the order of the axes.
-    `resample` is the filter's name in Pillow. `sample` is the result for a drawn image, as a test for other programs.
+    The image is scaled to `size` (height, width), in pixels. If `resize` is set, the image's shorter edge is scaled to
+    that many pixels, and then a centre rectangle of `size` is cropped. Values are scaled to 0 to 1. `mean` is
+    subtracted, and the result is divided by `std`, per channel in the order of `color`. `layout` is the order of the
+    axes. `resample` is the filter's name in Pillow. `sample` is the result for a drawn image, as a test for other
+    programs.
     """
 
     size: tuple[Pixels, Pixels]
@@ -352,8 +353,8 @@ class Artifact(StoredFile):
     """A file that a runtime loads, the `files` beside it, and its properties.
 
     `parent` is the digest of the artifact from which it was made. `ort_format` is the version of a file in ORT format.
-    `semantic` is absent if the graph cannot be read. `contrib` lists the needed operators of ONNX Runtime's own domain,
-    and needed features that came later than their operator. `kv_cache` is set for a decoder with a cache.
+    `semantic` is absent if the graph cannot be read. `contrib` lists what the graph needs of ONNX Runtime: operators of
+    `com.microsoft`, and features newer than their operator. `kv_cache` is set for a decoder with a cache.
     `reproducible` is false if conversions are known to give different bytes.
     """
 

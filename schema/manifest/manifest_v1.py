@@ -1,6 +1,6 @@
 """`openmed-onnx.json`, format version 1: the manifest that OpenMed's converter writes.
 
-Reading is lenient: every key may be absent or null, and only those that decide how a directory is read are declared.
+Every key may be absent or null. The classes declare only the keys that decide how a directory is read.
 `converters.importers.openmed` makes version 2 of it.
 """
 

@@ -258,7 +258,7 @@ class ResolveRequest(NamedTuple):
 
 PARTS = 10_000  # in 100 %: a percentage with two decimals is a whole number of parts
 
-# that an expression may test
+# The fields that an expression may test.
 DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
     **dict.fromkeys(("name", "build", "platform", "abi", "locale"), FieldKind.TEXT),
     **dict.fromkeys(("ort", "app_version"), FieldKind.VERSION),
@@ -270,9 +270,9 @@ DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
 def rolled_out_to(
     state: State, tag: str | None, device: Device | None, seed: str, digest: Digest | None = None
 ) -> list[Version]:
-    """Return the version that a rollout of the channel `tag` gives to a device, as a list; else an empty list.
+    """Return the version that a rollout of the channel `tag` gives to a device, as a list of one or no version.
 
-    The list is empty if the device does not take part, or if `digest` is given and is not the rollout's manifest.
+    There is none if the device does not take part, or if `digest` is given and is not the rollout's manifest.
     """
     rollout = state.rollouts.get(tag or "")
     if rollout is None or digest not in (None, rollout.manifest):

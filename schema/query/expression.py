@@ -45,7 +45,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# for operators of other languages
+# Hints for operators of other languages
 _HINTS = {
     "*": "put a pattern in quotes: name ~ 'acme/*'",
     "!": "write not, or !=",
@@ -425,7 +425,7 @@ def _size(text: str) -> Literal:
     return Literal(parse_size(text), text)
 
 
-# the kinds of tokens, and the function that reads one
+# The kinds of tokens, and the function that reads one
 _LITERALS: dict[FieldKind, tuple[tuple[str, ...], Callable[[str], Literal]]] = {
     FieldKind.TEXT: (("word", "string"), Literal.of_text),
     FieldKind.VERSION: (("number", "string"), _version),

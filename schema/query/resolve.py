@@ -71,7 +71,7 @@ Requirements = Callable[[ArtifactSummary, int], Iterable[Miss]]
 
 
 class Query(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The conditions of an app on an artifact. It was written for one of `contracts`, if any are given."""
+    """The conditions on an artifact. `contracts` are those that the app was written for; empty means any."""
 
     formats: Annotated[tuple[str, ...], _Few] = ()  # the preferred one first; empty: any format
     precision: str | None = None
@@ -226,8 +226,8 @@ class Rejection(NamedTuple):
 class ResolveOutcome(NamedTuple):
     """The chosen artifact, and the versions from which it was chosen.
 
-    `candidate` is the artifact's version, the last in `looked_at`. `passed_over` has versions that only a ref with
-    their version number can choose.
+    `candidate` is the artifact's version, the last in `looked_at`. `passed_over` has versions, such as pre-releases,
+    that only a ref with their version number can choose.
     """
 
     candidate: VersionCandidate | None
@@ -297,7 +297,7 @@ WITHHELD = {
 
 
 def withheld(version: Version, entry: VersionEntry) -> str:
-    """Return a key of `WITHHELD` if only a ref that names the version can choose it; else ""."""
+    """Return the reason, such as `yanked`, why only a ref that names the version can choose it; else ""."""
     if entry.gone is not None:
         return entry.gone.how
     if entry.yanked:

@@ -32,7 +32,7 @@ class Runtime(NamedTuple):
     ort_format: int
 
 
-# releases that are newer than these count as the newest
+# Releases that are newer than these count as the newest
 RELEASES = {
     (1, 15): Runtime(19, 9, 5),
     (1, 16): Runtime(19, 9, 6),

@@ -225,8 +225,9 @@ def read_sig(text: str) -> Signature:
 def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Sign) -> bytes:
     """Sign a directory with exactly these files. Return a bundle of OpenSSF Model Signing 1.0 (key mode).
 
-    Programs without onnxreg check the directory with it (github.com/sigstore/model-transparency). It is a Sigstore
-    bundle 0.3 whose statement lists every file with its SHA-256. Raise InputError if the key is not ECDSA P-256.
+    Programs without onnxreg check the directory with it (github.com/sigstore/model-transparency). The bundle is a
+    Sigstore bundle 0.3 whose statement lists every file with its SHA-256. Raise InputError if the key is not ECDSA
+    P-256.
     """
     if key.kind != BUNDLE_KEY_KIND:
         hint = f"reg key new NAME --kind {BUNDLE_KEY_KIND} makes such a key"
