@@ -77,8 +77,7 @@ def pull_locked(
 ) -> list[FetchedEntry]:
     """Fetch exactly the artifacts of a lock file, even of versions that were yanked later.
 
-    Raise NotFoundError if the source lacks a version; IntegrityError if a manifest or its files differ from the lock
-    file.
+    Raise NotFoundError if the source lacks a version; IntegrityError if its manifest or files differ from the lock.
     """
     fetched = []
     for entry in lockfile.models.values():

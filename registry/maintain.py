@@ -452,9 +452,8 @@ def repair(
 ) -> VerifyReport:
     """Verify a registry, or only `ref`, and repair the damage. Repeat this while a repair succeeds.
 
-    Return the last report, which also has the repaired damage, and says why other damage remains. Without `source`,
-    only data of `remote` is used. `aside` is the registry on this machine that keeps damaged index files, in
-    `local/damaged`.
+    Return the last report, with the repaired damage, and with the reasons why other damage remains. Without `source`,
+    only data of `remote` is used. `aside` is this machine's registry, which keeps damaged index files.
     """
     if source is not None:
         check_distinct(source, remote)

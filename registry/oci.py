@@ -243,7 +243,7 @@ class OciServer(HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in as the server's `challenges` demand. Return True if the headers now differ from the `refused` ones."""
+        """Log in as the server's `challenges` demand. Return False if the headers are still the `refused` headers."""
         with self._lock:
             if self._authorization != refused:
                 return True  # another thread has logged in

@@ -48,8 +48,7 @@ RULES = {
 Cell = dict[str, Any]
 """A cell of a table: a `value` and its `sources`. Without a `rule`, the value is a quotation of the only source.
 
-A source has a `pointer` (RFC 6901), the `value` at this pointer, and keys that identify the document: `blob`, or `log`,
-`line` and the line's `digest`.
+A source has a `pointer` (RFC 6901), the `value` there, and the document's `blob`, or `log`, `line` and `digest`.
 """
 BLANK: Cell = {"value": None}
 Row = tuple[Cell, ...]

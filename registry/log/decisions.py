@@ -142,8 +142,8 @@ class Decisions(Struct, frozen=True):
     def expiry(self, log: Log, keep: int) -> list[events.Expire]:
         """Return the events that expire a model's old versions, in order of publication. InputError if `keep` < 1.
 
-        These versions stay: the `keep` newest releases, at most `keep` pre-releases above them, pinned versions,
-        versions of channels and rollouts. A yanked version does not count; it stays if it would stay without the yank.
+        These versions stay: the `keep` newest releases, at most `keep` newer pre-releases, pinned versions, versions of
+        channels and rollouts. A yanked version does not count; it stays if it would stay without the yank.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"

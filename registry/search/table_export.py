@@ -1,7 +1,6 @@
 """Write artifacts to a file as one table for other query engines, one row for each artifact.
 
-The suffix of the file sets the format: `.parquet` (typed columns; needs pyarrow), `.jsonl`, or `.csv` (lists, recalls
-and metrics are JSON in a cell).
+The suffix of the file sets the format: `.parquet` (needs pyarrow), `.jsonl`, or `.csv` (with JSON for lists and maps).
 """
 
 import csv

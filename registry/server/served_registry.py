@@ -204,7 +204,7 @@ class Search:
     async def ask(
         self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False
     ) -> bytes:
-        """Answer a question, with `artifacts` if it needs them. `key`: cache the answer until the catalog changes."""
+        """Answer a question. `artifacts`: it needs them. `key`: cache the answer until the catalog changes."""
 
         def answer() -> bytes:
             self._registry.store.check_readable()

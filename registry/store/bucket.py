@@ -3,7 +3,7 @@
 The server must support conditional writes; a trial checks this before the first write. A blob of up to `PART_BYTES` is
 created only if its key is unused. A larger blob is uploaded in parts without a condition, and may replace equal bytes.
 
-This module repeats failed requests itself: if a repeated write fails its condition, the first try may have succeeded.
+This module, not obstore, repeats failed requests: after a repeated write, it finds out if the first try succeeded.
 """
 
 import re

@@ -244,7 +244,7 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: OpenAt) -> 
 
 
 class DirectoryStore(ObjectStore):
-    """An `ObjectStore` of the files below `root`. Tokens from `get` are SHA-256 digests, from `list` of `stat`."""
+    """An `ObjectStore` of the files below `root`. A token from `get` is a SHA-256; `list` makes it from `stat`."""
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
         self.root = root

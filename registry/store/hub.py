@@ -3,11 +3,9 @@
 **A push is one commit** with its blobs, the index file and the card. The Hub refuses the commit (412) if its parent is
 no longer the newest commit. In the parent, the push checks that the index file has not changed since it was read, that
 the needed blobs exist, and that no collector condemned them. If another commit comes first, the push checks all of this
-again. A collector condemns keys by a commit too, so every later push sees them. So pushes need no intents
-(`docs/format.md`).
+again. A collector condemns keys by a commit too, so every later push sees them, and needs no intent.
 
-**Reads** are from one pinned commit: the newest at the first read. A write, a lost race or a listing moves the pin to
-the newest commit.
+**Reads** are from one pinned commit. The first read, each write, each listing and each lost race pin the newest commit.
 
 **The card** (README.md) has a section for each model, between two comments. A push rewrites only its model's section.
 
@@ -210,7 +208,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the operations that update layout and card. Errors are raised only after `choose_layout`."""
+        """Return the operations that update layout and card. Layout errors are raised only after `choose_layout`."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:

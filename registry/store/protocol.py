@@ -299,8 +299,7 @@ class Sink(Protocol):
     def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
         """Copy a blob from another store, and return its size in bytes. An interrupted download may be resumed.
 
-        `size` is the expected size in bytes. `path` is the blob's file, if it is on this machine; nobody may change
-        this file.
+        `size` is the expected size in bytes. `path` is the blob's file on this machine, which nobody may change.
         """
 
 
@@ -343,7 +342,7 @@ class Push(Sink, Protocol):
         """Make all blobs put so far durable, then replace the model's index file. Then both survive a power cut.
 
         `expected` is the token of the index file that was read; None if there was none. If another writer has changed
-        the file since, raise LostRaceError and leave it; `publish` may be called again with new bytes.
+        the file since, raise LostRaceError and do not replace it; `publish` may be called again with new bytes.
         """
 
 
@@ -452,7 +451,7 @@ class RegistryStore(RegistryReader):
     `known_id` is the id that the registry had before. It saves reading `registry.json`; index files must have this id.
     """
 
-    note_kinds: Collection[Kind] = ("intents", "condemned")
+    note_kinds: Collection[Kind] = ("intents", "condemned")  # that this store keeps
 
     def __init__(self, store: ObjectStore, known_id: str | None = None) -> None:
         self.store, self.url = store, store.url

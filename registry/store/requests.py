@@ -211,7 +211,7 @@ class Download:
         self._tag = ""
 
     def open(self, is_absence: Callable[[RefusedError], bool]) -> BinaryIO | None:
-        """Request the object and return its stream; None if the server's refusal means absence."""
+        """Request the object and return its stream; None if `is_absence` is true for the server's refusal."""
         try:
             self._advance(lambda answer: b"")
         except RefusedError as error:

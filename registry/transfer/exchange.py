@@ -134,7 +134,7 @@ def merge(
     destination: Log,
     channels_before: Mapping[str, Channel] | None = None,
 ) -> Merge:
-    """Find the changes that fulfil a request. Moving a channel will fail if it is not as in `channels_before`.
+    """Find the changes that fulfil a request. A channel will move only if it is still as in `channels_before`.
 
     Raises the errors of `missing_lines`; ConflictError if needed files were taken down at the destination;
     IntegrityError if the source's documents disagree; InputError if too many artifacts are selected.

@@ -74,7 +74,7 @@ def check_target(
     expected_files: Callable[[Path], set[str]] = exported,
     kind: str = "export",
 ) -> None:
-    """Raise InputError if a directory must not be replaced, for example because it has files that no `kind` wrote."""
+    """Raise InputError if a directory must not be replaced, such as one with files that no earlier `kind` wrote."""
     with host_errors(f"looking at {target}"):
         if target.is_symlink() and not target.exists():
             raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")
@@ -122,8 +122,7 @@ def write_package(
 ) -> tuple[Release, PackageLayout]:
     """Write selected artifacts of a version, by default all, as a model package of ONNX Runtime.
 
-    NotFoundError if a selected artifact is absent, InputError if ONNX Runtime can load no artifact, IntegrityError if a
-    blob is damaged.
+    NotFoundError if a selected artifact is absent, InputError if ONNX Runtime loads none, IntegrityError for damage.
     """
     check_target(target, store.root, packaged, "package")
     release = read_version(store, ref)

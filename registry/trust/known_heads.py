@@ -220,7 +220,7 @@ class KnownHeads:
         self._stale, self._warn, self._warned = stale, warn, False
 
     def read(self, registry_id: str, name: str) -> KnownHead | None:
-        """Read the known head of a log, if any, always before its index file. IntegrityError if it is damaged."""
+        """Read a log's known head, if any, before the log's index file is read. IntegrityError if it is damaged."""
         # another process may save a newer head: an index file that was read before looks like a rollback
         with host_errors(f"reading the known head of {name} in {self._root}"):
             try:

@@ -99,7 +99,7 @@ class SignatureJudge(NamedTuple):
     digest_at: Callable[[int], Digest | None]
 
     def verdict(self, keyid: str, signature: bytes, data: bytes, seq: int) -> SignatureVerdict:
-        """Judge a signature over `data` in log line `seq`, or in a statement that this line names."""
+        """Judge a signature over `data`. The signature is in log line `seq`, or in a statement that the line names."""
         if (key := self.trust.keys.get(keyid)) is None:
             return SignatureVerdict("unknown", keyid)
         if not is_valid(key.key, signature, data):
@@ -250,7 +250,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
 
 
 class SignedStatement(NamedTuple):
-    """The verdict on a signature, which the event in line `seq` names. `version` is None for an evaluation."""
+    """The verdict on a signature. The event is in line `seq`; `version` is None for an evaluation."""
 
     seq: int
     event: Attest
@@ -272,7 +272,7 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
     """Yield the signatures on the versions of a model and on later evaluations, oldest first.
 
     A signature is `invalid` if its statement is missing, or contradicts the event or manifest. Proofs are skipped, and
-    statements that were taken down. `only`: yield only signatures on versions with this manifest.
+    so are statements that were taken down. `only`: yield only signatures on versions with this manifest.
     """
     judge, tombstones = judge_for(log, trust), set(log.tombstones)
     for seq, event in log.events(Attest):
@@ -481,7 +481,7 @@ def attest(
 def attest_proof(
     decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
 ) -> None:
-    """Record a proof as a blob and an event, signed if a key is given. InputError if it is about another artifact."""
+    """Record a proof as a blob and an event, signed if a key is given. InputError if the version lacks its artifact."""
     _artifact(published, report.artifact, "the proof")
     data = _signed(PROVEN, report.artifact, report.encode(), key)
     decisions.attest(published.ref, data, MEDIA_TYPE if key else PROOF)

@@ -1,7 +1,6 @@
 """Render HTML from templates, and render a difference as one file.
 
-All values in a page are escaped, and unprintable characters become codes, because names, reasons and manifests come
-from unknown people.
+All values in a page are escaped, and unprintable characters become codes, because unknown people wrote the values.
 """
 
 import json
