@@ -28,8 +28,8 @@ SUITE = "the evaluation suite"
 class Materials:
     """The inputs of a rebuild. `source` replaces the recorded source. `allow_code` is as in `plan_export`.
 
-    For a family, the source is its document. `data` has paths by the name of the step that reads the file, or by
-    `options.KEY` for an option of the task. `stored` returns the path of a file in the registry.
+    For a family, the source is its document. The keys of `data` are the steps that read the files, or `options.KEY` for
+    options of the task. `stored` returns the path of a file in the registry.
     """
 
     source: str | None = None
@@ -99,7 +99,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
 
 
 def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return, for each file of a recipe (JSON), the object and the key of its digest."""
+    """Return, for each file of a recipe (JSON), the object that has the file's digest, and the digest's key in it."""
     options, evaluation = recipe.get("options", {}), recipe.get("evaluation")
     keys = [key for key in task_catalog.find(recipe["task"]).paths if options.get(key) is not None]
     steps = {step["name"]: (step, "data") for step in recipe["steps"] if "data" in step}

@@ -141,7 +141,7 @@ class ExportRequest:
         return document.model_copy(update=self._changes(document)), directory, label
 
     def _own(self, kind: str, names: Collection[str]) -> dict[str, Any]:
-        """Return the values of the options in `names`. Raise InputError for an option that this `kind` of export lacks."""
+        """Return the values of the options in `names`. Raise InputError if this `kind` of export lacks an option."""
         names_here = (*names, *COMMON)
         if foreign := next((key for key in self.options if key not in names_here), None):
             options = list(map(flag, names_here))

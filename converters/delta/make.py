@@ -36,7 +36,7 @@ from onnxreg.schema.delta.difference import encode, planes
 
 MIN_TENSOR_BYTES, MAX_AXES = 256, 64  # multiplying the sizes of a hostile file's axes could take hours
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
-"""The numbers of `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data` in onnx.proto."""
+"""The field numbers of `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data` in onnx.proto."""
 SAFETENSORS_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 LEVEL, DIFFERENCES = 5, zlib.Z_RLE
 """The zlib level (6 saves 0.6 % more in 1.7 times the time), and the zlib strategy for differences."""
@@ -90,14 +90,14 @@ class ModelFile:
         return np.frombuffer(self._data, f"<u{width}", length // width, start)
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Return (start, end) of the bytes before, between and after the tensors."""
+        """Return (start, end) of each gap: the bytes before, between and after the tensors."""
         starts = [0, *(tensor.start + tensor.length for tensor in self.tensors)]
         ends = [*(tensor.start for tensor in self.tensors), len(self._data)]
         return list(zip(starts, ends, strict=True))
 
 
 def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
-    """Write the delta from one file to another. Return its bytes; None if they exceed `MAX_SHARE` of the file."""
+    """Write the delta from one file to another. Return its size in bytes; None if it exceeds `MAX_SHARE`."""
     limit = new.descriptor.size * MAX_SHARE
     size = sink.write(DeltaHeader.of(new.descriptor, old.descriptor).to_bytes())
     for span in _merge(_encode_all(old, new)):
@@ -126,7 +126,7 @@ def _blocks(spans: Iterable[Span]) -> Iterator[tuple[int, Span]]:
 
 
 def _encode(old: ModelFile, new: ModelFile, start: int, span: Span) -> Span:
-    """Compress the data of a block. A difference between equal bytes becomes a copy."""
+    """Compress the data of a block. If the old and new bytes are equal, the block becomes a copy."""
     if span.op == COPY:
         return span
     if span.op == LITERAL:
@@ -248,7 +248,7 @@ def _entropy(data: Any) -> tuple[float, float]:
 def _gap(
     old: ModelFile, new: ModelFile, start: int, end: int, old_gap: tuple[int, int] | None
 ) -> Iterator[Span]:
-    """Yield the spans of a gap between tensors. Equal bytes at the beginning and end of the old gap are copied."""
+    """Yield the spans of a gap between tensors. A beginning or end that equals `old_gap`'s becomes a copy."""
     first, stop = old_gap or (0, 0)
     before, after = old.array(first, stop - first), new.array(start, end - start)
     head = _common(before, after)

@@ -87,7 +87,7 @@ class StepCache:
             shutil.rmtree(self._directory(kind, key), ignore_errors=True)
 
     def trim(self, dry_run: bool = False) -> TrimResult:
-        """Remove the least recently used entries until the rest is within the limit. With `dry_run`, only count them."""
+        """Remove the least recently used entries until the size is within the limit. `dry_run` only counts them."""
         kept_bytes, removed, entries = 0, [], []
         for directory in self.root.glob(f"{STAGED_PREFIX}*"):
             with suppress(OSError):

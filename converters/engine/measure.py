@@ -99,7 +99,7 @@ class StepResult:
 
     @property
     def _parent_runs(self) -> Runs:
-        """The parent's `runs`. The last two are kept in memory, because a search makes many children of a parent."""
+        """The parent's `runs`. The runs of two parents stay in memory, because a search makes many children of each."""
         shared, line = self.source.shared, str([dict(item.digests) for item in self.ancestors])
         runs: Runs = shared.pop(line, None) or self.ancestors[0].runs
         shared[line] = runs
@@ -109,7 +109,7 @@ class StepResult:
 
     @cached_property
     def expected(self) -> Outputs:
-        """The outputs to compare with `runs`: the source's or, for random inputs, the first graph's."""
+        """The outputs to compare with `runs`: the source's. For random inputs, they are the first ancestor's."""
         if self.runs.takes_sample:
             return counting(self.source.expected, self.source)
         if not self.runs.feeds:  # a decoder: its pass has compared it
@@ -175,7 +175,7 @@ def limits_of(checks: Sequence[RecipeCheck], path: str) -> dict[str, RecipeCheck
 
 
 def is_bounded(limits: Mapping[str, RecipeCheck]) -> bool:
-    """Return True if outputs must be better than chance. A low `min_cosine` in the recipe switches this off."""
+    """Return True if outputs must resemble the parent's. A recipe can switch this off by a low `min_cosine`."""
     limit = limits.get("min_cosine")
     return limit is None or limit.min is None or limit.min >= samples.MIN_COSINE
 

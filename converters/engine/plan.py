@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 GOLDEN_PREFIX = "golden-"
-"""The names of steps that write golden vectors begin with this. A user's steps may not."""
+"""The names of steps that write golden vectors begin with this prefix; names of a user's steps may not."""
 OWN_RECIPE = RecipeFile.model_fields["profile"].default
 """The `profile` of a recipe that no profile made."""
 PROFILE_KEYS = ("profile", "profile_version")
@@ -53,9 +53,9 @@ def read_recipe(path: Path, name: str | None = None) -> RecipeFile | FamilyFile:
 
 
 def read_document(path: Path, label: str = "recipe") -> Any:
-    """Read a YAML or JSON file. A repeated key is an error.
+    """Read a YAML or JSON file. A repeated key is an error. `label` is the kind of file in messages.
 
-    Raises NotFoundError if the file is missing, InputError if it is invalid. Messages call it a `label`.
+    Raises NotFoundError if the file is missing, InputError if it is invalid.
     """
     return read_yaml(read_given(path, label, "check the path", MAX_TEXT_BYTES), path.name, "export")
 
@@ -182,7 +182,7 @@ def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Pa
 
 
 def plan_outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:
-    """Return the outputs with their paths. If the recipe names none, the last step of each line is an output.
+    """Return the outputs with their paths. If the recipe names none, a step is an output if no step takes its result.
 
     Raises InputError if an output or a check is invalid.
     """

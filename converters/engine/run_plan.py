@@ -152,7 +152,7 @@ class _Execution:
         return self._results
 
     def _source_of(self, node: StepNode) -> Part:
-        """Return the part of the source that a step's line reads. Raise InputError if the source has no such part."""
+        """Return the part of the source from which a step's input is made. Raise InputError if it does not exist."""
         line = node.lineage()
         part = next(filter(None, (one.step.params.get("part") for one in line)), "")
         if part not in self.subject.parts:

@@ -310,7 +310,7 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
 def _objects(
     logits: Floats, boxes: Floats, labels: Sequence[str], least: float = LEAST_SCORE
 ) -> list[Answer]:
-    """Return the objects, the best first. Scores are by softmax if there is a class "no object", or by sigmoid."""
+    """Return the objects, the best first. Scores are by softmax with a class "no object", otherwise by sigmoid."""
     has_nothing = logits.shape[1] > len(labels)
     scores = _softmax(logits)[:, : len(labels)] if has_nothing else _sigmoid(logits)
     best, objects = scores.argmax(1), []

@@ -29,7 +29,7 @@ from onnxreg.schema.inputs.recipe_file import EvaluationRequest
 from onnxreg.schema.manifest.manifest import AudioPreprocessing, Preprocessing
 
 Run = Callable[[Feed], Mapping[str, Any]]
-"""Runs a model: takes and returns arrays by name. Several threads may call it at once."""
+"""A function that runs a model on arrays by name. Several threads may call it at once."""
 
 
 class Reading(NamedTuple):
@@ -51,7 +51,7 @@ class TaskEvaluator(ABC):
     texts: ClassVar[tuple[str, ...]] = ("text",)
     shares_runs: ClassVar[bool] = True
     distinct: ClassVar[tuple[str | None, str | None]] = ("the same item", None)
-    """The words of messages for a repeated item, and for a repeated model input. None allows the repetition."""
+    """In messages, the words for a repeated item and for a repeated model input. None allows the repetition."""
     has_files: ClassVar[bool] = False
     """True if items name files. Then the digest of a suite covers the files."""
 
@@ -208,7 +208,7 @@ class TextClasses(TaskEvaluator):
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question about a context, and all right answers; none if the context has no answer."""
+    """A question about a context. `answers` has all right answers; it is empty if the context has no answer."""
 
     question: Word
     context: Word
@@ -305,7 +305,7 @@ class Embeddings(TaskEvaluator):
 def text_vector(
     outputs: Mapping[str, Any], feed: Feed, name: str = "the model"
 ) -> tuple[Floats, Floats | None]:
-    """Return the text's vector, and None. If the graph has token vectors only, return their mean, and all of them.
+    """Return (text vector, None). For a graph with only token vectors, return (their mean, the token vectors).
 
     Raises ConversionError about the graph `name` if it gives no vectors.
     """
@@ -458,8 +458,8 @@ class LabelledRows(TaskEvaluator):
 class LabelledPixels(LabelledRows):
     """The evaluator of images with a class for each pixel (`labels`; 255 is not counted).
 
-    A prediction is int64 `[labels, 2]`: for each label, the pixels that have it in both maps, and in at least one map.
-    The right map is scaled to the size of the model's map.
+    For each label, a prediction counts the pixels that have it in both maps, and those that have it in at least one
+    map: int64 `[labels, 2]`. The suite's map is scaled to the size of the model's.
     """
 
     tasks = ("image-segmentation",)

@@ -29,7 +29,7 @@ from onnxreg.schema.manifest.manifest import Manifest
 WARM_UP_RUNS = 10
 BATCH_AXIS = "batch"
 DYNAMIC_AXIS_LENGTH = 32
-"""The length of every other dynamic axis, such as the tokens of a sentence."""
+"""The length of all dynamic axes except the batch, such as the tokens of a sentence."""
 TOKENS = (32, 128)
 PAIRS = Benchmark(runs=30, batches=(1,))
 """The settings for timing a file beside its parent. `runs` counts pairs: a run of each file on the same row."""

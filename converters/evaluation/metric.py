@@ -114,7 +114,7 @@ def draws(groups: Integers) -> Iterator[Integers]:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """Return the central 95 % interval of values, ignoring NaN; None if there are no values or infinite ones."""
+    """Return the central 95 % interval of values, ignoring NaN; None without values, or if a value is infinite."""
     values = values[~np.isnan(values)]
     if not len(values) or np.isinf(values).any():
         return None
@@ -256,7 +256,7 @@ class Metric:
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         """Return the scores of an item, a number for each column; by default, the numbers of the prediction.
 
-        `reference` is the parent's prediction, also if the scored model is the parent.
+        `reference` is the parent's prediction, even if the scored model is the parent.
         """
         return [float(number) for number in np.ravel(prediction)]
 
@@ -281,7 +281,7 @@ class Metric:
             raise InputError(f"the metric {self.id} has no setting {next(iter(self.settings))[:80]!r}")
 
     def warnings(self, items: Sequence[Any]) -> Iterator[str]:
-        """Yield warnings about a suite with which a single item can decide the verdict."""
+        """Yield a warning if a single item of this suite can decide the verdict."""
         return iter(())
 
     def obstacles(self, items: Sequence[Any], groups: int) -> Iterator[str]:

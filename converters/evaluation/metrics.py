@@ -289,7 +289,7 @@ class Perplexity(Metric):
 
 MAX_RECALL_LOSS = 0.005
 MIN_GOLD_SPANS = round(1 / MAX_RECALL_LOSS)
-"""With fewer gold spans of a label, the loss of a single span may exceed the limit."""
+"""A label with fewer gold spans gets a warning, because one lost span may exceed the limit."""
 PER_LABEL = ("gold", "hits", "predicted", "spans")
 """The counts for each label in a text: gold characters, gold characters found, predicted characters, gold spans."""
 
@@ -309,8 +309,8 @@ class CharacterRecall(Metric):
     """The share of gold characters to which a prediction gives the right label. Each label is judged as a part.
 
     The loss is the largest loss of a label. A label is not judged if it has too little gold, or if the parent's
-    informedness for it (Youden's J) is too low: its recall minus the share of all other characters that wrongly get the
-    label. A part's `samples` counts gold spans.
+    informedness (Youden's J) for it is too low. Informedness is the recall minus the share of other characters that
+    wrongly get the label.
     """
 
     id = "character_recall"

@@ -76,9 +76,9 @@ def read_fixture(row: dict[str, Any], position: str) -> Fixture:
 class Suite:
     """The items of a file, and the digest of the file's bytes.
 
-    Items of a group (`groups` has its number) depend on each other, such as texts of a document. `synthetic` is True if
-    an item is made up, False if none is, None if unknown. `positions` are the items' places in the file. `identities`
-    are equal for items with the same model input.
+    `groups` has the number of each item's group. Items of the same group depend on each other, such as texts of a
+    document. `synthetic` is True if an item is made up, False if none is, None if unknown. `positions` are the items'
+    places in the file. `identities` are equal for items with the same model input.
     """
 
     digest: Digest
@@ -154,7 +154,7 @@ def check_unique(values: Mapping[str, Hashable], name: str) -> None:
 
 
 def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the position and the fields of each item: of a list, of the key `items` or `fixtures`, or of lines."""
+    """Yield the position and the fields of each item in a list, in the key `items` or `fixtures`, or in JSON lines."""
     suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
     if path.suffix.lower() == ".jsonl":
         lines = ((f"{suite}, line {number}", line) for number, line in enumerate(data.split(b"\n"), start=1))

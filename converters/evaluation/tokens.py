@@ -94,7 +94,7 @@ class TextTokenizer:
         return str(self._tokenizer.decode(ids))
 
     def _room(self, is_pair: bool) -> int:
-        """Return the number of tokens in a row besides special tokens. Raise InputError if there are none."""
+        """Return the number of tokens in a row that are not special. Raise InputError if there are none."""
         room = self.max_length - int(self._tokenizer.num_special_tokens_to_add(is_pair))
         if room < 1:
             message = f"the model takes {self.max_length} tokens at once, which leaves no room for text"
@@ -103,7 +103,7 @@ class TextTokenizer:
 
 
 def _row(encoding: Any, before: int = 0, after: int = 0) -> TokenRow:
-    """Return the row of an encoding. Its first `before` and last `after` tokens do not count."""
+    """Return the row of an encoding. Predictions for its first `before` and last `after` tokens do not count."""
     rows = {
         "input_ids": encoding.ids,
         "attention_mask": encoding.attention_mask,
@@ -151,7 +151,7 @@ def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
     """Return the scheme of a model's tags, which are in the order of the logits.
 
     In `B-NAME`, B is a mark. Tags have marks if a label occurs with B and with another mark, or if every tag but `O`
-    begins with B or I. Without `B-MAIL`, `E-MAIL` is a label.
+    begins with B or I. `E-MAIL` is a label, without a mark, if there is no `B-MAIL`.
     """
     inside = [tag for tag in tags if tag not in ("O", "o")]
     split = {tag: ("", tag) for tag in inside}

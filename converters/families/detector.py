@@ -24,7 +24,7 @@ from onnxreg.schema.core.errors import InputError
 
 DISTANCE, VERDICT = "distance", "in_distribution"
 MAX_DEPENDENT_SHARE = 0.01
-"""The share of the dimensions that may depend linearly on others if the covariance is shrunk; always at least one."""
+"""If the covariance is shrunk, this share of the dimensions, and at least one, may depend linearly on others."""
 ROUNDING_UNITS = 4
 """Differences of at most this number of units in the last place count as rounding."""
 BATCH_ROWS = 64
@@ -80,7 +80,7 @@ def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Row
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
-    """Convert `n > 0` rows of finite floats to float32. Raise InputError for other arrays."""
+    """Convert rows of finite floats to float32. Raise InputError for other arrays, and if there are no rows."""
     import numpy as np
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):
@@ -253,7 +253,7 @@ def detector_graph(detector: Detector, embedding: str, opset: int) -> Any:
 
 
 def rejection(session: Any, rows: Rows, name: str, metric: str, least: float | None = None) -> dict[str, Any]:
-    """Measure the share of rows that a detector rejects. The check passes if it is at least `least`."""
+    """Measure the share of rows that a detector rejects. The check passes if the share is at least `least`."""
     takes, count = session.get_inputs()[0].name, len(rows.embeddings)
     hits = int((~samples.outputs(session, {takes: rows.embeddings}, "the detector")[VERDICT]).sum())
     interval = [float(f"{end:.6g}") for end in wilson(hits / count, count)]

@@ -55,7 +55,7 @@ def plain(class_id: str) -> str:
 
 
 def member_of(class_id: str) -> str:
-    """Return the member's name of a class's head, such as `head:apple`."""
+    """Return the name of a class's head among the members, such as `head:apple`."""
     return f"head:{plain(class_id)}"
 
 
@@ -70,8 +70,8 @@ def head_files(spec: HeadsSpec, directory: Path) -> list[Path]:
 def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width: int) -> dict[str, Head]:
     """Read all heads. Return them by class id, in the order of the backbone's `classes`.
 
-    Raises NotFoundError if the folder or a head is missing. Raises InputError for a file or name without a class, for
-    another `width`, and as `read_head` does.
+    Raises NotFoundError if the folder or a head is missing. Raises InputError for an unknown class, for another
+    `width`, and as `read_head` does.
     """
     for key, class_ids in (("none", spec.none), ("classes", spec.classes)):
         if unknown := sorted(set(class_ids) - set(classes)):
@@ -133,7 +133,7 @@ def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> He
 def _classes(
     recorded: Any, stated: Sequence[str] | None, name: str, columns: int, class_id: str
 ) -> tuple[str, ...]:
-    """Return the classes of the file, or else of the document. Raise InputError if they differ or are not `columns`."""
+    """Return the classes of the file, or else of the document. Raise InputError if they or their number are wrong."""
     ids = stated if recorded is None else recorded
     usable = isinstance(ids, list | tuple) and all(
         isinstance(text, str) and text.isprintable() and 0 < len(text) <= 200 for text in ids

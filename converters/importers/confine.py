@@ -71,9 +71,7 @@ class Child:
         self._channel.close()
 
     def adopt(self, **request: Any) -> "Adopted":
-        """Run `adopt.adopt` in the child, and raise its errors. Raise InputError if a file takes too much memory or
-        time.
-        """
+        """Run `adopt.adopt` in the child. Raise its errors, and InputError if it takes too much memory or time."""
         with suppress(ConnectionError):
             self._channel.send(request)
         self._since = time.monotonic()

@@ -167,7 +167,7 @@ class Intake:
         return Draft(self.name, self.workspace, artifacts, companions, **more)
 
     def look(self, source: Path) -> FileState:
-        """Return the size and times of a file at the first call. Call this before the file is read."""
+        """Return the size and times that a file had at the first call. That call must come before the file is read."""
         real = self.resolved(source)
         if real not in self._states:
             self._states[real] = FileState.of(source.stat())

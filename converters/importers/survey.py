@@ -23,7 +23,7 @@ from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternat
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
 FLOAT_TOLERANCE = 1e-6
-"""The relative difference of a float32 weight that constant folding may cause."""
+"""The relative change of a float32 weight that constant folding may cause."""
 HALF_TOLERANCE, HALF_TINY, HALF_MAX = 2.0**-10, 1e-7, 65504.0
 """The relative and absolute tolerance of float16 weights, and the largest float16."""
 BLOCK_ELEMENTS = 2**20
@@ -344,7 +344,7 @@ def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
 
 
 def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
-    """Yield the models with their parents. A parent is a float32 graph of the same stage, with the same weights."""
+    """Yield the models with their parents: float32 graphs of the same stage with the original weights."""
 
     def is_derived(model: Model, parent: Model) -> bool:
         try:

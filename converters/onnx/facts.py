@@ -71,7 +71,7 @@ _INT8_ACTIVATIONS = 4
 _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
 """The operators whose uint8 weights are packed. Their attribute `bits` (default 4) is the size of an element."""
 Values = ChainMap[Any, str]
-"""The digest of each value. An inner graph has a new child map, which hides values of outer graphs."""
+"""The digest of each value. The values of an inner graph are in a child map."""
 REFERENCE = "0"
 """In digests, the type of an attribute that refers to an attribute of the enclosing function."""
 
@@ -257,9 +257,9 @@ def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str,
 def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[WeightCount, str]:
     """Count the constant weights of a graph. Return the counts and the graph's precision.
 
-    A weight is a stored tensor of rank 2 or more, of floats or of at most 8 bits, except for scales and zero points.
-    Inputs in `large` count as stored. The precision is `int8`, `int4` or `int8-weights` if weights are quantized,
-    otherwise the floating-point type; `mixed` if there are several; `float32` without weights.
+    A weight is a stored tensor of rank 2 or more, with floats or with elements of at most 8 bits. Scales and zero
+    points do not count. Inputs in `large` count as stored. The precision is `int8`, `int4` or `int8-weights` if weights
+    are quantized, otherwise the floating-point type; `mixed` if there are several; `float32` without weights.
     """
     kinds: dict[ir.Value, str] = {}
     scales: set[ir.Value] = set()

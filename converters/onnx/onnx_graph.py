@@ -29,7 +29,7 @@ MAX_DIGITS = 18
 DEFAULT_DOMAIN = "ai.onnx"
 CONTRIB_DOMAIN = "com.microsoft"
 RUNTIME_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
-"""The operators that ONNX Runtime adds to `ai.onnx`, at any opset."""
+"""The operators that ONNX Runtime adds to `ai.onnx`, at opsets where ONNX lacks them."""
 Key = tuple[str, str, str]
 _HINT = "export the model again, with fewer nested functions and subgraphs"
 _listener: ContextVar[Callable[[Path], None] | None] = ContextVar("listener", default=None)

@@ -56,7 +56,7 @@ ELEMENTS = {
 FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
 QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < element.bits <= 8) - {"bool"}
 MAX_SMALL_ELEMENTS = 1024
-"""The most elements of a small initializer, whose values type inference may need."""
+"""The most elements of a small initializer. Type inference gets the values of small ones."""
 BLOCK_BYTES = 2**20
 _NUMPY = frozenset(range(1, 14)) - {8, 9}
 
@@ -163,7 +163,7 @@ def copy_but(source: Any, target: Any, left_out: str) -> None:
 
 
 def replace_but_weights(model: Any, light: Any, names: Collection[str] | None = None) -> None:
-    """Replace `model` by `light`, except for the initializers `names` (default: all large ones), which are not copied."""
+    """Replace `model` by `light`, but keep the initializers `names` in place (default: all large ones)."""
     public, weights = {value.name for value in model.graph.input}, model.graph.initializer
     if names is None:
         names = {tensor.name for tensor in weights if prod(tensor.dims) > MAX_SMALL_ELEMENTS}

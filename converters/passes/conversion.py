@@ -26,7 +26,7 @@ from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 
 OLDEST, NEWEST = 7, 23
-"""The opsets of the TorchScript exporter."""
+"""The lowest and the highest opset of the TorchScript exporter."""
 OLDEST_OF_TRANSFORMERS, HIGHEST = 18, 26
 """The lowest opset of the exporter of transformers, and the highest that ONNX Runtime loads."""
 TOLERANCE = 1e-3
@@ -188,9 +188,9 @@ class ModuleExport(Pass[TorchModel, Any]):
 class OnnxConversion(ModuleExport):
     """Export with PyTorch's TorchScript exporter.
 
-    `use_dynamo_exporter: true` exports as `TransformersExport` does. `auto` takes the first of both whose graph agrees
-    with the module on inputs of other sizes. Without `dynamic`, the batch is 1, and other axes have the sizes of the
-    examples.
+    `use_dynamo_exporter: true` exports as `TransformersExport` does. `auto` tries TorchScript first, then
+    `TransformersExport`; it takes the first graph that agrees with the module on inputs of other sizes. Without
+    `dynamic`, the batch is 1, and other axes have the sizes of the examples.
     """
 
     id = "OnnxConversion"
@@ -368,8 +368,8 @@ def first_size(value: Any) -> Any:
 def traced_builtins(module: Any) -> Iterator[None]:
     """A context in which the code of a torch module uses `SortedSet` as `set`, and `first_size` as `len`.
 
-    A trace numbers values in the order of calls, which ModernBERT takes from a set. RT-DETR reads its batch size by
-    `len`.
+    ModernBERT calls parts in the order of a set, and a trace numbers values in the order of calls. RT-DETR reads its
+    batch size by `len`, which a trace would make constant.
     """
     names = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
     own = {name for name in names if name.partition(".")[0] not in ("builtins", "torch", "onnxreg")}

@@ -21,7 +21,7 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 FLOAT, FLOAT16 = 1, 10
 LARGEST, SMALLEST = 65504.0, 5.96e-08
 SENTINEL = 1e30
-"""Values from here on mean infinity, as in attention masks, so clipping them loses nothing."""
+"""Magnitudes of this or more mean infinity, as in attention masks, so clipping them loses nothing."""
 INTEGERS = frozenset({"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "DynamicQuantizeMatMul"})
 OLIVE = ("SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization", "Relu", "Add")
 """The operators that Olive keeps in float32 by default."""
@@ -63,10 +63,10 @@ def _weights_of_type(model: Any, element: int) -> int:
 class OnnxFloatToFloat16(HalfPass):
     """Convert float32 weights and activations to float16 with ONNX Runtime's converter.
 
-    Nodes that read or make values beyond float16 on the sample inputs stay float32 (`overflowing` in the result; null
-    if the graph does not run on random samples). `op_block_list` and `node_block_list` name other operators and nodes
-    that stay float32; `op_include_list` names the only operators to convert. With `keep_io_types`, inputs and outputs
-    stay float32. Magnitudes of weights are limited to `min_positive_val` and `max_finite_val`.
+    Nodes with values beyond float16 on the sample inputs stay float32. `overflowing` in the result names them; it is
+    null if the graph does not run on random samples. `op_block_list` and `node_block_list` name other operators and
+    nodes that stay float32; `op_include_list` names the only operators to convert. With `keep_io_types`, inputs and
+    outputs stay float32. Magnitudes of weights are limited to `min_positive_val` and `max_finite_val`.
     """
 
     id = "OnnxFloatToFloat16"
@@ -284,7 +284,7 @@ def _is_cast(node: Any, element: int) -> bool:
 
 
 def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
-    """Return the names of the main graph's nodes that make or read a value beyond float16. May name nodes, in place.
+    """Return the names of the main graph's nodes that make or read a value beyond float16. Nodes may get names.
 
     The float32 graph is run, because ONNX Runtime computes most float16 operators in float32 on the CPU.
     """

@@ -19,7 +19,7 @@ from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, public_
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 MIN_OPSET, MAX_OPSET = 7, 26
-"""The opsets that ONNX Runtime 1.31 loads."""
+"""The lowest and the highest opset that ONNX Runtime 1.31 loads."""
 
 
 class OnnxOpVersionConversion(GraphPass):
@@ -251,8 +251,9 @@ class OrtTransformersOptimization(GraphPass):
     """Fuse with the transformer optimizer of ONNX Runtime.
 
     `model_type` selects the fusions (`bert`, `gpt2`, `vit`, ...). If `num_heads` or `hidden_size` is 0, it is read from
-    the graph. `opt_level` is the level of ONNX Runtime's own optimization, which runs first (0 none, 1 basic, 2
-    extended, 99 all), and alone with `only_onnxruntime`. `fused` in the result counts the fused operators.
+    the graph. `opt_level` is the level of ONNX Runtime's own optimization, which runs first: 0 none, 1 basic, 2
+    extended, 99 all. With `only_onnxruntime`, only this optimization runs. `fused` in the result counts the fused
+    operators.
     """
 
     id = "OrtTransformersOptimization"

@@ -159,4 +159,4 @@ REWRITES: dict[str, Callable[..., Any]] = {
     "Max": lambda tape, _, *inputs: extreme(tape, inputs, True),
     "Min": lambda tape, _, *inputs: extreme(tape, inputs, False),
 }
-"""The rewrite of each operator. Only NaN differs from itself, and comparisons with NaN are false."""
+"""The rewrite of each operator. Some use that only NaN differs from itself."""

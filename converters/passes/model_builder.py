@@ -239,7 +239,7 @@ def sample_steps(path: Path, inputs: Sequence[Any]) -> tuple[dict[str, Any], ...
 
 
 def torch_model(checkpoint: Path, trust_remote_code: bool = False) -> TorchModel:
-    """Load a causal language model in float32: `input_ids` (int64 `[1, tokens]`) to `logits`.
+    """Load a causal language model in float32. It takes `input_ids` (int64 `[1, tokens]`) and returns `logits`.
 
     Raises ConversionError if the checkpoint does not load.
     """

@@ -44,7 +44,6 @@ FLOATS = frozenset({1, 10})
 SOURCE_KEYS = re.compile(r"namespace|pkg\..*")
 """The keys of metadata that PyTorch's exporter writes about source code."""
 STANDARD = ("", "ai.onnx")
-"""The names of the default domain of operators."""
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
 
@@ -171,7 +170,6 @@ def clear_metadata(model: Any) -> None:
 
 
 def _described(model: Any) -> Iterator[Any]:
-    """Yield the parts of a model that may have a doc string or metadata."""
     for body in containers(model):
         yield from (*body.node, *attributes(body), body, *body.value_info)
         if hasattr(body, "initializer"):
@@ -183,7 +181,7 @@ def _described(model: Any) -> Iterator[Any]:
 def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
     """A context in which a library prints nothing, and its errors become a ConversionError that begins with `failure`.
 
-    If the library needs a package that is not installed, it becomes a HostError about `label`.
+    If a package is missing, the error becomes a HostError about `label`.
     """
     try:
         with quiet(), silent_runtime():
@@ -234,7 +232,6 @@ def clear_value_info(model: Any) -> None:
 
 
 def inline_functions(model: Any) -> None:
-    """Replace calls of local functions by the functions' bodies, in place."""
     import onnx.inliner
 
     if model.functions:

@@ -21,13 +21,12 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 
 FLOAT, INTEGERS = 1, frozenset({6, 7})
 LIMIT = 127
-"""The largest code of a weight in int8. The smallest is -127."""
 RANGES = {"QInt8": ((-LIMIT, LIMIT), (-64, 64)), "QUInt8": ((0, 255), (0, 127))}
 """The smallest and largest code of each weight type: by default, and with `reduce_range`."""
 MIN_ROW_COSINE = 0.99
 """The lowest accepted cosine of a quantized row with the original row."""
 DRAWN_ROWS, MAX_SHIFT = 16, 12
-"""The batch size of random inputs, and the largest exponent of a scale, of `SmoothQuant`."""
+"""For `SmoothQuant`: the batch size of random inputs, and the largest exponent of a scale."""
 NORMALIZATIONS = frozenset(
     f"{kind}Normalization" for kind in ("Layer", "SimplifiedLayer", "RMS", "SkipLayer", "SkipSimplifiedLayer")
 )
@@ -163,7 +162,6 @@ def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any,
 def _multiply_codes(
     node: Any, left: Any, left_scale: Any, left_zero: Any, right: Any, right_zero: Any, right_scale: Any
 ) -> None:
-    """Replace a MatMul or Conv by a product of codes, which is multiplied by both scales. Add the bias of a Conv."""
     import numpy as np
 
     output, name = node.outputs[0].name, f"{node.name}_quant" if node.name else ""
@@ -537,7 +535,7 @@ def _is_mask(tensor: Any) -> bool:
 class SmoothQuant(GraphPass):
     """Make activations easier to quantize: divide each channel by a scale, and multiply the next weights by the scale.
 
-    The scale of a normalized channel is `peak ** alpha / weight ** (1 - alpha)`, rounded to a power of two, from its
+    A scale is `peak ** alpha / weight ** (1 - alpha)`, rounded to a power of two. `peak` and `weight` are the channel's
     largest activation and weight (Xiao et al. 2023, https://arxiv.org/abs/2211.10438). Activations are measured on
     `data`, or on random inputs. Add a quantization step after this pass.
     """

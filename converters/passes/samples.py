@@ -26,7 +26,7 @@ MIN_COSINE = 0.5
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
 """The lowest cosine that `_refuse_chance` accepts, and the relative distance that it accepts in any case."""
 ROUNDINGS = 8
-"""The allowed error of graphs with 16-bit weights, in `STEPS`."""
+"""The allowed error of graphs with 16-bit weights, as a multiple of `STEPS`."""
 EIGHT_BITS = {2, 3}  # uint8, int8
 STEPS = {10: 2.0**-10, 16: 2.0**-7}
 """The distance from 1 to the next float16 and bfloat16."""
@@ -213,8 +213,8 @@ def compare(
     """Compare outputs over all runs. Return the distance of each numeric output.
 
     Raises ConversionError about `label` for a missing output, another shape, NaN, and a difference above `tolerance`
-    times the largest value. With `is_bounded`, also for a cosine below `MIN_COSINE`, and for an output that follows the
-    input no better than chance.
+    times the largest value. `is_bounded` also refuses a cosine below `MIN_COSINE`, and an output that follows the input
+    no better than chance.
     """
     import numpy as np
 
@@ -245,7 +245,6 @@ def compare(
 def _pairs(
     name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str
 ) -> list[Any]:
-    """Return the expected and actual arrays of an output for each run, stacked as float64."""
     import numpy as np
 
     if any(name not in arrays for arrays in got):
@@ -288,7 +287,7 @@ def relative_distance(
 def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
     """Raise ConversionError if an output does not follow the input as the parent's output does.
 
-    The parent's mean is subtracted from both, because a common offset makes any cosine high.
+    The parent's mean is subtracted from both outputs, because a common offset makes any cosine high.
     """
     import numpy as np
 

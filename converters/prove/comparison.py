@@ -19,7 +19,7 @@ HALF_RULES: dict[str, tuple[float, float]] = {
     "float16 1e-07..65504": (1e-07, 65504.0),
     "float16 1e-07..10000": (1e-07, 1e4),
 }
-"""The rules by which converters round to 16 bits. A rule first limits finite magnitudes to a range, except for 0."""
+"""The rules by which converters round to 16 bits. Magnitudes are first limited to a range, except 0 and infinity."""
 MAX_CHARACTERS = 1000
 HALF_STEP = 0.5
 ARITHMETIC = 2.0**-22
@@ -27,9 +27,9 @@ ARITHMETIC = 2.0**-22
 HALF_SCALE = 2.0**-10
 """The relative error of a code whose scale is stored as float16."""
 MAX_FAR_SHARE = 0.1
-"""A tensor is another tensor if more than this share of its weights is wrong by more than a step."""
+"""If more than this share of a tensor's weights is off by over a step, the tensor is not the parent's, rounded."""
 INFINITE = 1e30
-"""Values from here on count as infinity, so clipping them to float16 loses nothing."""
+"""Magnitudes of this or more count as infinity, so clipping them to float16 loses nothing."""
 CHUNK_ELEMENTS = 2**17
 WIDE = ("float32", "float64")
 FLOAT32_ROUNDING, FLOAT16_ROUNDING = 2.0**-20, 2.0**-10

@@ -25,9 +25,9 @@ class UnprovableError(Exception):
 class StoredValue:
     """A constant of a graph. If `scale` is set, the tensor has codes, and a value is `(code - zero) * scale`.
 
-    There is one scale for the tensor (`axis` is None), or for each index along `axis`, or for each `block` indices.
-    `views` are numpy calls that turn the tensor into the constant, each with its inverse: `("reshape", (2, 3), (6,))`.
-    `tolerance` is the allowed relative error of a factor that the prover computed.
+    If `axis` is None, the tensor has one scale. Otherwise, each index along `axis` has a scale, or each block of
+    `block` indices. `views` are numpy calls that turn the tensor into the constant, each with its inverse: `("reshape",
+    (2, 3), (6,))`. `tolerance` is the allowed relative error of a factor that the prover computed.
     """
 
     tensor: ir.TensorProtocol

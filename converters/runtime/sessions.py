@@ -37,7 +37,7 @@ _lock = Lock()
 _entered = 0
 _undo = ExitStack()
 _loader: tuple[int, subprocess.Popen[bytes]] | None = None
-"""The process that started the helper process, and the helper (`try_load`). After a fork, another helper starts."""
+"""The id of the process that started the helper of `try_load`, and the helper. After a fork, another starts."""
 _one_at_a_time = Lock()
 
 
@@ -211,7 +211,7 @@ def _widen(value: Any) -> Any:
 
 
 def with_reason(failure: str, error: Exception, source: Path | None = None) -> str:
-    """Return a line: `failure`, then the reason in an error of ONNX Runtime. Paths of this machine are removed.
+    """Return a message of one line: `failure`, then ONNX Runtime's reason. Paths of this machine are removed.
 
     `source` is the file that ONNX Runtime loaded.
     """

@@ -95,7 +95,7 @@ class Candidate:
 
     @property
     def excess(self) -> float:
-        """The largest loss over its limit, as a share of the limit; infinity if no loss is known."""
+        """The largest excess of a loss over its limit, relative to the limit; infinity if no loss is known."""
         losses = (
             (one["loss"], one["limit"]) for one in self.figures.get("metrics", ()) if one["loss"] is not None
         )
@@ -391,7 +391,7 @@ class Search:
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
-        """The full-precision model after `SmoothQuant`, with this pass in a tuple; without both if the pass fails."""
+        """The full-precision model after `SmoothQuant`, and this pass in a tuple. If it fails: the model, and ()."""
         passes = (_pass("SmoothQuant", alpha=ALPHA),)
         with suppress(ConversionError, InputError):
             return _transformed(models.load(self.base), passes), passes
@@ -399,7 +399,7 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The groups of products, the most tolerant first. Dynamic INT8 for such a group changes the outputs least."""
+        """The groups of products. Dynamic INT8 for the first group changes the outputs least."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):
@@ -465,8 +465,7 @@ class Search:
         return candidate.state == "certified"
 
     def _winner(self) -> Candidate:
-        """Return the fastest passing candidate within `MAX_SIZE_RATIO`. With the objective `bytes`, return the
-        smallest.
+        """Return the fastest passing candidate within `MAX_SIZE_RATIO`; the smallest for the objective `bytes`.
 
         Raises ConversionError, with the nearest misses, if no candidate passes.
         """

@@ -64,7 +64,7 @@ NOT_TRAINED = re.compile(
     r"(^|\.)(pooler\..*|cls\.seq_relationship\..*|position_ids|token_type_ids|(\w+_)?inv_freq|masked_bias|attn\.bias|num_batches_tracked"
     r"|(cos|sin)_cached|relative_position_index)$"
 )
-"""The weights that a file may have and a model may lack: of unused heads, and buffers of older versions."""
+"""The weights that a file may have and a model may lack, such as weights of unused heads."""
 
 ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
 """The weights that a file may lack, because only training reads them."""
@@ -79,7 +79,7 @@ MAX_EDGE = 4096
 PARAMETER_BYTES = 12
 LABELS = "id2label.json"
 MAX_GOLDEN_VALUES = 2**19
-"""The most input values, and the most output values, of a graph with golden vectors but without a mask."""
+"""A graph without a mask has golden vectors if it has at most this many input values, and output values."""
 _LOCAL_KEYS = {
     "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "attn_implementation", "backend", "cache_dir",
     "is_local", "local_files_only", "special_tokens_map_file", "tokenizer_file", "vocab_file",

@@ -114,7 +114,7 @@ class ProcessedSeq2Seq(Seq2Seq):
 
 
 def decoder_of(model: Any, encoder: Part) -> Any:
-    """Return a module of the decoder. If it takes a KV cache, it returns only the decoder's part of it."""
+    """Return a module of the decoder. If it takes a KV cache, it returns only the decoder's keys and values."""
     import torch
     from transformers import EncoderDecoderCache
 

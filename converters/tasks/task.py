@@ -162,7 +162,7 @@ HEADS = (
 # fmt: on
 """The kinds of checkpoints with a head (`head_of` chooses). Some have no task that exports them."""
 ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
-"""The `TaskHead` of a class without a head, such as `ViTModel`, for each modality."""
+"""For each modality, the `TaskHead` of a class without a head, such as `ViTModel`."""
 LOADERS: Mapping[Modality, tuple[str, str]] = {
     "image": ("AutoImageProcessor", "image processor"),
     "audio": ("AutoFeatureExtractor", "feature extractor"),

@@ -85,7 +85,7 @@ def sample_feeds(
 ) -> list[Feed]:
     """Return three samples: a short row; three padded rows (the second a pair of texts); a row of `max_length` tokens.
 
-    In a model of documents, the boxes of tokens are in lines, and `page` gives the images of pages.
+    For a model of documents, `page` gives the images of pages.
     """
     import numpy as np
 
