@@ -97,7 +97,7 @@ class ModelFile:
 
 
 def make_delta(old: ModelFile, new: ModelFile, sink: BinaryIO) -> int | None:
-    """Write the delta from one file to another. Return its size in bytes; None if it exceeds `MAX_SHARE`."""
+    """Write the delta from one file to another. Return its size; None if it exceeds `MAX_SHARE` of the new file."""
     limit = new.descriptor.size * MAX_SHARE
     size = sink.write(DeltaHeader.of(new.descriptor, old.descriptor).to_bytes())
     for span in _merge(_encode_all(old, new)):

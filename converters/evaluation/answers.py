@@ -161,7 +161,7 @@ def _spans(model: TextModel, text: str) -> list[Answer]:
 
 
 def _answer(model: TextModel, question: str, context: str) -> Answer | None:
-    """Return the best answer in any window of the context, or None. Its score is its probability in that window."""
+    """Return the best answer in any window of the context, or None. The score is its probability in the window."""
     rows = list(model.tokenizer.windows(question, context))
     outputs = [model.run(row.inputs) for row in rows]
     best = best_answer(outputs, rows)
@@ -277,7 +277,7 @@ def run_named(
     config: Mapping[str, Any],
     name: str,
 ) -> Answer:
-    """Run a graph on the `numbers` of an image with each text: `{objects}` or `{classes, activation}`.
+    """Run a graph on an image (`numbers`) with each text. Return `{objects}` or `{classes, activation}`.
 
     `sizes` are the fixed numbers of tokens, or None, by input. `name` is the graph's name in messages.
     """

@@ -169,7 +169,7 @@ def _load(files: Mapping[str, Path], benchmark: Benchmark) -> dict[str, Any]:
 def _draw(
     files: Mapping[str, Path], sessions: Mapping[str, Any], shapes: Sequence[tuple[int, int]]
 ) -> dict[str, tuple[Feed, ...]]:
-    """Return random inputs for each file, for each (number of rows, length of other dynamic axes) in `shapes`."""
+    """Return random inputs for each file. `shapes` are (number of rows, length of other dynamic axes)."""
     sizes, lengths = [{BATCH_AXIS: rows} for rows, _ in shapes], [length for _, length in shapes]
     bounds: dict[str, int] = {}
     for file in (file for file in files.values() if file.suffix == ".onnx"):

@@ -154,7 +154,7 @@ def check_unique(values: Mapping[str, Hashable], name: str) -> None:
 
 
 def json_rows(data: bytes, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the position and the fields of each item in a list, in the key `items` or `fixtures`, or in JSON lines."""
+    """Yield each item's position and fields. `data` is JSON lines, a list, or an object with `items` or `fixtures`."""
     suite, data = f"evaluation suite {path}", data.removeprefix(codecs.BOM_UTF8)
     if path.suffix.lower() == ".jsonl":
         lines = ((f"{suite}, line {number}", line) for number, line in enumerate(data.split(b"\n"), start=1))

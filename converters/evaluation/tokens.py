@@ -94,7 +94,7 @@ class TextTokenizer:
         return str(self._tokenizer.decode(ids))
 
     def _room(self, is_pair: bool) -> int:
-        """Return the number of tokens in a row that are not special. Raise InputError if there are none."""
+        """Return the number of tokens in a row, without special tokens. Raise InputError if it is 0."""
         room = self.max_length - int(self._tokenizer.num_special_tokens_to_add(is_pair))
         if room < 1:
             message = f"the model takes {self.max_length} tokens at once, which leaves no room for text"

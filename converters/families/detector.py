@@ -59,9 +59,9 @@ def keys_of(rows: Any) -> frozenset[bytes]:
 def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Rows:
     """Return the embeddings of a file's rows.
 
-    They are the file's array `embedding`. If it is absent, or with `images`, the backbone (`session`) computes them
-    from the array `input`. Raises NotFoundError if the file is missing, InputError if its array is missing or does not
-    fit the backbone.
+    They are the file's array `embedding`. If the array is absent, or `images` is True, the backbone (`session`)
+    computes them from the array `input`. Raises NotFoundError if the file is missing, InputError if its array is
+    missing or does not fit the backbone.
     """
     import numpy as np
 

@@ -326,7 +326,7 @@ def operator_nodes(model: Any, path: Path) -> list["ir.Node"]:
 
 
 def _running(body: Any, functions: Mapping[Key, Any]) -> Iterator["ir.Node"]:
-    """Yield the nodes of a graph or function with subgraphs, and the nodes of called functions in place of calls."""
+    """Yield the nodes of a graph or function, with subgraphs. The nodes of a called function replace the call."""
     for node in body.all_nodes():
         function = functions.get(node.op_identifier())
         if function is None:

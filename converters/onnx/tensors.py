@@ -1,6 +1,7 @@
 """Tensors: their element types, digests and bytes, and a copy of a model without large tensors.
 
-Bytes are little-endian and packed, as in `TensorProto.raw_data`. ORT format has the same numbers for types as ONNX.
+Bytes are little-endian and packed, as in `TensorProto.raw_data`. Element types have the same numbers in ORT format as
+in ONNX.
 """
 
 import hashlib

@@ -146,7 +146,7 @@ class GoldenVectors(Pass[Outputs, Path]):
 class GraphPass(Pass[Any, Any]):
     """A pass that takes a valid graph (`onnx.ModelProto`), and either changes it in place or returns a new one.
 
-    Inputs, outputs, types and opset must stay the same. A pass that changes them returns the new ones from `observe`.
+    Inputs, outputs, types and opset must stay the same, or be as `observe` returns them.
     """
 
     def requires(self, subject: Any) -> None:

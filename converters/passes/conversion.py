@@ -360,7 +360,7 @@ class SortedSet(set[Any]):
 
 
 def first_size(value: Any) -> Any:
-    """Return the length of a value. For a tensor in a trace, it stays dynamic, unlike `len`."""
+    """Return the length of a value. In a trace, a tensor's length stays dynamic; `len` would make it constant."""
     return value.shape[0] if hasattr(value, "shape") else len(value)
 
 

@@ -179,7 +179,7 @@ def _described(model: Any) -> Iterator[Any]:
 
 @contextmanager
 def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
-    """A context in which a library prints nothing, and its errors become a ConversionError that begins with `failure`.
+    """A context in which a library prints nothing, and errors become a ConversionError that begins with `failure`.
 
     If a package is missing, the error becomes a HostError about `label`.
     """
@@ -213,7 +213,7 @@ def default_opset(model: Any) -> int | None:
 
 
 def has_size(dim: Any) -> bool:
-    """Return True if an axis is fixed. Many tools write -1 for a dynamic axis."""
+    """Return True if an axis is fixed. A size of -1 means a dynamic axis, as many tools write it."""
     return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
 
 

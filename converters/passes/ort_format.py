@@ -91,7 +91,7 @@ def operator_config(path: Path, with_types: bool) -> str:
 
 
 Table = tuple[tuple[str, tuple[tuple[str, tuple[tuple[int, int], ...]], ...]], ...]
-"""For each operator and type parameter, the arguments of this type: 0 (input) or 1 (output), and position."""
+"""The arguments for each operator and type parameter, as (0 for inputs or 1 for outputs, position)."""
 
 
 def canonicalize(source: Path, target: Path) -> bool:

@@ -478,7 +478,7 @@ class OnnxStaticQuantization(QuantizationPass):
 def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool) -> Any:
     """Return a range for each activation, as `TensorsData` of ONNX Runtime.
 
-    It is the range of `SHARES` whose 256 codes have the least squared error on a histogram of the data.
+    The range is the one in `SHARES` whose 256 codes have the least squared error on a histogram of the data.
     """
     import numpy as np
     from onnxruntime.quantization import CalibrationMethod, create_calibrator

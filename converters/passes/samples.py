@@ -72,7 +72,7 @@ def draw(
 
 
 def index_bounds(model: Any) -> dict[str, int]:
-    """Return a bound for each input that is an index: the rows of the smallest stored table that it reads from."""
+    """Return a bound for each input that is an index: the number of rows of the smallest table that it reads."""
     rows = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if len(tensor.dims) >= 2}
     origin = {value.name: value.name for value in graph_inputs(model.graph)}
     bounds: dict[str, int] = {}
@@ -268,7 +268,7 @@ def _by_position(pairs: Sequence[Any]) -> tuple[int, float, float]:
 
 
 def parity(feeds: Sequence[Feed], distances: Mapping[str, Distance]) -> dict[str, Any]:
-    """Return the record of a comparison for the result of a pass, in JSON form."""
+    """Return a comparison as JSON, for the record of a pass."""
     outputs = {
         name: {key: float(f"{getattr(one, key):.6g}") for key in ("max_abs_diff", "cosine")}
         for name, one in distances.items()

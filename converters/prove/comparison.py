@@ -27,7 +27,7 @@ ARITHMETIC = 2.0**-22
 HALF_SCALE = 2.0**-10
 """The relative error of a code whose scale is stored as float16."""
 MAX_FAR_SHARE = 0.1
-"""If more than this share of a tensor's weights is off by over a step, the tensor is not the parent's, rounded."""
+"""The largest share of a tensor's weights that may be off by over a step. Beyond it, a proof fails."""
 INFINITE = 1e30
 """Magnitudes of this or more count as infinity, so clipping them to float16 loses nothing."""
 CHUNK_ELEMENTS = 2**17

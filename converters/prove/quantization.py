@@ -19,7 +19,7 @@ DYNAMIC = "DynamicQuantizeLinear"
 
 
 def _plain(*parts: Operand) -> list[StoredValue]:
-    """Return the constants of the operands that are not None; [] if one of them is not a plain stored tensor."""
+    """Return the constants of the operands that are not None; [] if any of them is not a plain stored tensor."""
     values = [one.constant for one in parts if one is not None]
     stored = [value for value in values if value is not None and not value.views and not value.is_coded]
     return stored if len(stored) == len(values) else []

@@ -383,7 +383,7 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a normalization by `x / Sqrt(mean(x * x) + epsilon) * gamma + beta`; subtract the mean if it does."""
+    """Expand to `x / Sqrt(mean(x * x) + epsilon) * gamma + beta`. LayerNormalization first subtracts the mean."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None

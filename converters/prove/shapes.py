@@ -129,7 +129,7 @@ class Shapes:
         return tuple(fresh() for _ in range(shape[0]))
 
     def by_rule(self, formula: Formula) -> Dims | None:
-        """Return the shape of a formula's value by the rule of its operator; None if there is no rule or no answer."""
+        """Return the shape of a formula's value by the rule of its operator; None if no rule can infer it."""
         rule, stated = _RULES.get(formula.operator), formula.attribute("sizes")
         if formula.operator in RESHAPES and stated and isinstance(stated[0], tuple):
             return stated[0]  # from `known_sizes`: a file's attribute has no nested tuple

@@ -137,7 +137,6 @@ class _Tensor(msgspec.Struct):
     rtol: Annotated[float, msgspec.Meta(ge=0)] = 0.0
 
     def array(self) -> Any:
-
         if self.dtype not in DTYPES:
             raise InputError(f"not a type of tensors: {self.dtype[:40]!r}", f"one of {', '.join(DTYPES)}")
         if math.prod(self.shape) != len(self.data):
@@ -213,7 +212,6 @@ class Runnable:
 
         Raises NotFoundError if there is no file, InputError if it is invalid or does not fit the graph.
         """
-
         if path.suffix == ".npz":
             values = read_arrays(path)
         else:

@@ -132,7 +132,7 @@ def _blocks(bits: int, size: int, **more: Any) -> dict[str, Any]:
 def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candidate]:
     """Yield the built-in candidates. Static quantization needs `calibration`, a file with rows.
 
-    `head` is the last matrix product. Candidates of other tools are not tried by default.
+    `head` is the name of the last matrix product. Candidates of other tools are not tried by default.
     """
     yield Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16))
     dynamic, tables = (_pass(DYNAMIC, op_types_to_quantize=[*PRODUCTS, *more]) for more in ((), ("Gather",)))
@@ -173,8 +173,8 @@ def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candida
 def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> Iterator[Candidate]:
     """Yield the requested candidates. If none is named, yield the default candidates that fit the graph.
 
-    `has_tables`: the graph has embedding tables. `head` is its last matrix product. Raises InputError for an unknown or
-    repeated name.
+    `has_tables` is True if the graph has embedding tables. `head` is the name of its last matrix product. Raises
+    InputError for an unknown or repeated name.
     """
     own = {candidate.name: candidate for candidate in built_in(request.calibration, head)}
     usable = [
@@ -391,7 +391,7 @@ class Search:
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
-        """The full-precision model after `SmoothQuant`, and this pass in a tuple. If it fails: the model, and ()."""
+        """The full-precision model after `SmoothQuant`, and the pass in a tuple. If the pass fails: the model, ()."""
         passes = (_pass("SmoothQuant", alpha=ALPHA),)
         with suppress(ConversionError, InputError):
             return _transformed(models.load(self.base), passes), passes

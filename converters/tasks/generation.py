@@ -325,7 +325,7 @@ def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
 
 
 def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool, states: list[Any]) -> float:
-    """Return the share of steps at which graphs give the model's token, if they get the model's earlier tokens."""
+    """Return the share of steps at which graphs give the model's token, given the model's earlier tokens."""
     import numpy as np
 
     model, equal = Generator(paths), []

@@ -121,7 +121,7 @@ class Processor:
         return part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), True)
 
     def contract(self) -> dict[str, Any]:
-        """Return the manifest's key for the preprocessing, as JSON; {} if no description gives the same numbers."""
+        """Return the manifest's description of the preprocessing, as JSON; {} if none reproduces the output."""
         pairs = list(zip(self.drawn, self.rows, strict=True))
         if self.modality == "audio":
             sound = audio_of(self.processor.to_dict(), pairs)
@@ -143,7 +143,7 @@ def draw_sound(rate: int, seconds: float) -> Any:
 
 
 def draw_photographs(is_square: bool = False) -> list[Any]:
-    """Generate coloured tiles under noise of a fixed seed. Each way to scale them gives other numbers."""
+    """Generate coloured tiles under noise of a fixed seed. Each way to scale them gives another result."""
     import numpy as np
     from PIL import Image
 
@@ -211,9 +211,9 @@ def _halve_down(transform: Any) -> None:
 def preprocessing_of(
     settings: Mapping[str, Any], photographs: Sequence[tuple[Any, Any]]
 ) -> Preprocessing | None:
-    """Translate the saved settings of an image processor; None if this does not give the processor's numbers.
+    """Translate the saved settings of an image processor; None if the result does not reproduce its output.
 
-    `photographs` are images, each with the processor's numbers for it (float32, batch 1).
+    `photographs` are pairs of an image and the processor's output (float32, batch 1).
     """
     import numpy as np
 
@@ -342,9 +342,9 @@ def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def audio_of(settings: Mapping[str, Any], sounds: Sequence[tuple[Any, Any]]) -> AudioPreprocessing | None:
-    """Translate the saved settings of a feature extractor; None if this does not give the extractor's numbers.
+    """Translate the saved settings of a feature extractor; None if the result does not reproduce its output.
 
-    `sounds` are the samples of sounds, each with the extractor's numbers for it (float32, batch 1).
+    `sounds` are pairs of a sound's samples and the extractor's output (float32, batch 1).
     """
     import numpy as np
 

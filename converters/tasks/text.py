@@ -414,7 +414,7 @@ class Towers(Saved):
 
 
 class NamedObjects(Towers):
-    """The task of detectors such as OWL-ViT, as one graph. Its texts name the objects; all images have as many texts."""
+    """The task of detectors such as OWL-ViT, as one graph. Texts name the objects, the same number for each image."""
 
     members = {}
 
