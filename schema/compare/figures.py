@@ -124,7 +124,7 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
 
 
 def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
-    """True if two checks were measured on the same suite, or need none, as the parity of outputs does."""
+    """True if two checks have the same suite, or if both need no suite, such as checks of parity."""
     suites = [
         check.dataset or (side.suite if check.name.startswith((RECALL, LOSS)) else None)
         for side, check in zip(sides, checks, strict=True)

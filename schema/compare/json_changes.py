@@ -17,7 +17,7 @@ _QUOTED = re.compile(r"[\[\]\"\x00-\x1f\x7f]")
 class NamedList(NamedTuple):
     """Functions that name the items of a list. An old and a new item match if they have the same name.
 
-    The second function names only items that the first left unmatched, and so on.
+    Each function names only items that the functions before it left unmatched.
     """
 
     namers: tuple[Namer, ...]

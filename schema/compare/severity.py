@@ -31,7 +31,7 @@ CAUSES = {
 
 
 def _named(*keys: str) -> NamedList:
-    """Make a `NamedList` of templates, such as `{role}:{path}`, for an item's values."""
+    """Make a `NamedList` from templates, such as `{role}:{path}`, which an item's values fill."""
 
     def namer(text: str) -> Namer:
         return lambda item, _: text.format_map(item)

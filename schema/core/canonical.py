@@ -85,8 +85,7 @@ _PARSER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def _check(value: Any, label: str) -> bool:
-    """Raise InputError if a value is nested too deeply or has a number out of range. Return True if msgspec can write
-    it.
+    """Raise InputError if a value is too deep or has a number out of range. Return True if msgspec can write it.
 
     A float from 2**53 to 1e21 is out of range: RFC 8785 writes it as a whole number, which `decode` refuses.
     """

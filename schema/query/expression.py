@@ -214,7 +214,7 @@ class _Parser:
         return node
 
     def _conditions(self, power: int = 0) -> Expression:
-        """Parse tests that are joined by words of a binding power above `power`."""
+        """Parse tests that are joined by `and` or `or`, as long as the binding power of the word is above `power`."""
         node = self._condition()
         while (word := self._next.text) in ("and", "or") and POWERS[word] > power:
             operands = [node]
