@@ -60,7 +60,7 @@ def command(
         f"The most tokens that are generated; by default {MAX_NEW_TOKENS}, or what an encoder-decoder states.",
         min=1,
     ),
-    image: Path | None = option("Run it on this image file, as its task says."),
+    image: Path | None = option("Run it on this image file, as its task says; a video is an animated one."),
     feeds: Path | None = option("Run on these tensors: .npz, or JSON of nested lists by input.", "--input"),
     query: Query,
     device: str | None = DEVICE,
@@ -156,7 +156,7 @@ def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
         return TEXT
     if {"input_ids", "pixel_values"} <= names and manifest.preprocessing is not None:
         return BOTH
-    if axes == 4 and manifest.preprocessing is not None:
+    if axes in (4, 5) and manifest.preprocessing is not None:
         return IMAGE
     return AUDIO if axes in (2, 3) and manifest.audio_preprocessing is not None else "--input"
 
@@ -180,7 +180,9 @@ def _numbers(files: "UnpackedArtifact", file: Path) -> "Feed":
 
     image, sound = files.manifest.preprocessing, files.manifest.audio_preprocessing
     if image is not None and _takes(files.manifest, files.artifact) in (IMAGE, BOTH):
-        numbers = read_image(file, image)
+        shapes = [item.shape for item in files.artifact.metadata.inputs]
+        frames = next((shape[1].value or 0 for shape in shapes if len(shape) == 5), 0)  # of a video
+        numbers = read_image(file, image, frames)
     else:
         assert sound is not None, "_check_takes refuses other graphs"
         numbers = read_sound(file, sound)

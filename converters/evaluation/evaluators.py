@@ -387,7 +387,13 @@ class LabelledRows(TaskEvaluator):
     """
 
     tasks: ClassVar[tuple[str, ...]] = (
-        *("image-classification", "onnx", "image-feature-extraction", "audio-feature-extraction"),
+        *(
+            "image-classification",
+            "video-classification",
+            "onnx",
+            "image-feature-extraction",
+            "audio-feature-extraction",
+        ),
         *("depth-estimation", "object-detection", "fill-mask", "zero-shot-image-classification"),
         *("zero-shot-audio-classification", "zero-shot-object-detection", "document-question-answering"),
     )

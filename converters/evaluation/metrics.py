@@ -39,7 +39,7 @@ from onnxreg.schema.core.errors import InputError, listing
 
 SPANS = frozenset({"token-classification"})
 VECTORS = frozenset({"pooling", "feature-extraction"})
-ROWS = frozenset({"image-classification", "onnx"})
+ROWS = frozenset({"image-classification", "video-classification", "onnx"})
 PIXELS = frozenset({"image-segmentation"})
 HEARD = frozenset({"automatic-speech-recognition", "image-to-text"})
 MADE = frozenset({"text2text-generation"})

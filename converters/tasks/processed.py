@@ -13,7 +13,7 @@ from typing import Any
 from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR
 from onnxreg.converters.tasks.checkpoint import Graphs, LoadedCheckpoint, Saved, part_of, unloadable
-from onnxreg.converters.tasks.task import DEPTH, LOADERS, Modality, Part
+from onnxreg.converters.tasks.task import DEPTH, LOADERS, VIDEOS, Modality, Part
 from onnxreg.schema.core.errors import InputError, missing_extra, why
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.manifest.manifest import AudioPreprocessing, Preprocessing
@@ -41,7 +41,8 @@ class Processed(Saved):
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         given = checkpoint.directory, self.head.modality, self.trust_remote_code
-        processor = Processor(*given)
+        frames = checkpoint.config.num_frames if self.head is VIDEOS else 0
+        processor = Processor(*given, frames=frames)
         if processor.varying and self.head is DEPTH:
             processor = Processor(*given, is_square=True)  # as in the model's training
         part = processor.part(checkpoint.model, self.head.axes, self.head.outputs)
@@ -51,17 +52,22 @@ class Processed(Saved):
 class Processor:
     """The image processor or feature extractor of a checkpoint, with its results for generated photographs or sounds.
 
-    `varying` are the axes along which the results differ in size. Raises InputError if the processor does not run,
+    `varying` are the axes along which the results differ in size. A video of `frames` turns a photograph. Raises InputError if the processor does not run,
     HostError if a package is missing.
     """
 
     def __init__(
-        self, directory: Path, modality: Modality, trust_remote_code: bool, is_square: bool = False
+        self,
+        directory: Path,
+        modality: Modality,
+        trust_remote_code: bool,
+        is_square: bool = False,
+        frames: int = 0,
     ) -> None:
         import numpy as np
         import transformers
 
-        self.modality, self.is_square = modality, is_square
+        self.modality, self.is_square, self.frames = modality, is_square, frames
         name, kind = LOADERS[modality]
         try:
             with silent_transformers():
@@ -83,8 +89,10 @@ class Processor:
                     _halve_down(transform)
                     color = "L" if self.processor.data_config["input_size"][0] == 1 else "RGB"
                     self.drawn = [image.convert(color) for image in self.drawn]
+                videos = [[image.rotate(angle) for angle in range(frames)] for image in self.drawn if frames]
                 values = [
-                    self.processor(one, return_tensors="pt", **options)[self.input] for one in self.drawn
+                    self.processor(one, return_tensors="pt", **options)[self.input]
+                    for one in videos or self.drawn
                 ]
                 self.rows: list[Any] = [np.asarray(value, np.float32) for value in values]
         except Exception as error:
@@ -122,7 +130,8 @@ class Processor:
 
     def contract(self) -> dict[str, Any]:
         """Return the manifest's description of the preprocessing, as JSON; {} if none reproduces the output."""
-        pairs = list(zip(self.drawn, self.rows, strict=True))
+        rows = [row[:, 0] for row in self.rows] if self.frames else self.rows
+        pairs = list(zip(self.drawn, rows, strict=True))
         if self.modality == "audio":
             sound = audio_of(self.processor.to_dict(), pairs)
             return {} if sound is None else {"audio_preprocessing": sound.to_json()}
@@ -157,22 +166,31 @@ def draw_photographs(is_square: bool = False) -> list[Any]:
     return [draw(height, height if is_square else width) for height, width in PHOTOGRAPHS]
 
 
-def read_image(path: Path, preprocessing: Preprocessing) -> Any:
-    """Read an image as a graph's input (float32, batch 1). Raise InputError if it is not an image."""
+def read_image(path: Path, preprocessing: Preprocessing, frames: int = 0) -> Any:
+    """Read an image as a graph's input (float32, batch 1). Raise InputError if it is not an image.
+
+    With `frames`, so many images of an animation, evenly apart, make the input of a video.
+    """
+    import numpy as np
+
     try:
         from PIL import Image, ImageOps
     except ImportError as error:
         raise missing_extra("PIL", "run", "reading an image") from error
     data = read_given(path, "image", limit=MAX_FILE_BYTES)
     try:
-        image = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
-        image.load()
+        file, images = Image.open(io.BytesIO(data)), []
+        for at in range(frames or 1):
+            file.seek((getattr(file, "n_frames", 1) - 1) * at // max(1, frames - 1))
+            file.load()
+            images.append(ImageOps.exif_transpose(file))
     except Exception as error:  # plug-ins of Pillow raise any error
         hint = "give a whole file of a photograph, such as .jpg or .png"
         raise InputError(f"{path} is not an image that Pillow reads", hint) from error
-    if image.mode[0] in "IF":
+    if images[0].mode[0] in "IF":
         raise InputError(f"{path} has more than 8 bits for each value", "save it with 8 bits")
-    return image_input(image, preprocessing)
+    numbers = [image_input(image, preprocessing) for image in images]
+    return np.stack(numbers, axis=1) if frames else numbers[0]
 
 
 def image_input(image: Any, preprocessing: Preprocessing) -> Any:

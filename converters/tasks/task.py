@@ -87,6 +87,10 @@ IMAGES = TaskHead(
     "image-classification", "ForImageClassification", "an image classifier", {"logits": PER_ROW}, labelled=True,
     modality="image",
 )
+VIDEOS = TaskHead(
+    "video-classification", "ForVideoClassification", "a classifier of videos", {"logits": PER_ROW}, labelled=True,
+    modality="image",
+)
 IMAGE_FEATURES = TaskHead(
     "image-feature-extraction", "", "an image encoder", {"last_hidden_state": PER_ROW}, modality="image",
     aliases=("image-embedding", "image-embeddings"),
@@ -145,7 +149,7 @@ HEADS = (
     _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),
     _elsewhere("mask-generation", ("SamModel", "Sam2Model"), modality="image"),
     _elsewhere("text-to-audio", ("VitsModel", "ForTextToWaveform", "ForTextToSpectrogram"), aliases=("text-to-speech",)),
-    PAGES, SPANS, IMAGES, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
+    PAGES, SPANS, IMAGES, VIDEOS, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
     DEPTH, SEGMENTS, NAMED_OBJECTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way="export its encoder: --task feature-extraction"),
     _elsewhere("multiple-choice", "ForMultipleChoice"),
     TaskHead("pooling of model2vec", "StaticModel", way="save it with sentence-transformers: StaticEmbedding.from_model2vec"),
@@ -157,7 +161,6 @@ HEADS = (
     _elsewhere("image-to-image", ("ForImageSuperResolution", "ForImageToImage"), modality="image"),
     _elsewhere("keypoint-detection", ("ForPoseEstimation", "ForKeypointDetection"), modality="image"),
     _elsewhere("keypoint-matching", "ForKeypointMatching", modality="image"),
-    _elsewhere("video-classification", "ForVideoClassification", modality="image"),
 )
 # fmt: on
 """The kinds of checkpoints with a head (`head_of` chooses). Some have no task that exports them."""

@@ -99,6 +99,28 @@ def test_clip_is_three_members_whose_vectors_are_those_of_transformers(reg: Reg,
 
 
 @pytest.mark.more
+@pytest.mark.parametrize("row", ["VideoMAE", pytest.param("TimeSformer", marks=pytest.mark.large)])
+def test_an_animation_is_classified_by_images_evenly_apart(row: str, reg: Reg, tmp_path: Path) -> None:
+    import torch
+    from PIL import Image
+    from transformers import AutoImageProcessor, AutoModelForVideoClassification
+
+    manifest = publish(reg, row, tmp_path)
+    assert manifest["task"] == "video-classification" and "sample" in manifest["preprocessing"]
+    assert reg("run", "acme/model", "--self-test").ended(0, "pass")
+    still = Image.open(photograph(tmp_path / "photo.png"))
+    turned = [still.rotate(10 * angle) for angle in range(7)]
+    turned[0].save("film.webp", save_all=True, append_images=turned[1:], lossless=True)
+    found = reg("run", "acme/model", "--image", "film.webp", "--json").json["classes"]
+    model = AutoModelForVideoClassification.from_pretrained("model").eval()
+    pixels = AutoImageProcessor.from_pretrained("model", backend="pil")(turned[::2], return_tensors="pt")
+    with torch.no_grad():
+        scores = model(**pixels).logits.softmax(-1)[0]
+    given = {item["label"]: item["score"] for item in found}
+    np.testing.assert_allclose([given[name] for name in ("cat", "dog", "owl")], scores, atol=1e-4)
+
+
+@pytest.mark.more
 @pytest.mark.parametrize("row", ["OWL-ViT", pytest.param("OWLv2", marks=pytest.mark.large)])
 def test_texts_name_the_objects_that_a_detector_finds(row: str, reg: Reg, tmp_path: Path) -> None:
     import torch

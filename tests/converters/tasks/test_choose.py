@@ -51,6 +51,7 @@ def adapter(base: str | None) -> dict[str, Any]:
         (named("SegformerForSemanticSegmentation"), "image-segmentation", ""),
         (named("VisionEncoderDecoderModel") | IMAGE | WORDS, "image-to-text", ""),
         (named("DetrForObjectDetection") | IMAGE, "object-detection", ""),
+        (named("VideoMAEForVideoClassification") | IMAGE, "video-classification", ""),
         (named("OwlViTForObjectDetection") | IMAGE | WORDS, "zero-shot-object-detection", ""),
         (named("CLIPModel") | IMAGE | WORDS, "zero-shot-image-classification", "says CLIPModel"),
         (named("ClapModel") | AUDIO | WORDS, "zero-shot-audio-classification", "says ClapModel"),
