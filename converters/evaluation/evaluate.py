@@ -106,7 +106,6 @@ class EvaluationPlan:
         return [*dict.fromkeys([*messages, *self.obstacles()])]
 
     def obstacles(self) -> Iterator[str]:
-        """Yield the reasons why nothing can be certified on the suite."""
         groups, name = len(set(self.suite.groups)), Path(self.request.suite).name
         for metric in self.metrics:
             with blamed(metric):
@@ -180,7 +179,8 @@ def _plan(
 class SourceEvaluation:
     """Evaluates a source's artifacts. The source runs once for all artifacts.
 
-    `cache` stores the scores of each artifact, under keys that include `key` (what affects the source).
+    `cache` stores the scores of each artifact. `key` has all that affects the source, and is a part of the cache's
+    keys.
     """
 
     def __init__(

@@ -213,8 +213,8 @@ def compare(
     """Compare outputs over all runs. Return the distance of each numeric output.
 
     Raises ConversionError about `label` for a missing output, another shape, NaN, and a difference above `tolerance`
-    times the largest value. `is_bounded` also refuses a cosine below `MIN_COSINE`, and an output that follows the input
-    no better than chance.
+    times the largest value. With `is_bounded`, also raises it for a cosine below `MIN_COSINE`, and for an output that
+    follows the input no better than chance.
     """
     import numpy as np
 

@@ -88,7 +88,7 @@ class Formula:
 
     `operator` is `"Add"` or `"com.microsoft:Gelu"`. `epoch` is the oldest operator version with the same meaning.
     `element` is the element type, "" if unknown. `node` is a name for messages. `shape_of` is a digest of the formula
-    that ignores constants; it sorts the operands of commutative operators.
+    without constants. Operands of commutative operators are sorted by this digest.
     """
 
     operator: str

@@ -420,7 +420,7 @@ class Search:
         file.unlink()
 
     def _mix(self, candidate: Candidate) -> None:
-        """Put dynamic INT8 for tolerant groups of products before a candidate's passes, if this passes the evaluation.
+        """Put dynamic INT8 for tolerant groups of products before a candidate's passes, if the result is certified.
 
         It tries all groups but one, then fewer groups. After a mixed candidate has passed, others try only its groups.
         """

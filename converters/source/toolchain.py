@@ -34,7 +34,7 @@ def require(*modules: str) -> None:
 
 
 def refuse_missing(error: BaseException, purpose: str) -> BaseException:
-    """Return the first cause of a library's error. Raise HostError if a package is missing."""
+    """Return the original cause of a library's error. Raise HostError if the cause is a missing package."""
     cause = error
     while True:
         module = (getattr(cause, "name", None) or "").partition(".")[0]
