@@ -10,3 +10,4 @@ other package.
 
 VERSION = "0.2.0"  # as in pyproject.toml; importlib.metadata would slow `--version` down
 COMPLETES = "_REG_COMPLETE"  # set if a shell requests completions: then no error may reach the user's prompt
+is_running = False  # true in the process of the program `reg`, whose exports run in child processes

@@ -9,19 +9,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, redirect_stderr, redirect_stdout, suppress
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from onnxreg.cli import apart
 from onnxreg.cli.options import Session
 from onnxreg.cli.output import EXIT_STATUS, InterruptError, counted, duration, fields, needs, printable, table
 from onnxreg.converters.engine.plan import read_document
 from onnxreg.converters.request import ON_BY_DEFAULT, ExportRequest, flag
 from onnxreg.converters.source.toolchain import free_memory
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError, RemoteError, about
-from onnxreg.schema.core.units import count_cores
+from onnxreg.schema.core.units import SILENT, count_cores
 from onnxreg.schema.inputs.recipe_file import JobRow
 
 PATHS = ("eval_suite", "confirm_suite", "calibration")  # options whose values are paths
@@ -125,7 +127,7 @@ def run(
     registry = session.open(create=True)  # here, not in two workers at once
     flags = {"--trust-remote-code": trust_remote_code, "--no-cache": no_cache}
     words = [name for name, is_set in flags.items() if is_set]
-    words += [f"--timeout={timeout}", *(f"--allow-code={absolute(name)}" for name in allow_code)]
+    words += [f"--allow-code={absolute(name)}" for name in allow_code]
     if to is not None:
         words.append(f"--push={registry.remotes.open(to, create=True).url}")
     lines = [(job, ["export", *words, *job.words()[1:]]) for job in jobs]
@@ -135,7 +137,7 @@ def run(
         own = ["--registry", str(registry.store.root.absolute())]
         fitting = (free_memory() or sys.maxsize) // JOB_BYTES
         count = processes or max(1, min(len(jobs), count_cores(), fitting))
-        running = _in_processes([(job, [*own, *line]) for job, line in lines], count)
+        running = _in_processes([(job, [*own, *line]) for job, line in lines], count, timeout)
     empty: Outcome = dict.fromkeys(("ref", "digest", "error", "note"))
     empty |= {"status": "stopped", "pushed": False, "seconds": 0.0}
     outcomes = {job.row: {"row": job.row, "job": job.called, **empty} for job in jobs}
@@ -177,31 +179,31 @@ def _check(file: Path, jobs: Sequence[Job], is_cluster: bool, to: str | None) ->
         raise InputError(f"{file.name}: {message}", "; ".join(advice))
 
 
-def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generator[tuple[Job, Done]]:
+def _in_processes(
+    lines: Sequence[tuple[Job, list[str]]], count: int, minutes: float
+) -> Generator[tuple[Job, Done]]:
     """Run the command lines in `count` processes, and yield the answers. If a process dies, only its job fails.
 
-    Closing the generator interrupts the jobs. Ctrl-C does not reach them, because each process has its own POSIX
-    session.
+    A process whose step takes longer than `minutes` is ended. Closing the generator interrupts the jobs. Ctrl-C does not
+    reach them, because each process has its own POSIX session.
     """
-    idle, workers = list[subprocess.Popen[str]](), list[subprocess.Popen[str]]()
-    command, pipe = [sys.executable, "-m", "onnxreg.cli.batch"], subprocess.PIPE
+    idle, workers = list[Worker](), list[Worker]()
 
     def work(words: list[str]) -> Done:
         if idle:
-            process = idle.pop()
+            worker = idle.pop()
         else:
-            process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
-            workers.append(process)
-        assert process.stdin is not None and process.stdout is not None
-        with suppress(BrokenPipeError):
-            print(json.dumps(words), file=process.stdin, flush=True)
-        if line := process.stdout.readline():
-            idle.append(process)
-            answer: dict[str, Any] = json.loads(line)
-            return answer
-        status = process.wait()
-        ending = f"it was ended by {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        return HostError(f"its worker died: {ending}", "too little memory? let fewer run at once: --jobs 1")
+            workers.append(worker := Worker())
+        with suppress(ConnectionError):
+            worker.channel.send(words)
+        try:
+            answer: Done = apart.receive(worker.channel, SILENT, minutes, worker.process.wait)
+        except RegError as error:
+            workers.remove(worker)
+            _end([worker], [])
+            return error
+        idle.append(worker)
+        return answer
 
     with ThreadPoolExecutor(count) as threads:
         futures = {threads.submit(work, words): job for job, words in lines}
@@ -210,28 +212,33 @@ def _in_processes(lines: Sequence[tuple[Job, list[str]]], count: int) -> Generat
                 yield futures[future], future.result()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
-            for process in workers:
-                if process not in idle:
-                    process.send_signal(signal.SIGINT)
-            _end(workers)
+            _end(workers, idle)
 
 
-def _end(workers: Iterable["subprocess.Popen[str]"]) -> None:
-    """Wait for all processes. After `PATIENCE` seconds, or at a second Ctrl-C, kill them."""
+class Worker:
+    """A process that runs command lines, and the `channel` on which it answers. Its output goes to stderr."""
+
+    def __init__(self) -> None:
+        self.channel, end = Pipe()
+        with end:
+            command = [sys.executable, "-m", "onnxreg.cli.batch", str(end.fileno())]
+            pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": 2, "pass_fds": [end.fileno()]}
+            self.process = subprocess.Popen(command, start_new_session=True, **pipes)
+
+
+def _end(workers: Collection[Worker], idle: Collection[Worker]) -> None:
+    """Kill idle workers, and interrupt the others; kill these after `PATIENCE` seconds, or at a second Ctrl-C."""
     patience = PATIENCE
-    for process in workers:
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-    for process in workers:
+    for worker in workers:
+        worker.process.send_signal(signal.SIGKILL if worker in idle else signal.SIGINT)
+    for worker in workers:
         try:
-            process.wait(patience)
+            worker.process.wait(patience)
         except (subprocess.TimeoutExpired, KeyboardInterrupt):
             patience = 0
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        with suppress(ProcessLookupError):
+            os.killpg(worker.process.pid, signal.SIGKILL)
+        worker.process.wait()
 
 
 def _on_cluster(
@@ -348,16 +355,18 @@ def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
     return {"status": status, "out": out.getvalue(), "err": err.getvalue(), "seconds": seconds}
 
 
-def serve() -> None:
-    """Run the command lines on stdin, each a JSON list of words. Print each answer as JSON.
+def serve(descriptor: int) -> None:
+    """Run the command lines on a channel, each a list of words. Send the steps and the answer of each.
 
-    All runs share one import of PyTorch. Output of native code goes to stderr.
+    All runs share one import of PyTorch.
     """
-    with os.fdopen(os.dup(1), "w") as answers, suppress(KeyboardInterrupt):
-        os.dup2(2, 1)
-        for line in sys.stdin:
-            print(json.dumps(run_line(json.loads(line))), file=answers, flush=True)
+    apart.watcher = channel = Connection(descriptor)
+    answer: dict[str, Any] = {}
+    with suppress(EOFError, ConnectionError, KeyboardInterrupt):
+        while answer.get("status") != EXIT_STATUS["interrupted"]:
+            answer = run_line(channel.recv())
+            channel.send(answer)
 
 
 if __name__ == "__main__":
-    serve()
+    serve(int(sys.argv[1]))

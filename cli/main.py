@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
+import onnxreg.cli as program
 from onnxreg.cli import COMPLETES, VERSION
 from onnxreg.schema.core.errors import RegError
 
@@ -18,6 +19,7 @@ BRIEF = {"coverage", "diff", "history", "log", "ls", "pull", "push", "query", "r
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. Only a bug raises an exception."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    program.is_running = arguments is None
     if arguments is None and words and words[0] in BRIEF:
         # the garbage collector and the search for plug-ins of pydantic take a tenth of the time of a start
         gc.set_threshold(100_000, 10, 10)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from onnxreg.schema.core import units
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.errors import ConversionError, HostError, InputError, RegError, missing_extra
+from onnxreg.schema.core.errors import HostError, InputError, RegError, missing_extra
 from onnxreg.schema.core.units import SILENT, Advance, Progress
 
 if TYPE_CHECKING:
@@ -290,42 +290,13 @@ class Drawn(Progress):
 
 
 class Steps(Progress):
-    """Progress that calls `check`, which may raise, and then `draw` with the label of each step."""
+    """Progress that calls `draw` with each step's label."""
 
-    def __init__(self, draw: Callable[[str], object], check: Callable[[], None]) -> None:
-        self._draw, self._check = draw, check
+    def __init__(self, draw: Callable[[str], object]) -> None:
+        self._draw = draw
 
     def step(self, label: str) -> None:
-        self._check()
         self._draw(label)
-
-
-@contextmanager
-def limited(progress: Progress, minutes: float) -> Iterator[Progress]:
-    """Raise ConversionError if a step takes more than `minutes`. Only the main thread has this limit."""
-    is_late, timers = threading.Event(), [threading.Timer(0, lambda: None)]
-
-    def end() -> None:
-        is_late.set()
-        os.kill(os.getpid(), signal.SIGINT)
-
-    def begin() -> None:
-        timers.pop().cancel()
-        timers.append(threading.Timer(60 * minutes, end))
-        timers[0].daemon = True
-        if threading.current_thread() is threading.main_thread():
-            timers[0].start()
-
-    try:
-        begin()
-        yield Steps(progress.step, begin)
-    except KeyboardInterrupt:
-        if not is_late.is_set():
-            raise
-        message = f"a step took longer than {minutes:g} minutes, so the work was ended"
-        raise ConversionError(message, "if it only needs more time: --timeout MINUTES") from None
-    finally:
-        timers[0].cancel()
 
 
 @contextmanager
@@ -362,14 +333,9 @@ def transfer(label: str, width: int) -> tuple[Any, Progress]:
 
 @contextmanager
 def steps(silent: bool) -> Iterator[Progress]:
-    """Show the current step on stderr, with a spinner and the time. Without a terminal, print a line for each step.
-
-    After Ctrl-C, the next step or the end of the context raises KeyboardInterrupt again, because the work may swallow
-    it.
-    """
+    """Show the current step on stderr, with a spinner and the time. Without a terminal, print a line for each step."""
     if silent or not sys.stderr.isatty():
-        with interruptible() as check:
-            yield Steps(lambda label: silent or print(f"{label} ...", file=sys.stderr, flush=True), check)
+        yield Steps(lambda label: silent or print(f"{label} ...", file=sys.stderr, flush=True))
         return
     from rich import progress
     from rich.console import Console
@@ -378,33 +344,12 @@ def steps(silent: bool) -> Iterator[Progress]:
     columns = (progress.SpinnerColumn(), text, progress.TimeElapsedColumn())
     bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task("", total=None)
-    with bar, interruptible() as check:
-        yield Steps(lambda label: bar.update(task, description=printable(label)), check)
 
+    def draw(label: str) -> None:
+        bar.update(task, description=printable(label))
+        bar.start()  # a thread draws: it starts after the process of the work was forked
 
-@contextmanager
-def interruptible() -> Iterator[Callable[[], None]]:
-    """Yield a function that raises KeyboardInterrupt if Ctrl-C was pressed. The end of the context calls it too.
-
-    It is for libraries that may swallow a KeyboardInterrupt. It replaces Python's own handler of Ctrl-C, but no other.
-    """
-    pressed = threading.Event()
-
-    def press(*_: object) -> None:
-        pressed.set()
-        raise KeyboardInterrupt
-
-    def check() -> None:
-        if pressed.is_set():
-            raise KeyboardInterrupt
-
-    is_main = threading.current_thread() is threading.main_thread()
-    owns_handler = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if owns_handler:
-        signal.signal(signal.SIGINT, press)
     try:
-        yield check
+        yield Steps(draw)
     finally:
-        if owns_handler:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-    check()
+        bar.stop()

@@ -1,9 +1,11 @@
 """Exports, proofs and deltas: functions that use both `converters` and `registry`. They print nothing."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from onnxreg.cli import apart
 from onnxreg.cli.output import needs
 from onnxreg.registry import system
 from onnxreg.registry.log.commit import read_condemned
@@ -39,6 +41,7 @@ def publish(
     progress: Progress,
     cached: bool = True,
     is_preview: bool = False,
+    minutes: float = 0,
 ) -> "tuple[Release, list[LatencyTable]]":
     """Run a plan, publish its draft, and attest the measured latencies. Return the version and the latencies.
 
@@ -46,7 +49,7 @@ def publish(
     latency is measured. So does a plan with a skipped step, because the step's tool may be installed now.
 
     Without `cached`, every step runs, and no result is cached. With `is_preview`, nothing is published; the version
-    that would be published is returned.
+    that would be published is returned. `minutes` limits each step in the program `reg` (see `apart.run`).
     """
     from onnxreg.converters.engine.cache import EXPORTS
     from onnxreg.converters.engine.plan import ExportPlan
@@ -62,7 +65,7 @@ def publish(
         if again is not None:
             return again, []
     with registry.workspace() as workspace:
-        draft, tables = run(plan, workspace, cache, progress)
+        draft, tables = apart.run(partial(run, plan, workspace, cache), progress, minutes)
         if is_preview:
             return registry.publisher(version).preview(draft), tables
         release = registry.add(draft, version)

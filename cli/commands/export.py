@@ -21,7 +21,7 @@ from onnxreg.cli.options import (
     option,
     pairs,
 )
-from onnxreg.cli.output import counted, limited, needs, prefix_outcome, resumable, size, table
+from onnxreg.cli.output import counted, needs, prefix_outcome, resumable, size, table
 from onnxreg.cli.services import publish
 from onnxreg.cli.versions import report_published, searched
 from onnxreg.schema.core.errors import InputError, RegError
@@ -101,7 +101,11 @@ def command(
     dry_run: bool = flag("Make and judge the artifacts, and publish nothing."),
     no_cache: bool = flag("Run every step, and store nothing in the cache."),
     timeout: float = option(
-        "End the export if a step takes longer.", default=30.0, min=0, max=10**6, metavar="MINUTES"
+        "End the export if a step takes longer; 0: no limit.",
+        default=30.0,
+        min=0,
+        max=10**4,
+        metavar="MINUTES",
     ),
     batch: Path | None = option("Run every export in this job file (YAML)."),
     jobs: int | None = option("With --batch: processes; default: as many as cores and memory allow.", min=1),
@@ -162,8 +166,8 @@ def command(
         for message in plan.warnings():
             session.warn(f"warning: {message}")
         registry = session.open(create=None)
-        with session.steps() as steps, limited(steps, timeout) as progress:
-            published, tables = publish(registry, plan, version, progress, not no_cache, dry_run)
+        with session.steps() as progress:
+            published, tables = publish(registry, plan, version, progress, not no_cache, dry_run, timeout)
     more: dict[str, Any] = {"latency": [item for one in tables for item in one.to_json()]} if tables else {}
     measured = (_latencies(tables), searched(published, tables) if tables else ())
     last, more = _slower(published, tables), more | ({"dry_run": True} if dry_run else {})

@@ -1,9 +1,11 @@
 """`reg rebuild`: run a version's recipe again, and compare the results with the published files."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onnxreg.cli import apart
 from onnxreg.cli.options import ALLOW_CODE, REF, Session, flag, option, pairs
 from onnxreg.cli.output import counted, needs, shortened, table
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError
@@ -57,7 +59,8 @@ def command(
                 *(source, eval_suite, trust_remote_code, files, allowed),
                 stored=lambda digest: store.blob_path(digest) if store.has({digest}) else None,
             )
-            draft = rebuild(published.manifest, label, materials, workspace, progress)
+            work = partial(rebuild, published.manifest, label, materials, workspace)
+            draft = apart.run(work, progress)
             comparison = _compare(registry, published, draft)
     document = {"ref": label, "manifest": str(published.digest), **comparison.to_json()}
     session.show(document, _lines(label, comparison))

@@ -25,6 +25,13 @@ class RegError(Exception):
     def __init_subclass__(cls, family: str = "") -> None:
         cls.family = family or cls.family
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (
+            Exception.__new__,
+            (type(self), self.message),
+            vars(self),
+        )  # a subclass may take other arguments
+
 
 class InputError(RegError, family="input"):
     """The request is wrong: an option, a document, or the name of a verb, pass, profile or task."""

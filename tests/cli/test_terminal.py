@@ -1,12 +1,10 @@
 """What a person sees: colours on a terminal only, 80 columns, silence when asked, progress, and a clean end on Ctrl-C."""
 
 import io
-import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 
 import pytest
@@ -17,7 +15,7 @@ from support.terminal import on_a_terminal
 
 from onnxreg.cli import output
 from onnxreg.cli.main import main
-from onnxreg.cli.output import interruptible, steps, transfer
+from onnxreg.cli.output import transfer
 from onnxreg.registry import Registry
 from onnxreg.schema.manifest.draft import DraftFile
 
@@ -182,50 +180,3 @@ def test_ctrl_c_during_a_pull_leaves_nothing_half_written(reg, home, tmp_path):
     assert list((mine / "local" / "tmp").iterdir()) == [] and Registry(mine).names() == []
     assert not list(tmp_path.glob("*out*"))
     assert reg(*words).status == 0 and (tmp_path / "out" / "model.onnx").is_file()
-
-
-def press() -> None:
-    """Press Ctrl-C where the exception is lost."""
-    try:
-        os.kill(os.getpid(), signal.SIGINT)
-    except BaseException:  # noqa: BLE001
-        return
-    raise AssertionError("the signal has not arrived")
-
-
-def test_a_swallowed_press_ends_the_work_before_the_next_step():
-    done = []
-    with pytest.raises(KeyboardInterrupt), interruptible():
-        press()
-    with pytest.raises(KeyboardInterrupt), steps(silent=True) as progress:
-        progress.step("the first")
-        press()
-        done.append("the first")
-        progress.step("the second")
-        done.append("the second")
-    assert done == ["the first"]
-    with pytest.raises(ValueError, match="wrong"), interruptible():
-        press()
-        raise ValueError("wrong")
-
-
-def test_the_handler_is_as_before_and_another_one_and_threads_are_left_alone():
-    with interruptible() as check:
-        check()
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    before, seen = signal.signal(signal.SIGINT, signal.SIG_IGN), []
-
-    def work() -> None:
-        with interruptible() as check:
-            check()
-            seen.append("done")
-
-    try:
-        with interruptible():
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert seen == ["done"]

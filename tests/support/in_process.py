@@ -30,7 +30,7 @@ class Reader(confine.Child):
         return confine.decode(json.loads(json.dumps(confine.encode(adopt.adopt(**request)))))
 
 
-def run_lines(lines: Iterable[tuple[Any, Sequence[str]]], count: int) -> Iterator[tuple[Any, dict[str, Any]]]:
+def run_lines(lines: Iterable[tuple[Any, Sequence[str]]], *_: Any) -> Iterator[tuple[Any, dict[str, Any]]]:
     """Run the command lines of a batch in this process, one after the other."""
     return ((job, run_line(words)) for job, words in lines)
 

@@ -14,12 +14,12 @@ def on_a_terminal(home: Path, *words: str, **environment: str) -> tuple[int, str
     command = [sys.executable, "-m", "onnxreg.cli", *words]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=values) as process:
         os.close(theirs)
-        drawn = b"".join(iter(lambda: _read(ours), b""))
+        drawn = b"".join(iter(lambda: read(ours), b""))
     os.close(ours)
     return process.returncode, drawn.decode().replace("\r\n", "\n")
 
 
-def _read(descriptor: int) -> bytes:
+def read(descriptor: int) -> bytes:
     """Some bytes from a terminal; none once its other side is closed, which Linux calls an input error."""
     try:
         return os.read(descriptor, 65536)

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -251,14 +250,52 @@ def test_no_scheduler_answers_or_dask_is_missing(reg, given, monkeypatch):
     assert reg(*words).ended(9, "[dask]")
 
 
-def test_a_worker_answers_line_by_line_and_ends_with_its_input():
-    lines = [json.dumps(words) for words in (["--version"], ["show", "none", "--json"])]
-    command = [sys.executable, "-m", batch.__name__]
-    pipes: Any = {"text": True, "capture_output": True, "timeout": 60}
-    done = subprocess.run(command, check=False, input="\n".join(lines), **pipes)
-    first, second = map(json.loads, done.stdout.splitlines())
+def test_a_worker_answers_line_by_line_and_ends_when_nobody_asks():
+    worker = batch.Worker()
+    with worker.channel as channel:
+        channel.send(["--version"])
+        first = channel.recv()
+        channel.send(["show", "none", "--json"])
+        second = channel.recv()
+    assert worker.process.wait(60) == 0
     assert (first["status"], first["out"][:4], second["status"]) == (0, "reg ", 3)
     assert json.loads(second["err"])["error"]["family"] == "not-found"
+
+
+WORKER = f"""#!{sys.executable}
+import ctypes, os, signal, sys, time
+from onnxreg.cli import apart, batch
+
+def run_line(words):
+    work = {{"sleep": lambda: time.sleep(60), "hang": hang, "die": lambda: os.kill(os.getpid(), 9), "do": dict}}[words[0]]
+    return apart.run(lambda steps: steps.step(f"running {{words[0]}}") or work(), None) or time.sleep(0.5) or {{"status": 0}}
+
+def hang():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ctypes.PyDLL(None).pause()
+
+batch.run_line = run_line
+batch.serve(int(sys.argv[-1]))
+"""
+
+
+def test_a_worker_that_hangs_or_dies_fails_its_job_only(given, tmp_path, monkeypatch):
+    """The limit is that of a step: what follows the last step takes longer."""
+    (tmp_path / "python").write_text(WORKER)
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(batch, "PATIENCE", 0.1)
+    jobs = zip(
+        read_jobs(given(*ROWS, {**ROWS[0], "name": "acme/m4"})), ("sleep", "hang", "die", "do"), strict=True
+    )
+    found = {
+        job.row: answer
+        for job, answer in batch._in_processes([(job, [word]) for job, word in jobs], 1, 0.005)
+    }
+    late = "a step took longer than 0.005 minutes, so the work was ended while running"
+    assert [str(found[row]) for row in (1, 2)] == [f"{late} sleep", f"{late} hang"]
+    assert str(found[3]) == "the process that did the work was ended by SIGKILL while running die"
+    assert found[4] == {"status": 0}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory that is free is read from /proc")
