@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 from typer.models import OptionInfo
 
 from onnxreg.cli import COMPLETES, VERSION
-from onnxreg.cli.options import Session, flag, option, query
+from onnxreg.cli.options import REMOTE, Session, flag, option, query
 from onnxreg.cli.output import filled
 from onnxreg.registry import system
 from onnxreg.schema.core.errors import InputError, NotFoundError, RegError, nearest
@@ -105,6 +105,7 @@ VERBS = {name: verb for verbs in GROUPS.values() for name, verb in verbs.items()
 EXAMPLES = ("reg export ./checkpoint --quantize --name acme/model", "reg push acme/model ./share")
 JSON = "--json"
 # Placeholders for the values of options; of other types: TEXT
+MOVES = re.compile(r"\breg (tag|promote|policy|rollout)\b")
 METAVARS = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
 # Word, mostly of another program -> the commands to suggest.
 SYNONYMS = {
@@ -191,11 +192,13 @@ def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
     """Wrap a verb's function for typer. The wrapper passes the session in typer's context to the function.
 
     The wrapper has the option `--json` if the verb's help describes it, and the options of `query` if the verb has a
-    parameter of this name. If an argument is at the wrong place, the hint of an error says where it belongs.
+    parameter of this name. If an argument is at the wrong place, the hint of an error says where it belongs. A hint that
+    names a command about channels says that it needs the same `--remote`.
     """
     signature = inspect.signature(verb)
     _, *parameters = signature.parameters.values()
     of_query = list(inspect.signature(query).parameters.values())[2:]
+    is_elsewhere = any(item.default is REMOTE for item in parameters)
 
     @wraps(verb)
     def run(context: typer.Context, as_json: bool = False, **arguments: Any) -> None:
@@ -204,9 +207,12 @@ def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
                 values = {item.name: arguments.pop(item.name) for item in of_query}
                 arguments["query"] = query(context.obj, arguments["remote"], **values)
             verb(context.obj, **arguments)
-        except (InputError, NotFoundError) as error:
-            with suppress(RegError, OSError):
-                error.hint = misplaced(context, error=error) or error.hint
+        except RegError as error:
+            if isinstance(error, InputError | NotFoundError):
+                with suppress(RegError, OSError):
+                    error.hint = misplaced(context, error=error) or error.hint
+            if is_elsewhere and arguments["remote"] and MOVES.search(error.hint):
+                error.hint += " (with the same --remote)"
             raise
 
     pieces = (of_query if item.name == "query" else [item] for item in parameters)

@@ -386,7 +386,7 @@ class Promotions(Struct, frozen=True, dict=True):
         policies = read_policies(self._reader)
         if not policies.policy.covering(ref.name, channel):
             find(self._reader, ref)  # the hint names the version
-            hint = f"`reg tag {ref} {channel}` moves it (with the same --remote); `reg policy set FILE` governs it"
+            hint = f"`reg tag {ref} {channel}` moves it; `reg policy set FILE` governs it"
             raise InputError(f"no policy governs {ref.name}:{channel} in {self.store.url}", hint)
 
         def judge(log: Log) -> tuple[Channel | None, PromotionEvidence]:

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS, dims_of, tensor_bytes, type_of
+from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS, MAX_AXES, dims_of, tensor_bytes, type_of
 from onnxreg.schema.core.canonical import Count, Descriptor, convert
 from onnxreg.schema.core.units import count_cores
 from onnxreg.schema.delta.delta_format import (
@@ -34,7 +34,7 @@ from onnxreg.schema.delta.delta_format import (
 )
 from onnxreg.schema.delta.difference import encode, planes
 
-MIN_TENSOR_BYTES, MAX_AXES = 256, 64  # multiplying the sizes of a hostile file's axes could take hours
+MIN_TENSOR_BYTES = 256
 GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 """The field numbers of `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data` in onnx.proto."""
 SAFETENSORS_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}

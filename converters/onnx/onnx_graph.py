@@ -10,7 +10,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.onnx.tensors import map_external, tensor_bytes, without_weights
+from onnxreg.converters.onnx.tensors import MAX_AXES, map_external, tensor_bytes, without_weights
 from onnxreg.converters.runtime.sessions import quiet
 from onnxreg.schema.core.errors import InputError, RegError, about, listing, missing_extra, unreadable, why
 from onnxreg.schema.core.files import HEAD_BYTES, check_content
@@ -78,6 +78,8 @@ def load_onnx(path: Path) -> Any:
             version = f"version {item.version} of {(item.domain or DEFAULT_DOMAIN)[:80]!r}"
             raise InputError(f"{path.name} imports {version}, which no operator set has")
     check_expansion(model, path)
+    if any(len(tensor.dims) > MAX_AXES for tensor in tensors(model)):
+        raise InputError(f"{path.name} has a tensor with more than {MAX_AXES} axes")
     return model
 
 

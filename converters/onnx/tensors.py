@@ -56,6 +56,8 @@ ELEMENTS = {
 
 FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
 QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < element.bits <= 8) - {"bool"}
+MAX_AXES = 64
+"""The most axes of a tensor. To multiply the sizes of a hostile tensor's axes could take hours."""
 MAX_SMALL_ELEMENTS = 1024
 """The most elements of a small initializer. Type inference gets the values of small ones."""
 BLOCK_BYTES = 2**20
@@ -63,7 +65,9 @@ _NUMPY = frozenset(range(1, 14)) - {8, 9}
 
 
 def tensor_bytes(tensor: Any) -> int:
-    """Return the bytes of a tensor (`onnx.TensorProto`); 0 for strings."""
+    """Return the bytes of a tensor (`onnx.TensorProto`); 0 for strings. Raise ValueError for more than `MAX_AXES` axes."""
+    if len(tensor.dims) > MAX_AXES:
+        raise ValueError(f"tensor {tensor.name[:80]!r} has more than {MAX_AXES} axes")
     element = ELEMENTS.get(tensor.data_type)
     return (prod(tensor.dims) * element.bits + 7) // 8 if element else 0
 
@@ -74,10 +78,12 @@ def type_of(tensor: "ir.TensorProtocol") -> str:
 
 
 def dims_of(tensor: "ir.TensorProtocol") -> tuple[int, ...]:
-    """Return the shape. Raise ValueError if an axis is negative."""
+    """Return the shape. Raise ValueError if an axis is negative, or if there are more than `MAX_AXES`."""
     dims: tuple[int, ...] = tuple(map(int, tensor.shape.numpy()))
     if any(dim < 0 for dim in dims):
         raise ValueError(f"tensor {(tensor.name or '')[:80]!r} has a negative dimension")
+    if len(dims) > MAX_AXES:
+        raise ValueError(f"tensor {(tensor.name or '')[:80]!r} has more than {MAX_AXES} axes")
     return dims
 
 

@@ -6,6 +6,7 @@ own, so that apps never wait for them.
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from hashlib import sha256
 from itertools import islice
@@ -20,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from onnxreg.registry.gates import read_policies
 from onnxreg.registry.log.contents import kept_manifest, read_history
 from onnxreg.registry.log.log import read_blob, read_deltas
 from onnxreg.registry.resolution import ChannelStatus, in_production
@@ -35,7 +37,7 @@ from onnxreg.registry.trust.signatures import judge_for, latest_proofs, word_of,
 from onnxreg.schema.compare.overview import overview
 from onnxreg.schema.compare.version_history import ModelHistory, model_history
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.errors import InputError, NotFoundError, RegError, suggest
+from onnxreg.schema.core.errors import InputError, NotFoundError, RegError
 from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.formats.hub_layout import layout
 from onnxreg.schema.gates.statements import RecordedProof
@@ -119,8 +121,7 @@ class ModelPage:
 
     def __init__(self, registry: ServedRegistry, name: str, index: StoredObject | None) -> None:
         if index is None:
-            hint = suggest(name, registry.names(), "the first page lists those that are")
-            raise NotFoundError(f"there is no model {name} here", hint)
+            raise NotFoundError(f"there is no model {name} here", "the first page lists those that are")
         self._registry = registry
         self.name, self.log = name, registry.log_of(name, index)
         self.order = sorted(self.log.versions, reverse=True)
@@ -140,6 +141,14 @@ class ModelPage:
             return list(in_production(CheckedReader(self._registry, KnownHeads()), self.log, load_trust()))
         except RegError as error:
             return error
+
+    @property
+    def moves(self) -> str:
+        """The command that moves a channel, without the channel's version: `reg promote` if a policy governs stable."""
+        with suppress(RegError):  # `production` has the error
+            if read_policies(self._registry).policy.covering(self.name, "stable"):
+                return f"reg promote {self.name}"
+        return f"reg tag {self.name}"
 
     def log_rows(self, before: int | None, count: int) -> list[LogRow]:
         """Return rows for the `count` log lines before line `before` (None: the last lines), newest first."""
@@ -336,7 +345,8 @@ class Pages:
         tag = None if row.entry.yanked else str(row.version)
         guarded = self._settings.token is not None
         channel = next(iter(row.channels), None)
-        lines = snippets(base, model.name, tag, channel, digest, manifest, artifact, files, guarded)
+        moves = None if channel else model.moves
+        lines = snippets(base, model.name, tag, channel, moves, digest, manifest, artifact, files, guarded)
         return [snippet for snippet in lines if not self._is_static or snippet.client in OF_TREES]
 
     async def diff(self, request: Request) -> bytes:

@@ -49,6 +49,7 @@ def snippets(
     name: str,
     tag: str | None,
     channel: str | None,
+    moves: str | None,
     digest: Digest,
     manifest: Manifest,
     artifact: Artifact,
@@ -124,8 +125,8 @@ const question = {{ tag: {moving}, query, device: preset('ort-desktop-1.30') }}
 const {{ release }} = await registry.update({model}, question)
 const model = await registry.read(release, release.artifact.path)"""
     remark = "In a browser: browserStore('models') of '@onnxreg/client', and preset('ort-web-1.30')."
-    if channel is None:
-        remark += f" A channel brings updates: reg tag {name}:{tag} stable."
+    if moves is not None:
+        remark += f" A channel brings updates: {moves}:{tag} stable."
     yield Snippet("JavaScript client", "js", code, remark)
 
     settings = f', new Settings().token(System.getenv("{token}"))' if has_token else ""

@@ -140,7 +140,10 @@ HEADERS = (
     "[" * 100_000,
     '{"a": {"dtype":"F32","shape":[1000%s],"data_offsets":[0,4000]}}' % (",1" * 64),
 )
+ENDLESS = graph("y = Relu (x)", "float[1] x", "float[1] y", ir=9)
+ENDLESS.graph.initializer.add(name="w", data_type=1, dims=[2**62] * 100_000, data_location=1)
 UNPARSED = {
+    "external data of 100,000 axes": ("m.onnx", ENDLESS.SerializeToString()),
     **{f"{data[:8]!r} as {name}": (name, data) for name in ("m.onnx", "m.ort", "m.safetensors")
        for data in (b"", b"nonsense" * 9000, b"\x00" * 9000, b"\xff" * 9000)},
     **{header[:40]: ("m.safetensors", len(header).to_bytes(8, "little") + header.encode() + bytes(5000)) for header in HEADERS},

@@ -160,6 +160,8 @@ HOSTILE: dict[str, tuple[Callable[[], Any], str]] = {
     "a negative dimension": (lambda: stored((-1,)), "a negative dimension"),
     "a negative dimension of external data": (lambda: external((-4,)), "a negative dimension"),
     "more elements than there can be": (lambda: stored((2**62, 4)), "values of 16 bytes"),
+    "axes without end": (lambda: stored((2**62,) * 100_000), "a tensor with more than 64 axes"),
+    "axes of external data without end": (lambda: external((2**62,) * 100_000), "a tensor with more than 64 axes"),
     "too few bytes": (lambda: stored((4,), bytes(15)), "values of 15 bytes, its shape takes 16"),
     "too many bytes": (lambda: stored((4,), bytes(17)), "values of 17 bytes, its shape takes 16"),
     "too few values": (lambda: listed(FLOAT, (4,), float_data=[1.0] * 3), "values of 12 bytes"),

@@ -127,7 +127,10 @@ def test_the_policy_of_the_remote_is_in_force_and_not_that_of_this_registry(home
     assert reg("tag", f"{NAME}:1.0.0", "stable", "--remote", url) == 0
     owner.set_policy(home, owner.policies(home).policy, remote=there)
     assert reg("tag", f"{NAME}:1.1.0", "stable", "--remote", url) == 8
-    assert f"promote instead: reg promote {NAME}:VERSION stable" in capfd.readouterr().err
+    same = " (with the same --remote)"
+    assert f"promote instead: reg promote {NAME}:VERSION stable{same}\n" in capfd.readouterr().err
+    assert reg("rollout", "advance", NAME, "--percent", "9", "--channel", "stable", "--remote", url) == 3
+    assert f"`reg rollout start` begins one{same}\n" in capfd.readouterr().err
     assert reg("promote", f"{NAME}:1.1.0", "stable", "--remote", url) == 0
     assert home.resolve(f"{NAME}:stable", remote=open_url(url)).located.version == Version(1, 1, 0)
 

@@ -26,6 +26,7 @@ from onnxreg.registry.log.contents import Selection
 from onnxreg.registry.log.log import open_log
 from onnxreg.registry.search import catalog
 from onnxreg.registry.server.pages import pages
+from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.protocol import blob_path, index_path
@@ -34,6 +35,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.core.units import SILENT
+from onnxreg.schema.gates.policy import read_policy
 from onnxreg.schema.manifest.draft import DraftFile
 
 FROZEN = Path(__file__).parents[2] / "fixtures" / "registry-v1" / "tree"
@@ -433,8 +435,8 @@ def test_the_style_is_asked_for_by_its_digest(shown):
 
 
 ERRORS = """
-/models/acme/pi | 404 | There is no model acme/pi here. Did you mean acme/pii
-/models/acme/pi:1.0.0 | 404 | There is no model acme/pi here. Did you mean acme/pii
+/models/acme/pi | 404 | There is no model acme/pi here. The first page lists those that are
+/models/acme/pi:1.0.0 | 404 | There is no model acme/pi here. The first page lists those that are
 /models/acme/pii:1.4.0 | 404 | acme/pii has no version 1.4.0
 /models/acme/pii:stabel | 404 | acme/pii has no channel stabel. Did you mean stable?
 /diff?old=acme/pii:1.4.0&new=acme/pii | 404 | acme/pii has no version 1.4.0
@@ -571,6 +573,23 @@ def test_the_log_has_the_versions_that_the_events_name(registry):
     assert "tag stable 1.0.0 → to 1.1.0" in text and "stable 1.2.0" not in text
     registry.yank(f"{NAME}:1.1.0", "leaks names")
     assert "does not resolve 1.1.0 is yanked" in page(registry)
+
+
+def test_the_command_for_a_channel_is_the_command_that_moves_it(registry):
+    registry.make("1.0.0")
+    assert f"reg tag {NAME} stable makes one" in page(registry)
+    assert f"reg tag {NAME}:1.0.0 stable." in page(registry, ":1.0.0")
+    owner.set_policy(registry, read_policy(b'[[rule]]\nchannel = "stable"\ncertified = ["onnx"]\n', "policy"))
+    assert f"reg promote {NAME} stable makes one" in page(registry)
+    assert f"reg promote {NAME}:1.0.0 stable." in page(registry, ":1.0.0")
+
+
+def test_an_unknown_name_is_not_compared_with_all_names(registry, monkeypatch):
+    registry.make("1.0.0")
+    monkeypatch.setattr(ServedRegistry, "names", None)
+    with running(registry.store.root) as site:
+        answer = read(site, "/models/acme/pi", 404)
+    assert answer.says("There is no model acme/pi here. The first page lists those that are")
 
 
 def test_what_is_in_production_comes_first(audited):
