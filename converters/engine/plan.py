@@ -90,9 +90,9 @@ class StepNode:
     def name(self) -> str:
         return self.step.name
 
-    def make(self, beside: Any = None) -> Pass[Any, Any]:
-        """Make the pass from the step's parameters. `beside` is the second graph."""
-        return self.kind(self.data, beside, **self.step.params)
+    def make(self, second_graph: Any = None) -> Pass[Any, Any]:
+        """Make the pass from the step's parameters. `second_graph` is for passes that take two."""
+        return self.kind(self.data, second_graph, **self.step.params)
 
     @property
     def is_exact(self) -> bool:

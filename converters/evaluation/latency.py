@@ -176,7 +176,7 @@ def _draw(
         for name, rows in samples.index_bounds(load_onnx(file)).items():
             bounds[name] = min(rows, bounds.get(name, rows))
     return {
-        path: samples.draw(samples.taken_by(session), bounds, sizes, lengths)
+        path: samples.draw(samples.model_of_inputs(session), bounds, sizes, lengths)
         for path, session in sessions.items()
     }
 

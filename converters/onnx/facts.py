@@ -71,7 +71,7 @@ _INT8_ACTIVATIONS = 4
 _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
 """The operators whose uint8 weights are packed. Their attribute `bits` (default 4) is the size of an element."""
 Values = ChainMap[Any, str]
-"""The digest of each value. The values of an inner graph are in a child map."""
+"""The digest of each value of a graph. A subgraph's values are in a child map."""
 REFERENCE = "0"
 """In digests, the type of an attribute that refers to an attribute of the enclosing function."""
 

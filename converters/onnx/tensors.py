@@ -170,7 +170,7 @@ def copy_but(source: Any, target: Any, left_out: str) -> None:
 
 
 def replace_but_weights(model: Any, light: Any, names: Collection[str] | None = None) -> None:
-    """Replace `model` by `light`, but keep the initializers `names` in place (default: all large ones)."""
+    """Copy `light` into `model`, but keep the model's own initializers `names`; by default, all large ones."""
     public, weights = {value.name for value in model.graph.input}, model.graph.initializer
     if names is None:
         names = {tensor.name for tensor in weights if prod(tensor.dims) > MAX_SMALL_ELEMENTS}

@@ -52,19 +52,19 @@ class Pass(ABC, Generic[In, Out]):
 
     takes: ClassVar[Takes] = "graph"
     second: ClassVar[str | None] = None
-    """The parameter that names a second step. The pass gets that step's graph as `beside`."""
+    """The parameter that names a second step. The pass gets that step's graph as `second_graph`."""
     tools: ClassVar[tuple[str, ...]] = ()
     """Packages of this pass whose versions a recipe records, beside `toolchain.TOOLS`."""
     tolerance: ClassVar[float | None] = None
     """The largest allowed change of an output, as a share of its largest value; None for no limit."""
 
-    def __init__(self, data: Sequence[Feed] | None = None, beside: Any = None, **params: Any) -> None:
+    def __init__(self, data: Sequence[Feed] | None = None, second_graph: Any = None, **params: Any) -> None:
         """Make a pass with `params`. `data` are sample inputs, for passes that measure.
 
-        `beside` is the graph (`onnx.ModelProto`) of the step that the parameter `second` names.
+        `second_graph` (`onnx.ModelProto`) is the result of the second step, for passes that take two (`second`).
         """
         self.params: Any = self.read(params)
-        self.data, self.beside = data, beside
+        self.data, self.second_graph = data, second_graph
         self.found: dict[str, Any] = {}
         """Facts that `apply` adds to the record. `canonical` is False if a second run may give other bytes."""
 
@@ -248,7 +248,7 @@ def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None)
 
 
 def record(step: str, pass_: Pass[In, Out], source: str | None, **outcome: Any) -> Step:
-    """Make the step that records a pass. `outcome` is `result=...`, or `skipped=REASON`."""
+    """Return a pass as a step of the manifest's recipe. `outcome` is `result=...`, or `skipped=REASON`."""
     params = pass_.params.model_dump(mode="json")
     value = {"name": step, "pass": pass_.id, "version": pass_.version, "params": params, **outcome}
     return Step.from_json(value if source is None else {**value, "input": source})

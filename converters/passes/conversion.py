@@ -188,9 +188,9 @@ class ModuleExport(Pass[TorchModel, Any]):
 class OnnxConversion(ModuleExport):
     """Export with PyTorch's TorchScript exporter.
 
-    `use_dynamo_exporter: true` exports as `TransformersExport` does. `auto` tries TorchScript first, then
-    `TransformersExport`; it takes the first graph that agrees with the module on inputs of other sizes. Without
-    `dynamic`, the batch is 1, and other axes have the sizes of the examples.
+    `use_dynamo_exporter: true` exports as `TransformersExport` does. With `use_dynamo_exporter: auto`, both exporters
+    are tried, and the first graph that agrees with the module on inputs of other sizes is taken. With `dynamic: false`,
+    the batch is 1, and other axes have the sizes of the examples.
     """
 
     id = "OnnxConversion"

@@ -31,20 +31,20 @@ class MergeDecoders(GraphPass):
 
     def requires(self, subject: Any) -> None:
         super().requires(subject)
-        super().requires(self.beside)
+        super().requires(self.second_graph)
         if SWITCH in {value.name for value in subject.graph.input}:
             raise InputError(f"{self.id}: the graph has an input {SWITCH}: it is merged already")
-        if models.default_opset(subject) != models.default_opset(self.beside):
+        if models.default_opset(subject) != models.default_opset(self.second_graph):
             raise InputError(f"{self.id}: the two graphs have different opsets", "export both to one opset")
 
     def apply(self, subject: Any) -> Any:
         import onnx_ir as ir
         from onnx_ir.passes import common
 
-        for model in (subject, self.beside):
+        for model in (subject, self.second_graph):
             models.inline_functions(model)
             models.clear_value_info(model)
-        first, second = ir.from_proto(subject), ir.from_proto(self.beside)
+        first, second = ir.from_proto(subject), ir.from_proto(self.second_graph)
         for model in (first, second):
             _make_unsigned(model.graph)
         inputs: dict[str, ir.Value] = {}
@@ -83,10 +83,10 @@ class MergeDecoders(GraphPass):
     def observe(self, subject: Any) -> Facts:
         before = super().observe(subject)
         taken, given = before["names"]
-        further = [value.name for value in self.beside.graph.input if value.name not in taken]
-        types = {**super().observe(self.beside)["types"], **before["types"], SWITCH: 9}
+        further = [value.name for value in self.second_graph.graph.input if value.name not in taken]
+        types = {**super().observe(self.second_graph)["types"], **before["types"], SWITCH: 9}
         names = [*taken, *further, SWITCH], given
-        weights = before["weight_bytes"] + models.weight_bytes(self.beside)
+        weights = before["weight_bytes"] + models.weight_bytes(self.second_graph)
         return {**before, "names": names, "types": types, "weight_bytes": weights}
 
 

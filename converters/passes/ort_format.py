@@ -108,7 +108,7 @@ def canonicalize(source: Path, target: Path) -> bool:
 
 
 def _read_head(path: Path) -> tuple[str, Table, int, int]:
-    """Return ONNX Runtime's version, the sorted `Table`, and the offsets of the model's root table and first byte."""
+    """Return ONNX Runtime's version, the sorted `Table`, and two offsets: the model's root table and first byte."""
     from ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
 
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -135,10 +135,8 @@ def _all(table: Any, name: str) -> Sequence[Any]:
 
 
 def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -> bytes:
-    """Make the head of a file whose model has `tail_size` bytes. The model's root table is at its byte `model_offset`.
-
-    Offsets in a flatbuffer are relative, so the head is built before a short substitute for the model.
-    """
+    """Make the head of a file. The model after it has `tail_size` bytes, and its root table at byte `model_offset`."""
+    # offsets in a flatbuffer are relative, so the head is built before a short substitute for the model
     import flatbuffers
     from ort_flatbuffers_py.fbs import (
         ArgTypeAndIndex,

@@ -184,7 +184,7 @@ def _multiply_codes(
 class OrtDynamicQuantization(GraphPass):
     """Quantize with `onnxruntime.quantization.quantize_dynamic`, to compare with graphs that other tools publish.
 
-    The defaults are those of this function: a scale for each tensor, and quantized embedding tables. A Gemm stays.
+    The defaults are those of this function: a scale for each tensor, and quantized embedding tables.
     """
 
     id = "OrtDynamicQuantization"

@@ -24,9 +24,9 @@ SEED = 0
 MIN_COSINE = 0.5
 """The lowest accepted cosine of an output with the parent's output."""
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
-"""The lowest cosine that `_refuse_chance` accepts, and the relative distance that it accepts in any case."""
+"""For `_refuse_chance`: the lowest accepted cosine, and a relative distance at which any cosine is accepted."""
 ROUNDINGS = 8
-"""The allowed error of graphs with 16-bit weights, as a multiple of `STEPS`."""
+"""The allowed error of graphs with 16-bit weights, in units of the type's precision (`STEPS`)."""
 EIGHT_BITS = {2, 3}  # uint8, int8
 STEPS = {10: 2.0**-10, 16: 2.0**-7}
 """The distance from 1 to the next float16 and bfloat16."""
@@ -85,8 +85,8 @@ def index_bounds(model: Any) -> dict[str, int]:
     return bounds
 
 
-def taken_by(session: Any) -> Any:
-    """Make an `onnx.ModelProto` with only the inputs of a session, for `draw`.
+def model_of_inputs(session: Any) -> Any:
+    """Make a model for `draw`: an `onnx.ModelProto` that has only the inputs of a session.
 
     Raises InputError for an input that is not a tensor of numbers.
     """
@@ -214,7 +214,7 @@ def compare(
 
     Raises ConversionError about `label` for a missing output, another shape, NaN, and a difference above `tolerance`
     times the largest value. With `is_bounded`, also raises it for a cosine below `MIN_COSINE`, and for an output that
-    follows the input no better than chance.
+    does not vary with the input as the parent's does.
     """
     import numpy as np
 
@@ -285,7 +285,7 @@ def relative_distance(
 
 
 def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
-    """Raise ConversionError if an output does not follow the input as the parent's output does.
+    """Raise ConversionError if an output does not vary with the input as the parent's output does.
 
     The parent's mean is subtracted from both outputs, because a common offset makes any cosine high.
     """

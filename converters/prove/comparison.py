@@ -172,7 +172,7 @@ def _compare_rows(
 
 
 def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare codes with the parent's values. Codes that are not nearest, and scales that no rule gives, add doubts."""
+    """Compare codes with the parent's values. Add a doubt if codes are not nearest, or if no rule gives the scales."""
     name, block = child.tensor.name or "", child.block
     axis: Any = child.axis
     scales = read_array(child.scale)

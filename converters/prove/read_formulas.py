@@ -131,7 +131,7 @@ class _Reader:
                 scope[output] = self.rewriter.rewritten(formula)
 
     def _structure(self, key: str, value: Any, scope: Scope, depth: int) -> Iterator[Operand]:
-        """Yield the tensors in a node's attribute, or the outputs of its subgraphs, as operands."""
+        """Yield the tensors in the attribute `key` of a node, or the outputs of the subgraphs in it."""
         for number_, item in enumerate(value if isinstance(value, tuple) else [value]):
             if hasattr(item, "tofile"):
                 yield stored(item, key)

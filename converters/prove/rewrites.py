@@ -178,7 +178,7 @@ def _scaled(make: Rewriter, value: Formula, factor: float, tolerance: float) -> 
 
 
 def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] | None:
-    """Split a product or quotient with a stored number into value, factor and relative error of the factor."""
+    """Split `x * number` or `x / number` into `x`, the factor, and the factor's relative error."""
     if formula is None or not (formula.is_op("Mul") or formula.is_op("Div")) or formula.epoch < 7:
         return None
     pairs = [formula.operands] if formula.operator == "Div" else [formula.operands, formula.operands[::-1]]
@@ -240,7 +240,7 @@ def cast(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("constant-view", "Transpose", "Reshape", "Squeeze", "Unsqueeze")
 def constant_view(make: Rewriter, formula: Formula) -> Operand:
-    """Replace a Transpose or Reshape of a stored tensor by a constant with a view."""
+    """Replace a Transpose or Reshape of a stored tensor by a constant with the new shape."""
     source = formula.operands[0].constant if formula.operands and formula.operands[0] else None
     dims = None if source is None else make.shapes.by_rule(formula)
     if source is None or dims is None:
@@ -348,7 +348,7 @@ def _is_gate(formula: Operand) -> bool:
 
 @rule("idle-number", "Add", "Mul", "Sub", "Div", "Pow")
 def idle_number(make: Rewriter, formula: Formula) -> Operand:
-    """Drop a factor 1 or a summand 0. Turn a number of shape [1] into a scalar if the other operand has axes."""
+    """Drop `* 1` and `+ 0`. Turn a number of shape [1] into a scalar if the other operand has axes."""
     neutral = {"Add": 0.0, "Mul": 1.0}.get(formula.operator)
     for at, (one, other) in enumerate((formula.operands, formula.operands[::-1])):
         value = one.constant if one is not None else None
@@ -383,7 +383,7 @@ def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
 @rule("simplified-layer-normalization", "SimplifiedLayerNormalization")
 @rule("layer-normalization", "LayerNormalization")
 def layer_normalization(make: Rewriter, formula: Formula) -> Operand:
-    """Expand to `x / Sqrt(mean(x * x) + epsilon) * gamma + beta`. LayerNormalization first subtracts the mean."""
+    """Expand to `x / Sqrt(mean(x * x) + epsilon) * gamma + beta`. For LayerNormalization, `x` is `input - mean`."""
     attributes: dict[str, Any] = dict(formula.attributes)
     if formula.output or attributes.get("axis", -1) != -1 or attributes.get("stash_type", 1) != 1:
         return None

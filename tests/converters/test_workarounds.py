@@ -113,7 +113,7 @@ def test_a_product_in_a_branch_saturates(monkeypatch):
     weights = np.array([[127], [127]], np.int8)
     subject = graph("logits = MatMulInteger(x, w)", "uint8[n, 2] x", "int32[n, 1] logits", w=weights)
     monkeypatch.setattr(merge_decoders, "_make_unsigned", lambda body: None)
-    merging = MergeDecoders(beside=deepcopy(subject), with_past="later")
+    merging = MergeDecoders(second_graph=deepcopy(subject), with_past="later")
     merged = merging.apply(subject).SerializeToString()
     session = onnxruntime.InferenceSession(merged, sessions.session_options())
     (products,) = session.run(None, {"x": np.array([[255, 255]], np.uint8), SWITCH: np.array([True])})

@@ -16,7 +16,7 @@ def test_products_are_exact_without_a_session_option(is_later):
     sides = "uint8[n, 4] x", "int32[n, 2] logits"
     first, later = (graph("logits = MatMulInteger(x, w, zx, zw)", *sides, **tensors) for _ in range(2))
     merging = MergeDecoders(with_past="later")
-    merging.beside = later
+    merging.second_graph = later
     session = onnxruntime.InferenceSession(merging.apply(first).SerializeToString())
     x = np.array([[255, 255, 0, 9], [255, 254, 253, 252]], np.uint8)
     (products,) = session.run(None, {"x": x, SWITCH: np.array([is_later])})
