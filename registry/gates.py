@@ -183,10 +183,10 @@ class ChannelGate(Struct, frozen=True, dict=True):
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """Return the manifest with which a channel's move to `manifest` is compared; None without a comparison.
+    """Return the manifest in a channel's earlier moves with which to compare `manifest`; None if there is none.
 
-    Of the channel's other manifests, this is the last promoted one or, if none was promoted, the last one. If the
-    channel has `manifest` without any promotion, nothing changes, so nothing is compared.
+    This is the last promoted manifest that differs, else the last that differs. If no move was a promotion and the
+    last move is to `manifest` already, return None.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
@@ -217,7 +217,7 @@ def check_holder(
     index: StoredObject | None,
     policy: StoredObject,
 ) -> None:
-    """Check a governed channel after a query. `located` is the version of the channel, or of its rollout, in `index`.
+    """Check that `located`, which a query of a channel (or of its rollout) found in `index`, meets the policy.
 
     GateError if the version fails the policy, or the channel moved after the query; IntegrityError if `index` is wrong.
     """

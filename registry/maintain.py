@@ -109,7 +109,7 @@ class VerifyReport(Struct):
         return {"ok": not self.damages, **counts, "bytes": self.size, **lists}
 
     def add(self, default_kind: str, name: str, error: RegError, digest: Digest | None = None) -> None:
-        """Add the damage that `error` describes, as `unreadable` if remote or disk failed, else as `default_kind`."""
+        """Add the damage in `error`. Its kind is `unreadable` if remote or disk failed, else `default_kind`."""
         kind, detail = fault(default_kind, error)
         self.damages.append(Damage(kind, name, detail, digest))
 
@@ -306,7 +306,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Remove from the report: manifests whose damaged blob is in it too, and missing blobs that no log needs."""
+    """Remove a manifest from the report if its blob is reported too, and missing blobs that no log needs by now."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):

@@ -226,7 +226,7 @@ class OciServer(HttpStore):
             return "a redirect of an upload is not followed; name the server that it leads to"
         return "does this server take OCI artifacts?"
 
-    def words(self, error: urllib.error.HTTPError) -> str:
+    def refusal_text(self, error: urllib.error.HTTPError) -> str:
         try:
             return str(json.loads(error.fp.read1(READ_BYTES))["errors"][0]["code"])[:60]  # type: ignore[attr-defined]
         except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
@@ -243,7 +243,7 @@ class OciServer(HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in as the server's `challenges` demand. Return False if the headers are still the `refused` headers."""
+        """Log in as `challenges` demand, after the headers `refused` were refused. True if there are new headers."""
         with self._lock:
             if self._authorization != refused:
                 return True  # another thread has logged in
@@ -575,9 +575,9 @@ def fetch_version(
 ) -> Release:
     """Fetch a version that `reg push` published at an `oci://` URL, and publish it here, by default with its number.
 
-    `statements`: record the statements about the version too. None means yes, but raises InputError if the user's key
-    would sign their log lines. Raise InputError if the OCI manifest is not of onnxreg, or is of another model than
-    `name`; IntegrityError for wrong bytes; RemoteError for more than `MAX_STATEMENTS` statements.
+    `statements`: also record the statements about the version. None means True, but InputError if a configured key
+    would sign their lines. Raise InputError if the OCI manifest is not of onnxreg, or not of model `name`;
+    IntegrityError for wrong bytes; RemoteError for more than `MAX_STATEMENTS` statements.
     """
     target = OciTarget.parse(url)
     DirectoryRegistry.create(publisher.store.root, publisher.store.disk)

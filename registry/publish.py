@@ -126,7 +126,7 @@ def _release(log: Log, version: Version, is_new: bool) -> Release:
 def _choose_version(
     log: Log, requested: Version | None, digest: Digest, task: str | None
 ) -> tuple[Version, bool]:
-    """Return the version to publish, and True if it is new. ConflictError if its files are gone or its task differs."""
+    """Return the version to publish, and True if it is new. ConflictError if it is gone, or the task changes."""
     twins = {version: entry for version, entry in log.versions.items() if entry.manifest == digest}
     if requested in twins:
         if (gone := twins[requested].gone) is not None:

@@ -143,7 +143,7 @@ class Registry:
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
-        """Return the `Decisions` of this registry or of `remote`. The log of `name` (None: all logs) is checked."""
+        """Return the `Decisions` of this registry or `remote`. Before changes, check the log of `name` (None: all)."""
         if name is None or remote is None:
             self.check_logs(None if name is None else [name], remote)
         reader = None if remote is None else CheckedReader(remote, self.heads)
@@ -353,7 +353,7 @@ class Registry:
     def write_out(
         self, ref: Ref | str, output: Path, progress: Progress = SILENT, selection: Selection = EVERYTHING
     ) -> Release:
-        """Write a version's files, or the selected artifacts, in place of the directory `folder_in(output)`."""
+        """Replace `output` (of a run directory: its `exports`) by a version's files, or by the selected artifacts."""
         from onnxreg.registry.transfer.export_files import check_target, folder_in, materialize
 
         output = folder_in(output)

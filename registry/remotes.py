@@ -155,7 +155,7 @@ class RemoteCopy:
         self.store = DirectoryRegistry(state_directory() / "tracking" / registry_id)
 
     def read_index(self, name: str) -> StoredObject | None:
-        """Return the copy of an index file. Its token is the remote's token for these bytes at this URL, or ""."""
+        """Return the copy of an index file. Its token is the remote's token for these bytes; "" if that is unknown."""
         if (index := self.store.read_index(name)) is None:
             return None
         token = _Token("", "", "")
@@ -222,7 +222,7 @@ class RemoteCopy:
 
 
 class _Document(BufferedReader):
-    """A stream over a remote's blob. If one `read` returns the whole blob, `documents` keeps it."""
+    """A stream over a remote's blob. If one `read` returns all bytes of a small blob, it adds them to `documents`."""
 
     def __init__(self, stream: BinaryIO, digest: Digest, documents: dict[Digest, bytes]) -> None:
         super().__init__(cast(RawIOBase, stream))
@@ -277,7 +277,7 @@ class OfflineReader(ReaderWrapper):
 
 
 class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
-    """The file `remotes.json`. `names[path][name]` is the URL of a registry's remote, `pins[url]` a registry's id."""
+    """`remotes.json`: `names[path][name]` is the URL of a remote of the registry in `path`, `pins[url]` its id."""
 
     names: dict[str, dict[str, str]] = {}
     pins: dict[str, str] = {}
@@ -360,7 +360,7 @@ class Remotes:
         return self.pins.get(url) or open_url(url).registry_id
 
     def open(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-        """Open a remote as `reach` does, and record its registry id if the remote is new."""
+        """Open a remote and check its registry id, or record the id if the remote is new."""
         store = self.reach(remote, create, mirror_of)
         self.remember(store, remote)
         return store
@@ -373,7 +373,7 @@ class Remotes:
                 self.pins[url] = store.registry_id
 
     def reach(self, remote: str | None, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-        """Open a remote and check that its registry id is the recorded one."""
+        """Open a remote and check its registry id, if an id is recorded."""
         url = self.url_of(remote)
         pinned = self.pins.get(url)
         try:

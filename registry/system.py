@@ -291,8 +291,8 @@ class Disk:
     ) -> None:
         """Move temporary files durably to their final paths (`files`: pairs of paths), and make missing directories.
 
-        Sync the directories of these files and of the files in `relied`, and all directories above them up to `root`,
-        since another process may have just made or renamed them. `shared`: call `share` on each file.
+        Make the names of older files (`relied`) durable too, since another process may have just made them: sync all
+        directories up to `root`. `shared`: call `share` on each file.
         """
         pairs = list(files)
         for source, target in pairs if shared else ():

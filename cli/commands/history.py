@@ -34,7 +34,7 @@ def log(
     """
     from onnxreg.registry.log.log import read_lines
     from onnxreg.registry.trust.known_heads import load_trust
-    from onnxreg.registry.trust.signatures import SignatureJudge, word_of, words
+    from onnxreg.registry.trust.signatures import SignatureJudge, event_details, word_of
 
     reader = session.limited(max_age).reader(remote, offline)
     log = read_lines(reader, name)
@@ -48,7 +48,7 @@ def log(
         event, verdict = line.event, judge.line(line)
         via = {} if line.via is None else {"via": line.via}
         documents.append(fields(line, "seq prev digest event") | via | {"signed": verdict})
-        about = _about(event, versions, words(event, line.seq, reader, judge))
+        about = _about(event, versions, event_details(event, line.seq, reader, judge))
         if line.via is not None:
             about.append(f"(written {event.time} in {line.via.registry[:12]}...)")
         what = " ".join(about)

@@ -87,7 +87,7 @@ def push(
     channels}. If versions are yanked there, also {yanked: [{version, of, reason}]}. For an OCI registry: {ref, url,
     digest, blobs, bytes, referrers}.
     """
-    from onnxreg.registry.transfer.exchange import worst
+    from onnxreg.registry.transfer.exchange import worst_error
 
     destination, channels = _one_remote(remote, named), tags or []
     is_one = ref is not None and not every and not PATTERN & set(ref)
@@ -125,7 +125,7 @@ def push(
             warn_of_yanks(session, model)
     if deltas:
         _offer_deltas(session, registry, [model for model in sent if is_one or model.has_copied], destination)
-    if not is_one and (error := worst(item for model in sent for item in model.skipped)):
+    if not is_one and (error := worst_error(item for model in sent for item in model.skipped)):
         raise error
 
 
@@ -299,7 +299,7 @@ def mirror(
     tag, reason}]}: models of SRC, versions new in DST, transferred events and blobs, deleted blobs; tag is a version or
     channel, null for a whole model.
     """
-    from onnxreg.registry.transfer.exchange import worst
+    from onnxreg.registry.transfer.exchange import worst_error
     from onnxreg.registry.transfer.mirror import mirror as copy_registry
     from onnxreg.registry.transfer.mirror import open_both
 
@@ -318,7 +318,7 @@ def mirror(
         f"brought {counted(result.versions, 'version')}, {amount(result.blobs, result.size, begun)}",
         f"deleted {freed} that {result.source} gave up" if result.freed.freed else None,
     )
-    if error := worst(result.skipped):
+    if error := worst_error(result.skipped):
         raise error
 
 

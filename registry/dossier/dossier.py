@@ -46,14 +46,14 @@ RULES = {
 
 
 Cell = dict[str, Any]
-"""A cell of a table: a `value` and its `sources`. Without a `rule`, the value is a quotation of the only source.
+"""A cell of a table: a `value` and its `sources`. Without a `rule`, the value is copied from its one source.
 
 A source has a `pointer` (RFC 6901), the `value` there, and the document's `blob`, or `log`, `line` and `digest`.
 """
 BLANK: Cell = {"value": None}
 Row = tuple[Cell, ...]
 Table = dict[str, Any]
-"""A table: `rows` of cells, the titles of its `columns`, and maybe a `caption`. Without `columns`, it is one cell."""
+"""A table: `rows` of cells, the titles in `columns`, and maybe a `caption`. A single value has no `columns`."""
 
 
 def table(columns: Iterable[str], rows: Iterable[Row], **caption: str) -> list[Table]:
@@ -86,7 +86,7 @@ class Source(NamedTuple):
         )
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """Make a row for each match of `pattern`. A column is a pointer below it; `POINTER#` gives its last key."""
+        """Make a row for each place that matches `pattern`. Columns are JSON pointers from there; `#` means the key."""
 
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))
@@ -234,7 +234,7 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 
 
 class _VersionTables:
-    """The tables of a version, made from its verified log. The method `_NAME` serves fields with `generate: NAME`."""
+    """The tables of a version, from its verified log. The method `_history` serves fields with `generate: history`."""
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
         self.ledger = load(reader, ref.name)
@@ -314,7 +314,7 @@ class _VersionTables:
         return table(("Severity", "Kind", "Place", "Before", "After"), rows)
 
     def _history(self) -> list[Table]:
-        """Return two tables: the channels' moves, and the findings of promotions. GateError for wrong evidence."""
+        """Return a table of the channels' moves, and one of the promotions' findings. GateError for wrong evidence."""
         judge = judge_for(self.ledger, self.trust)
         moves, verdicts = list[Row](), list[Row]()
         for line in self.lines:

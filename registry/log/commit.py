@@ -254,7 +254,7 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 
 
 def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
-    """Return the size in bytes of every blob, by key. `to_delete`: IntegrityError for a misnamed file in `index/`."""
+    """Return the size in bytes of every blob, by key. `to_delete`: IntegrityError if an index file has a wrong name."""
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():
         is_misnamed = path.lower().endswith(".jsonl") and model_of(path) is None
@@ -275,7 +275,7 @@ def condemn(remote: RegistryStore, push: Push, candidates: Collection[BlobKey]) 
 
 
 def settle(remote: RegistryStore, push: Push, patience: float) -> int:
-    """Wait up to `patience` seconds for announced pushes. Make slower pushes start over, and return their number."""
+    """Wait up to `patience` seconds for running pushes. Make slower pushes start over, and return their number."""
     fenced, deadline = 0, time.monotonic() + patience
     for intent, data in remote.notes("intents").items():
         if _outlasts(remote, intent, deadline):
@@ -323,7 +323,7 @@ References = dict[str, tuple[str | None, frozenset[Digest]]]
 def referred(
     remote: RegistryStore, earlier: References, assume: Callable[[Log], None] = lambda log: None
 ) -> set[Digest]:
-    """Return the digests of all blobs that models need. A log in `earlier` is read again only if it changed."""
+    """Return the digests of all blobs that models need, and update `earlier`: unchanged logs are not read again."""
 
     def refers(log: Log) -> tuple[str | None, frozenset[Digest]]:
         assume(log)

@@ -94,7 +94,7 @@ def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
 def selected_artifacts(
     manifest: Manifest, paths: ArtifactPaths, selection: Selection, ref: str
 ) -> list[Artifact]:
-    """Return the selected artifacts, or all held artifacts if none is selected. NotFoundError if one is not held."""
+    """Return the selected artifacts, by default all at `paths`. NotFoundError if a selected one is not at `paths`."""
     present = held_artifacts(manifest, paths)
     if not selection:
         return present
@@ -196,12 +196,12 @@ def documents(log: Log) -> Iterator[Reference]:
 
 
 def present_versions(log: Log) -> Iterator[tuple[Version, VersionEntry]]:
-    """Yield the versions whose held files must be here: they did not expire and were not taken down."""
+    """Yield the versions that should have files here, because they did not expire and were not taken down."""
     return ((version, entry) for version, entry in log.versions.items() if entry.gone is None)
 
 
 def files(log: Log, version: Version, entry: VersionEntry) -> Iterator[Reference]:
-    """Yield each blob of a version once: its held files, and the lists of the operators that its artifacts use."""
+    """Yield each blob of a version once: the files that are present, and the lists of operators of the artifacts."""
     manifest, ref = log.manifest(version), f"{log.name}:{version}"
     entries = held_files(manifest, entry.held)
     blobs = {file.digest: Reference(file.digest, file.size, f"{ref} {file.path}") for file in entries}

@@ -143,7 +143,7 @@ class Decisions(Struct, frozen=True):
         """Return the events that expire a model's old versions, in order of publication. InputError if `keep` < 1.
 
         These versions stay: the `keep` newest releases, at most `keep` newer pre-releases, pinned versions, versions of
-        channels and rollouts. A yanked version does not count; it stays if it would stay without the yank.
+        channels and rollouts. A yanked version stays if it is among the newest, but takes no place of the others.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"
@@ -291,7 +291,7 @@ def publish_deltas(
     deltas: Collection[Delta],
     actor: str | None,
 ) -> list[Delta]:
-    """Add deltas, whose blobs the push has, to a version. Return all its deltas: the `MAX_DELTAS` smallest, sorted."""
+    """Add deltas to a version; `push` has their blobs. Keep and return its `MAX_DELTAS` smallest deltas, sorted."""
     table: list[Delta] = []
 
     def change(log: Log) -> Collection[Digest] | None:
@@ -307,7 +307,7 @@ def publish_deltas(
 
 
 def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
-    """Withdraw the deltas from and to these versions by new events. Return the deltas that the events still offer."""
+    """Append events that withdraw the deltas from and to these versions. Return the deltas that the events keep."""
     blobs: list[Digest] = []
     for version, event in sorted(_current(log).items()):
         remaining = _remaining(log, event, gone)

@@ -219,15 +219,15 @@ class Replay:
         newest = sorted(table, key=lambda artifact: (table[artifact][-1].seq, artifact))[-MAX_SPEEDS:]
         self.speeds[event.manifest] = {artifact: table[artifact] for artifact in newest}
 
-    def shown(self) -> list[Version]:
+    def indexed_versions(self) -> list[Version]:
         """Return the versions that each index file describes: the newest, and versions of channels and rollouts."""
         targets = (channel.version for channel in self.channels.values())
         rolled_out = (rollout.to for rollout in self.rollouts.values())
         return sorted({*newest_of(self.versions), *targets, *rolled_out})
 
     def seal(self) -> Checkpoint:
-        """Make a checkpoint, and forget the speeds of versions that `shown` does not return."""
-        manifests = {self.versions[version].manifest for version in self.shown() if version in self.versions}
+        """Make a checkpoint. Keep the measured speeds of only those versions that index files describe."""
+        manifests = {self.versions[key].manifest for key in self.indexed_versions() if key in self.versions}
         self.speeds = {key: table for key, table in self.speeds.items() if key in manifests}
         self.recent.clear()
         return self.checkpoint()
@@ -296,8 +296,8 @@ class Replay:
 class Log:
     """One model's history in memory, and the state that follows from it.
 
-    `state` is line 1 of the index file. The tables of all versions (`versions`, `channels`, ...) are computed at their
-    first use, by a replay of the tail on the checkpoint. If they contradict the state, IntegrityError is raised.
+    `state` is line 1 of the index file. The tables of all versions (`versions`, `channels`, ...) are computed at first
+    use, from a blob with older tables (the checkpoint) and newer lines. IntegrityError if they contradict the state.
 
     `index` is the index file that was read, if any. `tail` are the lines that are not sealed. `documents` are small
     blobs that no store has yet. `fetched` keeps blobs that were read. A `mirrored` log refuses new events.
@@ -383,7 +383,7 @@ class Log:
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
         """Return the state for a replay's tables. `is_new`: make missing summaries instead of raising StateError."""
-        shown, summaries = replay.shown(), {}
+        shown, summaries = replay.indexed_versions(), {}
         for version in shown:
             entry, summary = replay.versions.get(version), self.summaries.get(version)
             if entry and summary and (summary.manifest, summary.size) == (entry.manifest, entry.size):
@@ -763,7 +763,7 @@ def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_
 
 
 def fetcher(*sources: BlobReader) -> Fetch:
-    """Make a function that reads a blob from the first source with a good copy. Local sources come first."""
+    """Make a function that reads a blob from the first source with a good copy. It tries local sources first."""
     ordered = sorted(sources, key=lambda source: not isinstance(source, DirectoryRegistry))
 
     def fetch(digest: Digest) -> bytes:

@@ -158,7 +158,7 @@ class Catalog:
         return catalog
 
     def add_pieces(self, lines: Iterable[bytes]) -> None:
-        """Read the second part, the artifacts of known models. CatalogError, and no change, if it is malformed."""
+        """Read the second part, the artifacts; skip unlisted models. CatalogError, and no change, if malformed."""
         pieces: dict[str, list[Piece]] = {}
         artifacts = 0
         for line in lines:
@@ -297,7 +297,7 @@ class _File(msgspec.Struct, gc=False):
 
 
 class _Summary(msgspec.Struct, gc=False):
-    """The fields of a `VersionSummary` that a model's line needs. To decode only these is faster."""
+    """The fields of a `VersionSummary` that a `ModelLine` needs. Decoding only these is faster."""
 
     manifest: Digest
     artifacts: tuple[_File, ...]
@@ -314,7 +314,7 @@ class _Entry(msgspec.Struct, gc=False):
 
 
 class _State(msgspec.Struct, gc=False):
-    """The fields of a state line or checkpoint that a model's line needs. To decode only these takes half the time."""
+    """The fields of a state line or checkpoint that a `ModelLine` needs. Decoding only these takes half the time."""
 
     registry: str = ""
     name: str = ""
@@ -328,7 +328,7 @@ class _State(msgspec.Struct, gc=False):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Read a model's line and, if `name` is in `contents`, its artifacts, except those in `contents[name]`."""
+    """Read a model's line and, if `name` is in `contents`, its artifacts; reuse those that are in `contents[name]`."""
 
     def read(index: StoredObject | None) -> tuple[ModelLine, list[Piece] | None]:
         line = _read_line(reader, name, tokens[name], index)

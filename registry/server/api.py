@@ -135,7 +135,7 @@ class Api:
                 document["rejected_omitted"] = omitted
             return encode(document)
 
-        key = ("resolve", base, Digest.of(body), *self._registry.rules())
+        key = ("resolve", base, Digest.of(body), *self._registry.rule_keys())
         return self._registry.answer(key, question.ref.name, make)
 
 

@@ -185,7 +185,7 @@ class HubRoutes:
     def _read(self, name: str, revision: str) -> Repository:
         if not (token := self._registry.token(name)):
             raise _no_repository(name)
-        key = (name, revision, token, *self._registry.rules())
+        key = (name, revision, token, *self._registry.rule_keys())
         return self._repositories.get(key, partial(self._make, name, revision))
 
     def _make(self, name: str, revision: str) -> Repository:

@@ -120,8 +120,8 @@ class ServedRegistry(DirectoryRegistry):
         index = self.read_index(name)
         return "" if index is None else index.token
 
-    def rules(self) -> tuple[str, str]:
-        """Return texts that change with the policies and with the trust file. HostError for a bad trust file."""
+    def rule_keys(self) -> tuple[str, str]:
+        """Return keys for caches: one changes with the policies, one with the trust file. HostError if that is bad."""
         try:
             load_trust()
         except RegError as error:
@@ -204,7 +204,7 @@ class Search:
     async def ask(
         self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False
     ) -> bytes:
-        """Answer a question. `artifacts`: it needs them. `key`: cache the answer until the catalog changes."""
+        """Answer a question. `artifacts`: load them for it. `key`: cache the answer until the catalog changes."""
 
         def answer() -> bytes:
             self._registry.store.check_readable()

@@ -290,6 +290,6 @@ def _make(root: Path, settings: Settings, has_log: bool) -> ASGIApp:
 
 
 def _end_after(sentinel: int) -> None:
-    """Shut down this worker in order when its parent process has ended, even by a kill."""
+    """Stop this worker cleanly when its parent process has ended, even if the parent was killed."""
     connection.wait([sentinel])
     os.kill(os.getpid(), signal.SIGTERM)

@@ -100,7 +100,7 @@ class BucketUrl(Struct, frozen=True):
     def client(
         self, settings: dict[str, Any], limit: float, silence: float | None = None, retries: int = 0
     ) -> Any:
-        """Return an obstore client. `limit` and `silence`: the most seconds for a request, and without an answer."""
+        """Return an obstore client. A request may take `limit` seconds, and the server may be silent for `silence`."""
         from obstore import store as stores
 
         options = {"timeout": f"{limit * 1000:.0f}ms", "connect_timeout": f"{CONNECT_SECONDS}s"}

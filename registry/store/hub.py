@@ -107,14 +107,14 @@ class RepositoryLayout(Record, frozen=True):
         return layout
 
     @classmethod
-    def of_model(cls, at: CommitSnapshot, name: str, is_asked: bool) -> "RepositoryLayout | None":
-        """Return this model's layout, or None. `is_asked`: make one; InputError if another model has a layout."""
+    def of_model(cls, at: CommitSnapshot, name: str, create: bool) -> "RepositoryLayout | None":
+        """Return this model's layout, if any. `create`: make it; InputError if the repository has another."""
         current = cls.of_commit(at)
         if current is None:
-            return cls(name=name) if is_asked else None
+            return cls(name=name) if create else None
         if current.name == name:
             return current
-        if is_asked:
+        if create:
             hint = "push each model that other libraries load to a repository of its own"
             raise InputError(f"the repository has the layout of {current.name} already", hint)
         return None
@@ -152,7 +152,7 @@ class HubRegistry(RegistryStore):
             yield HubPush(self.store, directory, self._shown)
 
     def choose_layout(self, name: str) -> None:
-        """Let later pushes write the layout of this model. InputError if the repository has another model's layout."""
+        """Let later pushes also write this model's files for other libraries. InputError if another model has some."""
         self._shown = name
         RepositoryLayout.of_model(self.store.refresh(), name, True)
         self.store.transact("Prepare the layout", lambda at, _: attributes(at, *LAYOUT_RULES))
@@ -162,7 +162,7 @@ class HubRegistry(RegistryStore):
         index = self.read_file(index_path(name))
         if index is not None:
             with self.push() as push:
-                self.store.transact(f"Show {name}", lambda at, _: push.shown(at, name, index.data))
+                self.store.transact(f"Show {name}", lambda at, _: push.model_operations(at, name, index.data))
 
 
 class HubPush(StagedBlobs, Push):
@@ -207,19 +207,19 @@ class HubPush(StagedBlobs, Push):
             for path in sorted(paths.keys() - (at.blobs(paths) - {key.path for key in self.damaged}))
         ]
 
-    def shown(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the operations that update layout and card. Layout errors are raised only after `choose_layout`."""
+    def model_operations(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
+        """Return the operations that update layout and card. Ignore a bad layout, unless this model was chosen."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:
             return []
-        is_asked = name == self._shown
+        create = name == self._shown
         try:
-            layout = RepositoryLayout.of_model(at, name, is_asked)
+            layout = RepositoryLayout.of_model(at, name, create)
             if layout is not None:
                 return self._layout_changes(at, layout, state)
         except (InputError, IntegrityError, MissingBlobError):
-            if is_asked:
+            if create:
                 raise
         return self._card_change(at, state)
 
@@ -293,7 +293,7 @@ class HubPush(StagedBlobs, Push):
         card, count = section.subn(lambda _: block, text, count=1)
         card = card if count else f"{text.rstrip()}\n\n{block}\n"
         if metadata or written:
-            card = described(card, metadata or {}, written or {})
+            card = replace_metadata(card, metadata or {}, written or {})
         return [CommitOperationAdd(CARD, card.encode())] if card.encode() != data else []
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
@@ -309,7 +309,7 @@ class HubPush(StagedBlobs, Push):
                 raise LostRaceError(f"the index of {name} changed meanwhile")
             if not relied <= at.blobs(relied) or at.condemned() & (relied | staged):
                 raise LostRaceError(f"a collector came between the push of {name} and its blobs")
-            shown = [] if name == POLICY_LOG else self.shown(at, name, index)
+            shown = [] if name == POLICY_LOG else self.model_operations(at, name, index)
             return [*self._additions(at), CommitOperationAdd(path, index), *shown]
 
         self.files.transact(f"Publish {name}", decide)
@@ -361,8 +361,8 @@ def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
     return data is not None and Digest.of(data) == digest
 
 
-def described(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-    """Replace the metadata `written` in a card by `metadata`. Keys of users and unreadable cards stay unchanged."""
+def replace_metadata(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
+    """Replace the metadata `written` earlier in a card. Keys that people changed, and unreadable cards, stay."""
     import yaml
 
     match = _FRONT_MATTER.match(card)  # `ModelCard` drops null keys and changes `model-index`

@@ -131,7 +131,7 @@ class HubFiles(HttpStore):
         gated = "if the repository is gated, ask for access on its page; " if status == 403 else ""
         return f"{gated}{_LOGIN}" if status in (401, 403) else "check the URL, and HF_ENDPOINT"
 
-    def words(self, error: urllib.error.HTTPError) -> str:
+    def refusal_text(self, error: urllib.error.HTTPError) -> str:
         return _one_line(error.headers.get("X-Error-Message") or error.reason)[:200]
 
     def send(self, method: str, key: str, headers: Mapping[str, str], body: Body = None) -> HTTPResponse:
@@ -250,7 +250,7 @@ class HubClient:
         return str(info.oid)
 
     def _check_refused(self, error: RemoteError) -> None:
-        """Raise StaleParentError or UnansweredError if `transact` may try again. Return after a final refusal."""
+        """After a failed commit, raise StaleParentError or UnansweredError if another try may succeed; else return."""
         cause, status = error.__cause__, getattr(error, "status", 0)
         if status in (409, 412) or isinstance(cause, RemoteEntryNotFoundError):
             raise StaleParentError from error

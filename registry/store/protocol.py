@@ -448,7 +448,7 @@ class ReadOnlyStore(ObjectStore):
 class RegistryStore(RegistryReader):
     """A registry, local or remote, whose files are in an object store. It can be read and written.
 
-    `known_id` is the id that the registry had before. It saves reading `registry.json`; index files must have this id.
+    `known_id` is the registry's id, if the caller knows it. Then `registry.json` is not read before an index file.
     """
 
     note_kinds: Collection[Kind] = ("intents", "condemned")  # that this store keeps

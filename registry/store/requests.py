@@ -91,7 +91,7 @@ def is_final(error: BaseException) -> bool:
 
 
 def hides_absence(read: Callable[[str], object]) -> bool:
-    """True if the server answers 403 instead of 404 for absent files, although this user may read registry.json."""
+    """True if `read` gets registry.json, but a server answers 403 instead of 404 for a file that cannot exist."""
 
     def status(key: str) -> int:
         try:
@@ -413,7 +413,7 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
 class HttpStore(ReadOnlyStore):
     """A read-only `ObjectStore` on a web server. A key is a path below `url`, or a URL that the server sent.
 
-    Subclasses for services with their own API (OCI, the Hub) override `authorization`, `hint` and `words`.
+    Subclasses for services with their own API (OCI, the Hub) override `authorization`, `hint` and `refusal_text`.
     """
 
     description = "a registry on a web server"
@@ -435,7 +435,7 @@ class HttpStore(ReadOnlyStore):
             self._authorization = bearer(self.url)
         return self._authorization
 
-    def words(self, error: urllib.error.HTTPError) -> str:
+    def refusal_text(self, error: urllib.error.HTTPError) -> str:
         """Return the server's explanation of a refusal, for the error message."""
         return str(error.reason)
 
@@ -564,7 +564,7 @@ class HttpStore(ReadOnlyStore):
             yield
         except urllib.error.HTTPError as error:
             with error:
-                message = f"{url} answers {error.code} {self.words(error)}"
+                message = f"{url} answers {error.code} {self.refusal_text(error)}"
                 raise RefusedError(message, error.code, self.hint(error.code), error.headers) from None
         except (OSError, HTTPException) as error:
             reason = getattr(error, "reason", error)

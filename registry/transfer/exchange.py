@@ -134,10 +134,10 @@ def merge(
     destination: Log,
     channels_before: Mapping[str, Channel] | None = None,
 ) -> Merge:
-    """Find the changes that fulfil a request. A channel will move only if it is still as in `channels_before`.
+    """Return the changes that fulfil a request. Their `apply` fails if a channel moved since `channels_before`.
 
     Raises the errors of `missing_lines`; ConflictError if needed files were taken down at the destination;
-    IntegrityError if the source's documents disagree; InputError if too many artifacts are selected.
+    IntegrityError if documents of the source contradict each other; InputError if too many artifacts are selected.
     """
     versions, is_copy = request.versions, source.registry == destination.registry
     lines = missing_lines(request, source, destination)
@@ -169,9 +169,9 @@ def merge(
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
     """Return the lines that the destination lacks, in the source's order, but with statements and yanks at the end.
 
-    A copy of the same registry gets all lines. ConflictError if artifacts are selected, ForkError for a fork. Another
-    registry gets publications and statements of requested versions, all refusals, and verdicts and yanks of versions
-    that are requested or at the destination. Raises the errors of `check_versions`.
+    Between copies of one registry, these are all later lines; ConflictError if artifacts are selected, ForkError for a
+    fork. Between two registries, these are the publications and statements of requested versions, all refusals, and
+    verdicts and yanks of versions that the destination has or gets. Raises the errors of `check_versions`.
     """
     if source.registry == destination.registry:
         _check_present(source, request.versions)
@@ -194,7 +194,7 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
     manifests = {entry.manifest for entry in destination.versions.values()}
     events = [line.event for line in destination.lines()]
     present = {event.id for event in events}
-    stated = {_statement(event) for event in events if isinstance(event, Attest | Timing)}
+    stated = {_statement_key(event) for event in events if isinstance(event, Attest | Timing)}
     missing = []
     for line in source.lines():
         match line.event:
@@ -202,9 +202,9 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
                 travels = chosen.get(version) == manifest and version not in destination.versions
             case Attest(manifest=manifest, state=state) as event:
                 is_about = manifest in chosen.values() or (state is not None and manifest in manifests)
-                travels = (state == "refused" or is_about) and _statement(event) not in stated
+                travels = (state == "refused" or is_about) and _statement_key(event) not in stated
             case Timing(manifest=manifest) as event:
-                travels = manifest in chosen.values() and _statement(event) not in stated
+                travels = manifest in chosen.values() and _statement_key(event) not in stated
                 if travels:
                     from onnxreg.registry.trust.signatures import check_timing
 
@@ -218,8 +218,8 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
     return sorted(missing, key=lambda line: isinstance(line.event, Attest | Timing | Yank | Unyank))
 
 
-def _statement(event: Attest | Timing) -> tuple[object, ...]:
-    """Return a key of the statement in an event. Two registries may record one statement in different events."""
+def _statement_key(event: Attest | Timing) -> tuple[object, ...]:
+    """Return a key that is equal for events with the same statement, such as events in two registries."""
     if isinstance(event, Timing):
         return event.manifest, event.blobs
     return event.manifest, event.statement, event.artifact, event.state
@@ -257,7 +257,7 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
 
 
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
-    """Raise IntegrityError if the logs disagree about these versions, or have equal heads but different versions."""
+    """Raise IntegrityError if a version has another manifest at the destination, or equal logs list other versions."""
     if source.head == destination.head and source.versions != destination.versions:
         problem = f"two copies of one log of {source.name} say different things of its versions"
         raise IntegrityError(problem, "the state line of one of them is wrong: run `reg verify` in both")
@@ -310,7 +310,7 @@ def selected_paths(
 def paths_after(
     source: Log, destination: Log, selected: Mapping[Version, ArtifactPaths]
 ) -> dict[Version, ArtifactPaths]:
-    """Return each version's artifacts at the destination afterwards. InputError if one event cannot name them all."""
+    """Return the artifacts that the destination will have of each version. InputError if too many for one event."""
     after: dict[Version, ArtifactPaths] = dict.fromkeys(selected)
     for version, paths in selected.items():
         present = present_paths(destination, version)
@@ -356,14 +356,14 @@ def plan_deltas(
     return choose_deltas(deltas, sizes, present), ""
 
 
-def open_made(
+def open_by_delta(
     new: Descriptor,
     delta: Delta,
     open_delta: Callable[[], BinaryIO],
     find: Callable[[Digest], Path | None],
     start: int,
 ) -> BinaryIO:
-    """Open a stream over the file that a delta makes, from byte `start` on. IntegrityError if it does not fit."""
+    """Open a stream over the file `new`, made by a delta, from byte `start` on. IntegrityError if the delta fails."""
 
     def parts() -> Generator[memoryview]:
         with ExitStack() as stack:
@@ -477,7 +477,7 @@ class BlobMover(Struct):
 
                 def make(start: int) -> BinaryIO:
                     new, open_delta = Descriptor(digest, size), partial(read, made_by.digest, made_by.size)
-                    return open_made(new, made_by, open_delta, push.local_file, start)
+                    return open_by_delta(new, made_by, open_delta, push.local_file, start)
 
                 try:
                     store(make)
@@ -493,7 +493,7 @@ class BlobMover(Struct):
 
 
 SMALL_TRANSFER_BYTES = 2**20
-"""If all blobs together have at most this size, only the commit looks for missing blobs, and moves them."""
+"""Up to this total size, blobs are not moved before the commit: the commit itself finds and moves missing blobs."""
 
 
 class SkippedVersion(Struct, frozen=True):
@@ -629,7 +629,7 @@ def exchange_possible(
     choose: Callable[[Log], ExchangeRequest],
     progress: Progress,
 ) -> TransferResult:
-    """Copy what is possible of the request that `choose` returns. `result.skipped` lists the rest, with errors.
+    """Fulfil the request `choose(log)` as far as possible. `result.skipped` lists what was not copied, and why.
 
     A channel moves only if its version is copied. If no event is missing, nothing is copied unless `heal` is set.
     """
@@ -678,8 +678,8 @@ def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
         skipped.append(SkippedVersion(name, None, error.message, error))
 
 
-def worst(skipped: Iterable[SkippedVersion]) -> RegError | None:
-    """Return the first of the worst errors in the list; None if the list has no error."""
+def worst_error(skipped: Iterable[SkippedVersion]) -> RegError | None:
+    """Return the worst error in the list: an IntegrityError before a ConflictError, ...; None without an error."""
     errors = [item.error for item in skipped]
     kinds = (IntegrityError, ConflictError, NotFoundError, RegError)
     return next((error for kind in kinds for error in errors if isinstance(error, kind)), None)

@@ -45,7 +45,7 @@ def folder_in(directory: Path) -> Path:
 
 
 def prefix_in(folder: Path) -> str:
-    """Return `exports/` if this is the `exports` folder of a run directory, else "". Files are written without it."""
+    """Return the prefix that paths lose in this folder: `exports/` in the `exports` folder of a run, else ""."""
     is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
     return f"{EXPORTS}/" if is_exports else ""
 
@@ -74,7 +74,7 @@ def check_target(
     expected_files: Callable[[Path], set[str]] = exported,
     kind: str = "export",
 ) -> None:
-    """Raise InputError if a directory must not be replaced, such as one with files that no earlier `kind` wrote."""
+    """Raise InputError if `target` must not be replaced, for example because it has files that are not expected."""
     with host_errors(f"looking at {target}"):
         if target.is_symlink() and not target.exists():
             raise InputError(f"{target} is a link to nothing", "name a new directory, or remove the link")

@@ -71,8 +71,8 @@ class KnownHead(Record, frozen=True):
         position = len(self.lines) - 1 - (self.seq - seq)
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
-    def at(self, origin: str, seq: int) -> KnownHead:
-        """Return a copy that records `seq` lines at `origin`, unless it recorded more before."""
+    def seen_at(self, origin: str, seq: int) -> KnownHead:
+        """Return a copy with `seq` lines for the location `origin`, or with the greater number that was seen there."""
         places = [item for item in self.places.items() if item[0] != origin][-MAX_PLACES + 1 :]
         return self.replace(places=dict([*places, (origin, max(seq, self.places.get(origin, 0)))]))
 
@@ -109,7 +109,7 @@ def observe(
         )
     digest = Digest.of(data)
     if before is not None and before.index == digest:
-        return before.at(origin, before.seq)
+        return before.seen_at(origin, before.seq)
     if name == POLICY_LOG:
         return _observe_policies(before, registry, data, origin, url, reset)
     log = Log.decode(data, registry, name, fetch, url)
@@ -117,7 +117,7 @@ def observe(
     if before is None or before.state is None:
         log.check()
         lines = tuple(line.digest for line in log.tail) or (log.head,)
-        return KnownHead(log.seq, digest, lines, log.state).at(origin, log.seq)
+        return KnownHead(log.seq, digest, lines, log.state).seen_at(origin, log.seq)
     state = before.state
     # 3. A shorter log must be a beginning of the known log, at a location that never had more lines.
     if log.seq < before.seq:
@@ -134,7 +134,7 @@ def observe(
         is_sealed_alike = (log.state.segments, log.state.checkpoint) == (state.segments, state.checkpoint)
         if not is_sealed_alike or not log.state.summaries.items() <= state.summaries.items():
             log.prove()  # the earlier state must follow from lines and manifests
-        return before.at(origin, log.seq)
+        return before.seen_at(origin, log.seq)
     # 4. A log of the same length, or longer, must have the known head.
     if (line := log.digest_at(before.seq)) != before.head:
         raise fork(before.seq, line, before.head)
@@ -158,11 +158,11 @@ def observe(
         except RegError:
             raise error from None
     lines = (*before.lines, *(line.digest for line in log.lines(before.seq)))[-MAX_REMEMBERED_LINES:]
-    return KnownHead(log.seq, digest, lines, log.state, before.places).at(origin, log.seq)
+    return KnownHead(log.seq, digest, lines, log.state, before.places).seen_at(origin, log.seq)
 
 
 def _check_sealed(before: State, log: Log) -> None:
-    """Apply rule 5: raise StateError if sealed segments changed, or a new checkpoint does not follow from the lines."""
+    """Raise StateError if sealed segments changed, or a new checkpoint does not follow from the lines (rule 5)."""
     state, count = log.state, len(before.segments)
     is_longer = len(state.segments) > count
     if state.segments[:count] != before.segments or not (is_longer or state.checkpoint == before.checkpoint):
@@ -180,7 +180,7 @@ def _check_sealed(before: State, log: Log) -> None:
 def _observe_policies(
     before: KnownHead | None, registry: str, data: bytes, origin: str, url: str, reset: str
 ) -> KnownHead:
-    """Apply rules 3 and 4 of `observe` to the log of policies, which has no state."""
+    """Return the known head of a log of policies. IntegrityError if the log does not begin with the known lines."""
     from onnxreg.schema.gates.policy import PolicyLog
 
     digests = tuple(line.digest for line in PolicyLog.decode(data, registry).lines)
@@ -192,7 +192,7 @@ def _observe_policies(
         lines = f"it has {seq} lines that are not the {before.seq} seen before"
         raise IntegrityError(f"the policy log was put back or rewritten: {lines}", reset)
     newest = digests[-MAX_REMEMBERED_LINES:]
-    return KnownHead(seq, Digest.of(data), newest, places=places).at(origin, seq)
+    return KnownHead(seq, Digest.of(data), newest, places=places).seen_at(origin, seq)
 
 
 class StaleNotice(NamedTuple):

@@ -227,7 +227,7 @@ def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
 def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
     """Yield the proofs that these events name, oldest first, with the names of the trusted keys that signed them.
 
-    A report that the same signers repeat is yielded once, at its first line. Malformed statements are skipped.
+    A report is yielded again only if it has a new signer. Malformed statements are skipped.
     """
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
     lines = {event.statement: seq for seq, event in reversed([*log.events(Attest)])}
@@ -259,7 +259,7 @@ class SignedStatement(NamedTuple):
 
     @property
     def subject(self) -> str:
-        """The word `version`, or the artifact and the state of the evaluation."""
+        """The subject of the signature: `version`, or an artifact's digest and its state after the evaluation."""
         artifact = self.event.artifact
         return "version" if artifact is None else f"{artifact.short} is {self.event.state}"
 
@@ -385,8 +385,8 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
     """Return how many lines at the start of a log need no signature. IntegrityError if the log lacks the anchor.
 
-    The anchor is a line that the trust file names by number and digest: no line up to it needs a signature. Without an
-    anchor, no line before `need.since` needs a signature, except the last line.
+    The anchor is a line that the trust file names by number and digest; the lines up to it need no signature. Without
+    an anchor, signatures are needed from line `need.since` on, and always on the last line.
     """
     points = (point for point in need.after if (point.registry, point.model) == (registry, name))
     anchor = next(points, None)
@@ -550,8 +550,8 @@ def word_of(event: Event) -> str:
     return "promote" if isinstance(event, Tag) and event.evidence is not None else event.kind
 
 
-def words(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
-    """Return what lists show about an event, except channel and version, such as `["10 %", "of IOS"]`."""
+def event_details(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
+    """Return the details of an event for lists, besides channel and version, such as `["10 %", "of IOS"]`."""
     match event:
         case Attest():
             return [_describe(event, seq, reader, judge)]

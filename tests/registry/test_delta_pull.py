@@ -23,7 +23,7 @@ from onnxreg.registry.log.decisions import publish_deltas
 from onnxreg.registry.log.log import load, read_deltas
 from onnxreg.registry.maintain import verify
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.transfer.exchange import apply_delta, open_made
+from onnxreg.registry.transfer.exchange import apply_delta, open_by_delta
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
@@ -346,10 +346,10 @@ def test_a_delta_that_ends_early_is_an_error_of_the_new_file(tmp_path):
     delta = Delta(header.new.digest, tuple(old), Digest.of(data), len(data), Version(1, 0, 0))
     for sent in (data[:-1], data[: len(data) // 2], b""):
         with pytest.raises(IntegrityError):
-            open_made(header.new, delta, partial(BytesIO, sent), old.get, 0).read()
+            open_by_delta(header.new, delta, partial(BytesIO, sent), old.get, 0).read()
     with pytest.raises(IntegrityError):
-        open_made(header.new, delta, lambda: BytesIO(data), lambda digest: None, 0).read()
-    assert open_made(header.new, delta, lambda: BytesIO(data), old.get, 0).read() == base64.b64decode(
+        open_by_delta(header.new, delta, lambda: BytesIO(data), lambda digest: None, 0).read()
+    assert open_by_delta(header.new, delta, lambda: BytesIO(data), old.get, 0).read() == base64.b64decode(
         case["new"]
     )
 

@@ -33,7 +33,7 @@ from onnxreg.registry.server.served_registry import Search, ServedRegistry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import StoredObject
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
-from onnxreg.registry.trust.signatures import judge_for, latest_proofs, word_of, words
+from onnxreg.registry.trust.signatures import event_details, judge_for, latest_proofs, word_of
 from onnxreg.schema.compare.overview import overview
 from onnxreg.schema.compare.version_history import ModelHistory, model_history
 from onnxreg.schema.core.canonical import Digest
@@ -170,7 +170,7 @@ class ModelPage:
                 former = holders.get(event.tag)
                 holders[event.tag] = event.version if isinstance(event, Tag) else None
             if line.seq > end - count:
-                texts = words(event, line.seq, self._registry, judge)
+                texts = event_details(event, line.seq, self._registry, judge)
                 rows.append(LogRow(line, word_of(event), version, former, texts, str(judge.line(line))))
         return rows[::-1]
 
@@ -282,7 +282,7 @@ class Pages:
         def read(index: StoredObject | None) -> bytes:
             return make(ModelPage(self._registry, name, index))
 
-        return await run_sync(lambda: self._registry.answer((*key, *self._registry.rules()), name, read))
+        return await run_sync(lambda: self._registry.answer((*key, *self._registry.rule_keys()), name, read))
 
     async def model(self, request: Request) -> bytes:
         name = check_name(request.scope["path"].removeprefix("/models/"))

@@ -22,7 +22,7 @@ from support.servers.hub import Hub
 from onnxreg.registry import Registry
 from onnxreg.registry.maintain import verify
 from onnxreg.registry.remotes import open_url
-from onnxreg.registry.store.hub import described
+from onnxreg.registry.store.hub import replace_metadata
 from onnxreg.schema.core.errors import InputError, IntegrityError, RemoteError
 from onnxreg.schema.manifest.draft import DraftFile
 
@@ -277,14 +277,14 @@ def metadata(card: str) -> dict[str, Any]:
 def test_values_are_kept_in_any_style(front):
     card = f"---\n{front}---\ntext\n"
     before = yaml.safe_load(front)
-    new = described(card, {"tags": ["b"]}, {"tags": before["tags"]})
+    new = replace_metadata(card, {"tags": ["b"]}, {"tags": before["tags"]})
     assert metadata(new) == before | {"tags": ["b"]} and new.endswith("---\ntext\n")
 
 
 @pytest.mark.parametrize("value", ["2020-13-45", "!!bool foo", "!!timestamp foo", '!!int ""'])
 def test_a_card_whose_metadata_cannot_be_read_stays(value):
     card = f"---\ndate: {value}\n---\ntext\n"
-    assert described(card, {"license": "mit"}, {}) == card
+    assert replace_metadata(card, {"license": "mit"}, {}) == card
 
 
 VALUES = st.recursive(
@@ -305,5 +305,5 @@ def test_the_values_are_those_of_people_and_ours(people, written, next_time):
     text = "".join(
         f"# about {key}\n{yaml.safe_dump({key: value})}" for key, value in {**people, **written}.items()
     )
-    new = described(f"---\n{text or '{}'}\n---\n", next_time, written)
+    new = replace_metadata(f"---\n{text or '{}'}\n---\n", next_time, written)
     assert metadata(new) == {**next_time, **people}
