@@ -1,4 +1,4 @@
-"""The answers of `reg run` to texts, images and sounds. The graph's inputs and outputs decide the kind of answer.
+"""The answers of `reg run` to texts, images and sounds. For texts the task decides the kind of answer, else the outputs.
 
 An image or a sound (`run_numbers`) gives:
 
@@ -42,6 +42,14 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 PER_TOKEN = ("logits", "start_logits", "end_logits", "last_hidden_state", "token_embeddings")
 """The outputs with a value for each token. If a graph has fixed shapes, the values for padding are removed."""
 LEAST_SCORE, LEAST_NAMED_SCORE = 0.5, 0.1  # of objects of a class, and of objects that a text names
+KINDS = {
+    "question-answering": "answer",
+    "text-classification": "classes",
+    "token-classification": "spans",
+    "text-generation": "completion",
+    **dict.fromkeys(("pooling", "feature-extraction"), "embeddings"),
+}
+"""For each task of texts, the kind of answer."""
 Answer = dict[str, Any]
 
 
@@ -86,33 +94,35 @@ def run_texts(
         texts: one text, or several texts for vectors.
         context: the text that a question is about, or the second text of a pair.
         max_tokens: the most tokens that text generation adds.
-        task: the version's task, for a graph whose inputs and outputs do not decide the kind of answer.
+        task: the version's task. If it is unknown, the graph's outputs decide the kind of answer.
 
     Returns `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}` or
     `{completion}`. Raises InputError if the texts do not fit the graph, ConversionError if the graph does not run.
     """
     if model.runner.length is not None:
         model.tokenizer.max_length = min(model.tokenizer.max_length, model.runner.length)
-    gives, task, name = model.runner.gives, ALIASES.get(task or "", task), model.graph.name
-    is_answering = {"start_logits", "end_logits"} <= gives.keys()
-    is_classifier = gives.get("logits") == 2 or (gives.get("logits") == 0 and task == "text-classification")
-    if is_answering and context is None:
+    gives, name = model.runner.gives, model.graph.name
+    if (kind := KINDS.get(ALIASES.get(task or "", task or ""))) is None:
+        kind = "embeddings" if "logits" not in gives else "classes" if gives["logits"] == 2 else "spans"
+        kind = "answer" if {"start_logits", "end_logits"} <= gives.keys() else kind
+        kind = "completion" if kind == "spans" and model.runner.has_past else kind
+    if kind == "answer" and context is None:
         raise InputError("a question needs the text that it is about", "add it: --context TEXT")
-    if context is not None and not (is_answering or is_classifier):
+    if context is not None and kind not in ("answer", "classes"):
         message = f"{name} takes no second text"
         raise InputError(message, "it answers no questions and compares no texts: leave --context out")
-    if len(texts) != 1 and (is_answering or is_classifier or "logits" in gives):
+    if kind == "embeddings":
+        return _vectors(model, texts)
+    if len(texts) != 1:
         message = "this model takes one text at a time"
         raise InputError(message, "several are compared by models that give embeddings")
-    if is_answering:
+    if kind == "answer":
         return {"answer": _answer(model, texts[0], context or "")}
-    if is_classifier:
+    if kind == "classes":
         row = model.tokenizer.row(texts[0], context)
         logits = _numbers(model.run(row.inputs), "logits")
         return {**_classes(logits, model.labels, model.config, name), "truncated": row.is_cut}
-    if "logits" not in gives:
-        return _vectors(model, texts)
-    if task == "text-generation" or model.runner.has_past:
+    if kind == "completion":
         return {"completion": _completion(model, texts[0], max_tokens)}
     if not model.labels:
         raise refuse(name, "gives a value for each token, and its version has no labels for them")

@@ -16,6 +16,7 @@ from onnxreg.converters.passes.models import scrub_metadata
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import below, check_inside, read_metadata, role_of
+from onnxreg.converters.tasks.task_catalog import ALIASES
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, RegError
 from onnxreg.schema.formats.hub_layout import is_companion, stem_of
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
@@ -368,7 +369,7 @@ def _stated(card: Mapping[str, Any]) -> dict[str, Any]:
     statements = {
         "license": card.get("license"),
         "source_model_id": base[0] if isinstance(base, list) and len(base) == 1 else base,
-        "task": card.get("pipeline_tag"),
+        "task": ALIASES.get(str(tag := card.get("pipeline_tag")), tag),
     }
     return {
         key: value for key, value in statements.items() if isinstance(value, str) and 0 < len(value) <= 200

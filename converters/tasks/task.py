@@ -19,6 +19,7 @@ from onnxreg.converters.source.source_files import (
 )
 from onnxreg.converters.tasks.code import NO_CONSENT, Consent
 from onnxreg.schema.core.canonical import Digest
+from onnxreg.schema.formats.hub_layout import PIPELINE_TAGS
 from onnxreg.schema.manifest.draft import Draft, DraftFile
 from onnxreg.schema.manifest.manifest import Code, Source
 
@@ -61,7 +62,8 @@ ENCODER = TaskHead(
     "feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",), beside=(),
 )
 VECTORS = TaskHead("pooling", "", "an encoder", {"embeddings": PER_ROW}, aliases=(
-    "embedding", "embeddings", "text-embedding", "sentence-embedding", "sentence-embeddings", "sentence-similarity", "similarity",
+    "embedding", "embeddings", "text-embedding", "sentence-embedding", "sentence-embeddings",
+    PIPELINE_TAGS["pooling"], "similarity",
 ))
 SPANS = TaskHead(
     "question-answering", "ForQuestionAnswering", "a question answerer",

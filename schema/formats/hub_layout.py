@@ -39,12 +39,8 @@ FOLDERS = {
     "onnx": ("transformersjs", "webgpu", "onnx", "onnx-android", "onnx-int8", "onnx-int4"),
     "": ("onnx-android", "onnx", "onnx-int8", "onnx-int4", "transformersjs", "webgpu"),
 }
-# The Hub's names of tasks, if they differ from ours.
-PIPELINE_TAGS = {
-    "pooling": "sentence-similarity",
-    "default": "feature-extraction",
-    "sequence-classification": "text-classification",
-}
+# The Hub's names of tasks, if they differ from ours. The tasks have them as aliases.
+PIPELINE_TAGS = {"pooling": "sentence-similarity"}
 
 
 class LayoutFile(Struct, frozen=True):

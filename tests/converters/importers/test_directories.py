@@ -28,6 +28,7 @@ from onnxreg.converters.importers.intake import Difference
 from onnxreg.converters.importers.survey import compare_weights
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
+from onnxreg.schema.formats.hub_layout import pipeline_tag
 from onnxreg.schema.manifest.draft import Draft
 from onnxreg.schema.manifest.manifest import Manifest
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -404,6 +405,17 @@ def imported(directory: Path, tmp_path: Path) -> Manifest:
     draft, differences = adopt(directory, workspace, name="acme/bert")
     assert differences == []
     return manifest_of(draft)
+
+
+def test_the_task_of_a_card_has_our_name_here_and_the_hubs_name_there(repository, tmp_path):
+    (repository / "README.md").write_text(CARD.replace("token-classification", "sentence-similarity"))
+    value = json.loads((repository / "config.json").read_text())
+    for name in ("id2label.json", "config.json"):
+        (repository / name).unlink()
+    value = {key: item for key, item in value.items() if key not in ("architectures", "id2label", "label2id")}
+    (repository / "config.json").write_text(json.dumps(value))
+    manifest = imported(repository, tmp_path)
+    assert (manifest.task, pipeline_tag(manifest)) == ("pooling", "sentence-similarity")
 
 
 def test_many_graphs_become_one_version(repository, tmp_path):
