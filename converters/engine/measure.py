@@ -30,7 +30,7 @@ MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 
 @dataclass(frozen=True)
 class Runs:
-    """The inputs of a graph's runs (`feeds`), and its outputs without those for padding.
+    """The inputs of a graph's runs (`feeds`), and its outputs without the values for padding tokens.
 
     `takes_sample` is True if the inputs are the source's sample. `golden` has the outputs for golden inputs, by case.
     """
@@ -94,7 +94,7 @@ class StepResult:
         golden = part.golden if takes_sample else {}
         arrays = samples.all_outputs(session, [*feeds, *golden.values()], self.main.name)
         outputs, others = arrays[: len(feeds)], arrays[len(feeds) :]
-        counted = counting(outputs, part) if takes_sample else outputs
+        counted = drop_padding(outputs, part) if takes_sample else outputs
         return Runs(feeds, takes_sample, counted, dict(zip(golden, others, strict=True)))
 
     @property
@@ -109,9 +109,9 @@ class StepResult:
 
     @cached_property
     def expected(self) -> Outputs:
-        """The outputs to compare with `runs`: the source's. For random inputs, they are the first ancestor's."""
+        """The outputs with which `runs` are compared: the source's or, for random inputs, the first ancestor's."""
         if self.runs.takes_sample:
-            return counting(self.source.expected, self.source)
+            return drop_padding(self.source.expected, self.source)
         if not self.runs.feeds:  # a decoder: its pass has compared it
             return ()
         start = self.ancestors[-1].main if self.ancestors else self.source.start
@@ -157,7 +157,7 @@ def _can_run(session: Any, feeds: Sequence[Feed]) -> bool:
     )
 
 
-def counting(outputs: Outputs, part: Part) -> Outputs:
+def drop_padding(outputs: Outputs, part: Part) -> Outputs:
     """Remove the values for padding tokens from outputs that have a value for each token."""
     counted = []
     for arrays, feed in zip(outputs, part.feeds, strict=True):

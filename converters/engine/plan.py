@@ -235,7 +235,7 @@ class Profile:
     modules: ClassVar[tuple[str, ...]] = ()
 
     def option_names(self) -> tuple[str, ...]:
-        """Return the names of the profile's options. `checkpoint` is a file of weights for a model that code makes."""
+        """Return the names of the profile's options; by default, only `checkpoint`, a file of a factory's weights."""
         return ("checkpoint",)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:

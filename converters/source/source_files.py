@@ -100,7 +100,7 @@ def weight_files(directory: Path) -> list[str]:
     return []
 
 
-def taking_part(directory: Path, code: bool) -> list[str]:
+def input_files(directory: Path, code: bool) -> list[str]:
     """Return the names of the files that affect an export. With `code`, include Python files."""
     names = {CONFIG, GENERATION_CONFIG, *weight_files(directory), *TOKENIZER, *PROCESSOR}
     if code:

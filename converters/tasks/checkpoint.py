@@ -33,12 +33,12 @@ from onnxreg.converters.source.source_files import (
     copy_scrubbed,
     digest_files,
     hub_id,
+    input_files,
     matching,
     read_metadata,
     read_object,
     role_of,
     scrub,
-    taking_part,
     weight_files,
 )
 from onnxreg.converters.source.toolchain import refuse_missing, require, require_memory
@@ -79,7 +79,7 @@ MAX_EDGE = 4096
 PARAMETER_BYTES = 12
 LABELS = "id2label.json"
 MAX_GOLDEN_VALUES = 2**19
-"""A graph without a mask has golden vectors if it has at most this many input values, and output values."""
+"""A graph without a mask has no golden vectors if its inputs or its outputs have more values than this."""
 _LOCAL_KEYS = {
     "_attn_implementation", "_attn_implementation_internal", "_commit_hash", "attn_implementation", "backend", "cache_dir",
     "is_local", "local_files_only", "special_tokens_map_file", "tokenizer_file", "vocab_file",
@@ -172,7 +172,7 @@ class Saved(Task):
             message = "the checkpoint reads images or sound (it has a processor), the task gives texts alone"
             raise InputError(message, kinds.OPTIMUM)
         shaping, copied = self.further_files(directory)
-        located = located_source(location, [*taking_part(directory, trusted), *shaping], copied)
+        located = located_source(location, [*input_files(directory, trusted), *shaping], copied)
         lacks_tokenizer = self.has_tokens and not any((directory / name).is_file() for name in TOKENIZER)
         located = replace(located, lacks_tokenizer=lacks_tokenizer, packages=packages)
         return located if base is None else _adapted(located, named)
@@ -216,8 +216,8 @@ class Saved(Task):
         checkpoint = self.checkpoint(source)
         graphs = self.graphs(checkpoint, directory)
         tokenizer, scrubbed = write_companions(directory, checkpoint, name, graphs)
-        beside = [path for path in self.head.beside if (source.location / path).is_file()]
-        for path in (*beside, *self.further_files(source.location)[1]):
+        copies = [path for path in self.head.copies if (source.location / path).is_file()]
+        for path in (*copies, *self.further_files(source.location)[1]):
             copy_scrubbed(source.location / path, directory / path, name, source.location)
         paths = [path.relative_to(directory).as_posix() for path in below(directory)]
         roles = {path: "other" if "/" in path else role_of(path) for path in paths}

@@ -212,8 +212,8 @@ def _function(factory: Factory) -> Any:
 class Consent:
     """The code that the user allowed to run: `names` from `--allow-code`, and a factory that was typed as the `source`.
 
-    `net.py:build` allows a function, `net.py` all functions in the file. With `is_recorded`, a manifest names the code,
-    so it is not searched in the working directory.
+    `net.py:build` allows a function, `net.py` all functions in the file. With `is_recorded`, the factory's name is from
+    a manifest, so the factory is not searched in the working directory.
     """
 
     names: frozenset[str] = frozenset()

@@ -114,7 +114,7 @@ class ProcessedSeq2Seq(Seq2Seq):
 
 
 def decoder_of(model: Any, encoder: Part) -> Any:
-    """Return a module of the decoder. If it takes a KV cache, it returns only the decoder's keys and values."""
+    """Return a torch module that runs the decoder. With a KV cache, it returns no keys and values of the encoder."""
     import torch
     from transformers import EncoderDecoderCache
 
@@ -325,7 +325,7 @@ def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
 
 
 def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool, states: list[Any]) -> float:
-    """Return the share of steps at which graphs give the model's token, given the model's earlier tokens."""
+    """Return the share of steps at which graphs choose the model's token. They get the model's earlier tokens."""
     import numpy as np
 
     model, equal = Generator(paths), []
@@ -348,7 +348,7 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool,
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The fields of `generation_config.json` that affect a greedy answer. `positions` is the decoder's limit."""
+    """The fields of `generation_config.json` that affect a greedy answer. `positions` is the decoder's most tokens."""
 
     decoder_start_token_id: int
     eos_token_id: int | Tokens | None = None
@@ -374,9 +374,9 @@ class Rules(msgspec.Struct, frozen=True):
     positions: int | None = None
 
     @classmethod
-    def read(cls, config: Mapping[str, Any], stated: Path | None = None) -> Self:
-        """Read the rules from a file, or from `config`. Raise InputError if they are malformed or unsupported."""
-        settings = config if stated is None or not stated.is_file() else read_object(stated)
+    def read(cls, config: Mapping[str, Any], path: Path | None = None) -> Self:
+        """Read the rules from a file; if there is none, from `config`. Raise InputError if they are not supported."""
+        settings = config if path is None or not path.is_file() else read_object(path)
         settings = {"decoder_start_token_id": config.get("decoder_start_token_id"), **settings}
         settings["positions"] = positions_of(config)
         rules = convert({k: v for k, v in settings.items() if v is not None}, cls, GENERATION_CONFIG)
@@ -431,7 +431,7 @@ def _several(value: int | Tokens | None) -> Tokens:
 
 
 class Generator:
-    """Loaded graphs that generate together, by member: one of `GENERATORS`, or a decoder alone."""
+    """Runs the graphs that generate a text together: one of `GENERATORS`, or a decoder alone."""
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._paths = paths
@@ -455,7 +455,7 @@ class Generator:
         return {HIDDEN: self._run(ENCODER, feed, STATES)[STATES], **mask}
 
     def decoding(self, states: Feed) -> Callable[[Any], Any]:
-        """Return a function from the next tokens (`[rows, n]`) to the logits after them. `states` are from `encode`."""
+        """Return a function that computes the logits after tokens (`[rows, n]`). `states` are from `encode`."""
         state, count = {**states}, 0
 
         def decode(tokens: Any) -> Any:

@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 256 * 2**20
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 """The names of Pillow's filters, in the order of their numbers in transformers."""
 DRAWN_SIZE, SAMPLES = (331, 247), 64
-"""The width and height of the generated test image, and the number of its values in a manifest."""
+"""The width and height of a test image, and how many of its preprocessed values a manifest has."""
 IMAGE_TOLERANCE = 1e-4
 SOUND_TOLERANCE = 1e-3
 """Preprocessed sounds are equal up to this difference, since rounding changes logarithms of near silence."""
@@ -52,8 +52,8 @@ class Processed(Saved):
 class Processor:
     """The image processor or feature extractor of a checkpoint, with its results for generated photographs or sounds.
 
-    `varying` are the axes along which the results differ in size. A video of `frames` turns a photograph. Raises InputError if the processor does not run,
-    HostError if a package is missing.
+    `varying` are the axes along which the results differ in size. A video is a photograph at `frames` angles. Raises
+    InputError if the processor does not run, HostError if a package is missing.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Processor:
                 else:
                     self.drawn = draw_photographs(is_square)
                 if transform := getattr(self.processor, "val_transforms", None):
-                    _halve_down(transform)
+                    _use_own_crop(transform)
                     color = "L" if self.processor.data_config["input_size"][0] == 1 else "RGB"
                     self.drawn = [image.convert(color) for image in self.drawn]
                 videos = [[image.rotate(angle) for angle in range(frames)] for image in self.drawn if frames]
@@ -169,7 +169,7 @@ def draw_photographs(is_square: bool = False) -> list[Any]:
 def read_image(path: Path, preprocessing: Preprocessing, frames: int = 0) -> Any:
     """Read an image as a graph's input (float32, batch 1). Raise InputError if it is not an image.
 
-    With `frames`, so many images of an animation, evenly apart, make the input of a video.
+    With `frames`, the input is a video: this number of images of an animation, at equal distances.
     """
     import numpy as np
 
@@ -219,8 +219,8 @@ def _crop(image: Any, height: int, width: int) -> Any:
     return image.crop((left, top, left + width, top + height))
 
 
-def _halve_down(transform: Any) -> None:
-    """Replace the crop in a transform of timm by `image_input`'s, which rounds margins down."""
+def _use_own_crop(transform: Any) -> None:
+    """Make the crop in a transform of timm round margins down, as `image_input` does."""
     for step in transform.transforms:
         if type(step).__name__ == "CenterCrop":
             step.forward = lambda image, size=step.size: _crop(image, *size)
@@ -229,7 +229,7 @@ def _halve_down(transform: Any) -> None:
 def preprocessing_of(
     settings: Mapping[str, Any], photographs: Sequence[tuple[Any, Any]]
 ) -> Preprocessing | None:
-    """Translate the saved settings of an image processor; None if the result does not reproduce its output.
+    """Translate the saved settings of an image processor. Return None if they do not reproduce the processor's output.
 
     `photographs` are pairs of an image and the processor's output (float32, batch 1).
     """
@@ -360,7 +360,7 @@ def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def audio_of(settings: Mapping[str, Any], sounds: Sequence[tuple[Any, Any]]) -> AudioPreprocessing | None:
-    """Translate the saved settings of a feature extractor; None if the result does not reproduce its output.
+    """Translate the saved settings of a feature extractor. Return None if they do not reproduce its output.
 
     `sounds` are pairs of a sound's samples and the extractor's output (float32, batch 1).
     """

@@ -33,7 +33,7 @@ class TaskHead:
 
     `outputs` names the first axes of each output, which are dynamic. With `labelled`, the last axis counts labels. If
     no task exports such checkpoints, `way` says what to do. `auto` is the end of the `AutoModel` class that loads them
-    (by default `suffix`). `axes` names further dynamic axes of the input. `beside` are files to copy.
+    (by default `suffix`). `axes` names further dynamic axes of the input. `copies` are files to publish unchanged.
     """
 
     task: str
@@ -46,7 +46,7 @@ class TaskHead:
     auto: str | None = None
     modality: Modality = "text"
     axes: Mapping[int, str] = field(default_factory=dict)
-    beside: tuple[str, ...] = PROCESSOR
+    copies: tuple[str, ...] = PROCESSOR
 
 
 PER_ROW = ("batch",)
@@ -59,7 +59,7 @@ DECODED = (GENERATION_CONFIG, "tokenizer_config.json")
 """The files that are published beside a model that writes text."""
 # fmt: off
 ENCODER = TaskHead(
-    "feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",), beside=(),
+    "feature-extraction", "", "an encoder", {"last_hidden_state": PER_TOKEN}, aliases=("default",), copies=(),
 )
 VECTORS = TaskHead("pooling", "", "an encoder", {"embeddings": PER_ROW}, aliases=(
     "embedding", "embeddings", "text-embedding", "sentence-embedding", "sentence-embeddings",
@@ -122,7 +122,7 @@ SOUND_TOWERS = TaskHead(
 )
 CTC = TaskHead(
     "automatic-speech-recognition", "ForCTC", "a speech recognizer", {"logits": PER_FRAME}, modality="audio", axes=WAVE,
-    aliases=("asr", "audio-ctc", "speech-recognition"), beside=(*PROCESSOR, *TOKENIZER),
+    aliases=("asr", "audio-ctc", "speech-recognition"), copies=(*PROCESSOR, *TOKENIZER),
 )
 SOUNDS = TaskHead(
     "audio-classification", ("ForAudioClassification", "ForSequenceClassification"), "an audio classifier",
@@ -133,19 +133,19 @@ AUDIO_FEATURES = TaskHead(
 )
 DECODER = TaskHead(
     "text-generation", ("ForCausalLM", "LMHeadModel"), "a causal language model", auto="ForCausalLM",
-    aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"), beside=(GENERATION_CONFIG,),
+    aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"), copies=(GENERATION_CONFIG,),
 )
 SEQ2SEQ = TaskHead(
     "text2text-generation", ("ForConditionalGeneration", "MTModel"), "an encoder-decoder of texts", auto="ForSeq2SeqLM",
-    aliases=("seq2seq-lm", "summarization", "text2text-generation-with-past", "translation"), beside=(GENERATION_CONFIG,),
+    aliases=("seq2seq-lm", "summarization", "text2text-generation-with-past", "translation"), copies=(GENERATION_CONFIG,),
 )
 SPEECH = TaskHead(
     "automatic-speech-recognition", "ForConditionalGeneration", "an encoder-decoder from sound to text", auto="ForSpeechSeq2Seq",
-    modality="audio", aliases=("speech2seq-lm", "automatic-speech-recognition-with-past"), beside=DECODED,
+    modality="audio", aliases=("speech2seq-lm", "automatic-speech-recognition-with-past"), copies=DECODED,
 )
 IMAGE_TEXTS = TaskHead(
     "image-to-text", "VisionEncoderDecoderModel", "an encoder-decoder from images to text", auto="ForImageTextToText",
-    modality="image", aliases=("vision2seq-lm", "image-to-text-with-past"), beside=DECODED,
+    modality="image", aliases=("vision2seq-lm", "image-to-text-with-past"), copies=DECODED,
 )
 HEADS = (
     _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),
@@ -238,11 +238,11 @@ class LocatedSource:
 
 @dataclass
 class Part:
-    """A module of a source, and sample runs with which every graph of the module is compared.
+    """A module of a source, and sample runs. Every graph of the module is compared on these runs.
 
-    `start` is the input of the first step, such as a `TorchModel`. `feeds` are the inputs of the runs, `expected` their
-    outputs. Outputs in `per_token` have the axes batch and sequence first; positions without `attention_mask` are not
-    compared. `golden` has small inputs for other runtimes, by case. `shared` keeps outputs of graphs.
+    `start` is the input of the first step, such as a `TorchModel`. `feeds` are the inputs of the runs, and `expected`
+    the module's outputs. Outputs in `per_token` have the axes batch and sequence first; their values for padding are
+    not compared. `golden` has the inputs of golden vectors, by case. `shared` is a cache for the runs of graphs.
     """
 
     start: Any
@@ -278,7 +278,7 @@ class ExportSubject:
 
     @property
     def part(self) -> Part:
-        """The only part; if there are several, the part `model`, or else a part without runs."""
+        """The only part. Of several parts, the part `model`; an empty part if there is no `model`."""
         return self.parts.get("", self.parts.get("model", Part(None)))
 
 

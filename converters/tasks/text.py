@@ -41,7 +41,7 @@ OTHER_INPUTS = (PIXELS, "input_features", "input_values")
 MOST_BOX = 1000
 """The width and height of a page, in the units of the input `bbox`."""
 SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
-"""The ends of names of weights for token types in models whose config does not count the types (XLNet)."""
+"""A weight whose name ends so shows that a model uses token types, even if its config does not say it (XLNet)."""
 ROW_LENGTHS = ((13,), (48, 31, 7))
 
 SENTENCES = (
@@ -414,7 +414,7 @@ class Towers(Saved):
 
 
 class NamedObjects(Towers):
-    """The task of detectors such as OWL-ViT, as one graph. Texts name the objects, the same number for each image."""
+    """The task of detectors such as OWL-ViT, as one graph. Texts name the objects to find, the same number per image."""
 
     members = {}
 
@@ -441,14 +441,14 @@ class NamedObjects(Towers):
 
 
 def vectors(features: Any) -> Any:
-    """Return a module that computes vectors by `features`, a method of the model such as `get_text_features`."""
+    """Return a module that computes vectors with `features`, a method of the model such as `get_text_features`."""
     return module_of(
         lambda **inputs: features(**inputs, return_dict=True).pooler_output, model=features.__self__
     )
 
 
 def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any]:
-    """Return sample texts. Without a mask, all rows have the same length."""
+    """Return samples of tokenized texts. Without a mask, all rows have the same length."""
     import numpy as np
 
     texts: list[Any] = []

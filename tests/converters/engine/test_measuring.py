@@ -19,7 +19,7 @@ from onnxreg.schema.inputs.recipe_file import RecipeCheck
 
 def agreement(expected: Any, got: Any, mask: list[list[int]]) -> samples.Distance:
     sample = Part(None, [{"attention_mask": np.array(mask)}], [{"logits": expected}], frozenset({"logits"}))
-    sides = [measure.counting([{"logits": side}], sample) for side in (expected, got)]
+    sides = [measure.drop_padding([{"logits": side}], sample) for side in (expected, got)]
     return samples.compare(*sides, "it", is_bounded=False)["logits"]
 
 
@@ -31,7 +31,7 @@ def test_padding_does_not_count_and_outputs_without_a_token_axis_count_whole():
     assert (found.positions, found.max_abs_diff) == (3, 1.75)
     assert (found.argmax_agreement, found.min_cosine) == pytest.approx((2 / 3, 0.25 / np.hypot(0.5, 0.25)))
     sample = Part(None, [{"attention_mask": np.array([[1, 0], [1, 1]])}], [{"embeddings": np.ones((2, 2))}])
-    assert measure.counting(sample.expected, sample)[0]["embeddings"].shape == (2, 2)
+    assert measure.drop_padding(sample.expected, sample)[0]["embeddings"].shape == (2, 2)
 
 
 def test_numbers_of_tokens_are_compared_together_and_zeros_agree():
