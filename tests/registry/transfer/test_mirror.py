@@ -24,7 +24,7 @@ from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import RegistryStore, UnlistedError, blob_path
 from onnxreg.registry.system import trust_file
-from onnxreg.registry.transfer.exchange import ExchangeRequest, SkippedVersion, exchange, worst
+from onnxreg.registry.transfer.exchange import ExchangeRequest, SkippedVersion, exchange, worst_error
 from onnxreg.registry.transfer.mirror import mirror, open_both
 from onnxreg.schema.core import errors
 from onnxreg.schema.core.canonical import Digest
@@ -455,7 +455,7 @@ def test_a_place_in_the_way_ends_the_work(three, tmp_path, monkeypatch):
 def test_the_worst_error_of_a_push():
     errors = [NotFoundError("a"), None, ConflictError("b"), IntegrityError("c"), InputError("d")]
     skipped = [SkippedVersion("n", None, "", error) for error in errors]
-    assert [worst(skipped), worst(skipped[:3]), worst(skipped[1:2])] == [errors[3], errors[2], None]
+    assert [*map(worst_error, (skipped, skipped[:3], skipped[1:2]))] == [errors[3], errors[2], None]
 
 
 def test_a_channel_travels_with_the_version_it_holds(three, other):
