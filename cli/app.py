@@ -137,7 +137,7 @@ def run_app(words: list[str]) -> None:
             return
         words = [*words[1:], "--help"]
     typed = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
-    verb = next(iter(_from_verb(typed.split()[1:] if completes else words)), None)
+    verb = next(iter(_skip_globals(typed.split()[1:] if completes else words)), None)
     command = build(verb)
     if completes:
         command(words, prog_name="reg")
@@ -152,8 +152,8 @@ def run_app(words: list[str]) -> None:
         raise usage_error(error, words) from None
 
 
-def _from_verb(words: Sequence[str]) -> list[str]:
-    """Return the verb and the words after it; [] if no known verb comes first, after global options."""
+def _skip_globals(words: Sequence[str]) -> list[str]:
+    """Return the words without the global options before the verb; [] if the verb is unknown."""
     remaining = iter(words)
     for word in remaining:
         if word == "--registry":
@@ -176,35 +176,35 @@ def build(alone: str | None = None) -> Any:
         if not verb.words:
             names = vars(module)
             function = names.get("command") or names.get(name) or names[f"{name}_"]
-            app.command(name, cls=VerbCommand, epilog="\n".join(examples))(_of_context(function))
+            app.command(name, cls=VerbCommand, epilog="\n".join(examples))(_typer_function(function))
             continue
         inner = typer.Typer(epilog="\n".join(examples), cls=VerbGroup, rich_markup_mode=None)
         for word in verb.words.split():
             own = "\n".join(line for line in examples if f" {name} {word}" in line)
-            function = _of_context(getattr(module, f"{name}_{word}"))
+            function = _typer_function(getattr(module, f"{name}_{word}"))
             line = re.split(r"[.;:]\s", flowing(function.__doc__ or ""))[0].rstrip(".")
             inner.command(word, cls=VerbCommand, epilog=own, short_help=line)(function)
         app.add_typer(inner, name=name, help=f"{verb.summary}.")
     return typer.main.get_command(app)
 
 
-def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
+def _typer_function(verb: Callable[..., None]) -> Callable[..., None]:
     """Wrap a verb's function for typer. The wrapper passes the session in typer's context to the function.
 
-    The wrapper has the option `--json` if the verb's help describes it, and the options of `query` if the verb has a
-    parameter of this name. If an argument is at the wrong place, the hint of an error says where it belongs. A hint that
-    names a command about channels says that it needs the same `--remote`.
+    The wrapper has the option `--json` if the verb's help describes it. A parameter `query` of the verb becomes all
+    options of the function `query`. The hint of an error also says where a misplaced argument belongs, and that an
+    advised command about channels needs the same `--remote`.
     """
     signature = inspect.signature(verb)
     _, *parameters = signature.parameters.values()
-    of_query = list(inspect.signature(query).parameters.values())[2:]
+    query_options = list(inspect.signature(query).parameters.values())[2:]
     is_elsewhere = any(item.default is REMOTE for item in parameters)
 
     @wraps(verb)
     def run(context: typer.Context, as_json: bool = False, **arguments: Any) -> None:
         try:
             if "query" in signature.parameters:
-                values = {item.name: arguments.pop(item.name) for item in of_query}
+                values = {item.name: arguments.pop(item.name) for item in query_options}
                 arguments["query"] = query(context.obj, arguments["remote"], **values)
             verb(context.obj, **arguments)
         except RegError as error:
@@ -215,7 +215,7 @@ def _of_context(verb: Callable[..., None]) -> Callable[..., None]:
                 error.hint += " (with the same --remote)"
             raise
 
-    pieces = (of_query if item.name == "query" else [item] for item in parameters)
+    pieces = (query_options if item.name == "query" else [item] for item in parameters)
     parameters = [parameter for piece in pieces for parameter in piece]
     kind = inspect.Parameter.KEYWORD_ONLY
     added = [inspect.Parameter("context", kind, annotation=typer.Context)]
@@ -325,13 +325,13 @@ def usage_error(error: TyperException, words: Sequence[str]) -> InputError:
 
 
 def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> str:
-    names = (word.partition("=")[0] for word in _from_verb(words))
+    names = (word.partition("=")[0] for word in _skip_globals(words))
     if late := next((name for name in names if name in ("--registry", "--quiet")), None):
         return f"{late} goes before the verb: reg {late} ..."
     if near:
         return f"did you mean {' or '.join(near)}?"
     context = getattr(error, "ctx", None)
-    path = context.command_path if context else " ".join(["reg", *_from_verb(words)[:1]])
+    path = context.command_path if context else " ".join(["reg", *_skip_globals(words)[:1]])
     see = f"see `{path} --help`"
     if context and context.parent and hasattr(context.command, "commands"):
         return f"{path} {'|'.join(context.command.commands)}; {see}"
@@ -350,7 +350,7 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
 def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> str:
     """Return advice, such as `write reg pull acme/pii origin`, if an argument is at the wrong place; else "".
 
-    Either the parser did not expect the argument `extra`, or the verb raised `error`.
+    `extra` is an argument that the parser did not expect. Without one, `error` is what the verb raised.
     """
     from onnxreg.registry.remotes import absolute
     from onnxreg.schema.query.device import presets

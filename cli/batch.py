@@ -82,9 +82,9 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
             if (key in FLAGS) is not isinstance(item, bool):
                 kind = "true or false" if key in FLAGS else "a value, and not true or false"
                 raise InputError(f"{label}: the option {key[:80]} takes {kind}")
-        options |= {key: Path(_beside(options[key], directory)) for key in PATHS if key in options}
-        source = None if row.source is None else _beside(row.source, directory)
-        recipe = None if row.recipe is None else Path(_beside(row.recipe, directory))
+        options |= {key: Path(_resolve_path(options[key], directory)) for key in PATHS if key in options}
+        source = None if row.source is None else _resolve_path(row.source, directory)
+        recipe = None if row.recipe is None else Path(_resolve_path(row.recipe, directory))
         more = (row.task, options, trust_remote_code, allow_code)
         with about(label):
             request = ExportRequest(source, row.name, row.profile, recipe, *more)
@@ -94,8 +94,8 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
     return jobs
 
 
-def _beside(text: Any, directory: Path) -> str:
-    """Resolve a path or `file.py:function` from the job file's directory. Without such a file, return `text`."""
+def _resolve_path(text: Any, directory: Path) -> str:
+    """Make a path or `file.py:function` relative to the job file's directory, if such a file exists there."""
     name = str(text)
     file = name.rpartition(":")[0] or name
     exists = (directory / name).exists() or (directory / file).is_file()

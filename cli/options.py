@@ -40,8 +40,8 @@ class Session:
     as_json: bool = False
     _stale: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
 
-    def limited(self, max_age: str | None) -> "Session":
-        """Return a copy with the age limit `max_age` or, by default, `REG_MAX_AGE`."""
+    def with_max_age(self, max_age: str | None) -> "Session":
+        """Return a copy that refuses data older than `max_age`, such as `7d`; the default is `REG_MAX_AGE`."""
         limit = max_age or variable("REG_MAX_AGE")
         return replace(self, max_age=parse_duration(limit)) if limit else self
 
@@ -151,13 +151,13 @@ class Session:
 
 
 def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option with a value. It is named as its parameter. `default=...` makes it required."""
+    """Declare an option with a value, named `names` or like its parameter. `default=...` makes it required."""
     more |= {"show_default": default not in (None, ...), "readable": False}  # a file is checked by its reader
     return typer.Option(default, *names, help=help, **more)
 
 
 def flag(help: str, *names: str) -> Any:
-    """Declare an option without a value. It is named as its parameter."""
+    """Declare an option without a value, named `names` or like its parameter."""
     return typer.Option(False, *names, help=help)
 
 
@@ -292,7 +292,7 @@ def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Dige
 
 
 def read_one_device(word: str | None) -> "Device | None":
-    """Return the device that an option names, if given. Raise InputError unless a file has exactly one."""
+    """Return the device of an option, or None without it. Raise InputError unless a file has exactly one device."""
     if word is None:
         return None
     devices = read_devices(word)

@@ -88,7 +88,7 @@ def paint(word: str, stream: TextIO | None = None) -> str:
 
 
 def standing(item: Any, state: str = "") -> str:
-    """Return an artifact's state for people: for a file in full precision, `reference` instead of `unknown`."""
+    """Return an artifact's state for people: `reference`, not `unknown`, for a file in full precision."""
     state = state or item.state
     return "reference" if state == "unknown" and item.precision == "float32" else state
 

@@ -167,13 +167,13 @@ def measure_version(
 
 
 class DeltaReport(NamedTuple):
-    """The deltas that a version offers."""
+    """The deltas that a version offers. `new` counts those made now; `unlike` lists files that are too different."""
 
     ref: Ref
     deltas: list[Delta]
-    new: int  # the number of deltas that were made now
+    new: int
     files: Collection[FileEntry]  # of the version
-    unlike: list[tuple[str, Version]]  # (path, old version) of files that are too different
+    unlike: list[tuple[str, Version]]  # (path, old version)
 
 
 def make_deltas(
@@ -240,7 +240,7 @@ def _files(ledger: Log, version: Version) -> dict[str, FileEntry]:
 
 
 def _model_files(files: Mapping[str, FileEntry], find: Callable[[FileEntry], Path]) -> "dict[str, ModelFile]":
-    """Return each file with the positions of its tensors, by path. The positions in a data file come from its graph."""
+    """Return the files by path, each with the positions of its tensors. A graph tells those in its data files."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths = {file.path: find(file) for file in files.values()}

@@ -81,10 +81,10 @@ def report_published(
     is_preview: bool = False,
     **more: Any,
 ) -> None:
-    """Show the result of `export`, `add` or `import`, then `remarks`. `more` has further fields of the JSON.
+    """Show the result of `export`, `add` or `import`. `more` has further fields of the JSON.
 
-    `measured` has blocks of lines about measurements; `last` has lines to show before the remarks. With `is_preview`,
-    say that nothing was published.
+    People also see the blocks of lines `measured`, then `last`, then `remarks`. With `is_preview`, they read that
+    nothing was published.
     """
     facts = [_artifacts(release), doubts(release), _remarks(release), *measured]
     existing = printable("" if release.new else _existing(release))
@@ -243,7 +243,7 @@ def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
 def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
     """Yield lines about the graphs that an app loads: inputs, outputs, opset and operators.
 
-    If the graphs differ in inputs or outputs, yield a table with a row for each kind, unless `is_full`.
+    If inputs or outputs differ, yield a table with one graph of each kind; with `is_full`, lines about each kind.
     """
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:
@@ -301,7 +301,7 @@ def _kv_cache(artifact: Artifact) -> str | None:
 
 
 def _operator_names(artifact: Artifact) -> list[str]:
-    """Return the names of an artifact's operators: first those of other domains than ai.onnx, with their domain."""
+    """Return the names of an artifact's operators. Operators outside of ai.onnx come first, as `domain:name`."""
     names = {
         operator.name if operator.domain == "ai.onnx" else f"{operator.domain}:{operator.name}"
         for operator in artifact.operators

@@ -169,9 +169,9 @@ def resolve_in(
     """Resolve a query in a log. If the device is in the share of a rollout, the rollout's version is tried first."""
     versions = [*log.state.releases] if ref.is_bare else []
     if seed is not None:
-        from onnxreg.schema.query.device import rolled_out_to
+        from onnxreg.schema.query.device import rollout_versions
 
-        versions += rolled_out_to(log.state, ref.tag, device, seed, ref.digest)
+        versions += rollout_versions(log.state, ref.tag, device, seed, ref.digest)
     refs = [Ref(log.name, str(version)) for version in versions]
     carried = innermost(reader).carried
 

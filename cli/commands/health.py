@@ -36,9 +36,9 @@ def verify(
 ) -> None:
     """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.
 
-    Without known damage, unreadable parts are exit status 6 for a remote, 9 otherwise. History is compared with the
-    history that you saw before, and signatures with your trust file. A governed channel that was moved without a
-    promotion is exit status 8.
+    Unreadable parts, without damage, are exit status 6 for a remote and 9 for a local registry. History is compared
+    with the history that you saw before, and signatures with your trust file. A governed channel that was moved without
+    a promotion is exit status 8.
 
     With --repair: blobs come from any registry that has them; a log comes only from a mirror; an index file that
     differs from its log is rebuilt, after a copy is saved in local/damaged.
@@ -85,7 +85,7 @@ PROMOTE = "promote a version that meets the policy: reg promote NAME:VERSION CHA
 
 
 def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
-    """Raise IntegrityError for damage, RemoteError or HostError for unreadable parts, else GateError."""
+    """Raise IntegrityError for damage, else RemoteError or HostError for unreadable parts, else GateError."""
     if damages := _known(report):
         raise IntegrityError(f"{counted(len(damages), 'damaged part')}{left} in {url}", hint)
     if report.damages:
@@ -178,7 +178,7 @@ def doctor(
     environment.
 
     --clear deletes a file that does not belong in a registry, or the note of a running `reg gc` or `reg mirror`. Clear
-    a note only if the process that wrote it is dead: otherwise files that somebody relies on may be deleted.
+    a note only if its process is dead: otherwise files that somebody relies on may be deleted.
 
     With --json: {registry, ok, findings: [{check, ok, detail, fix}]}; fix may be empty. With --clear {registry,
     cleared}.

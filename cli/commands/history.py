@@ -36,7 +36,7 @@ def log(
     from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import SignatureJudge, event_details, word_of
 
-    reader = session.limited(max_age).reader(remote, offline)
+    reader = session.with_max_age(max_age).reader(remote, offline)
     log = read_lines(reader, name)
     trust = load_trust()
     judge = SignatureJudge(trust, reader.registry_id, name, {line.seq: line.digest for line in log}.get)

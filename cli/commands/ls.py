@@ -53,7 +53,7 @@ def command(
     paths of the artifacts that are here, null if all are. If the index file has them, size is the bytes of all held
     files, and states has the artifacts' states by path, with later refusals.
     """
-    session = session.limited(max_age)
+    session = session.with_max_age(max_age)
     reader = session.reader(remote, offline, checked=False)
     pattern = "*" if name is None else name
     is_one = name is not None and not PATTERN & set(name)

@@ -44,7 +44,7 @@ def command(
     says if --limit left matches out, null means unknown; snapshot is the time of the catalog that answered. With
     --export: {path, rows, snapshot?}.
     """
-    session = session.limited(max_age)
+    session = session.with_max_age(max_age)
     question = None if expression is None else parse(expression)
     reader = session.reader(remote, checked=False)
     if is_name(names):

@@ -50,7 +50,7 @@ def command(
     salt, seq, where?, in} as rollout. If nothing matches, the same with nulls.
     """
     target_device = read_one_device(device)
-    reader = session.limited(max_age).reader(remote, offline)
+    reader = session.with_max_age(max_age).reader(remote, offline)
     try:
         resolution = resolve(reader, Ref.parse(ref), query, target_device, verify, session.heads(), seed)
     except NoAnswerError as error:

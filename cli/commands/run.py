@@ -147,8 +147,8 @@ def _resolve(
     return [first, *(resolve(reader, ref, replace(query, member=name), device) for name in decoders)]
 
 
-def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
-    """Return the option for a graph's input, such as `--image`; `--input` if the version cannot preprocess files."""
+def _input_option(manifest: "Manifest", artifact: "Artifact") -> str:
+    """Return the option of `reg run` for a graph's input, such as `--image`; `--input` if it reads only tensors."""
     inputs = artifact.metadata.inputs
     axes = len(inputs[0].shape) if len(inputs) == 1 else 0
     names = {item.name for item in inputs}
@@ -162,14 +162,14 @@ def _takes(manifest: "Manifest", artifact: "Artifact") -> str:
 
 
 def _check_takes(files: "UnpackedArtifact", kind: str) -> None:
-    manifest, takes = files.manifest, _takes(files.manifest, files.artifact)
+    manifest, takes = files.manifest, _input_option(files.manifest, files.artifact)
     if takes == kind or (kind == TEXT and not files.artifact.metadata.inputs):  # it may be unknown
         return
     message, hint = f"{manifest.name} takes no {NOUNS[kind]}", f"it takes {NOUNS.get(takes)}s: {takes}"
     if takes not in NOUNS:
         message = f"{manifest.name} does not say how its input is made from {NOUNS[kind]}s"
         hint = "run it on tensors: --input"
-    members = {_takes(manifest, item): manifest.members.get(item.path) for item in manifest.artifacts}
+    members = {_input_option(manifest, item): manifest.members.get(item.path) for item in manifest.artifacts}
     if members.get(kind) and ENCODER not in manifest.members.values():
         hint = f"another graph does: --member {members[kind]}"
     raise InputError(message, hint)
@@ -179,7 +179,7 @@ def _numbers(files: "UnpackedArtifact", file: Path) -> "Feed":
     from onnxreg.converters.tasks.processed import read_image, read_sound
 
     image, sound = files.manifest.preprocessing, files.manifest.audio_preprocessing
-    if image is not None and _takes(files.manifest, files.artifact) in (IMAGE, BOTH):
+    if image is not None and _input_option(files.manifest, files.artifact) in (IMAGE, BOTH):
         shapes = [item.shape for item in files.artifact.metadata.inputs]
         frames = next((shape[1].value or 0 for shape in shapes if len(shape) == 5), 0)  # of a video
         numbers = read_image(file, image, frames)
@@ -228,7 +228,7 @@ def _self_test(files: "UnpackedArtifact", runtime: str) -> "Answer":
     vectors, path = files.sidecar(ROLE), files.artifact.path
     if vectors is None:
         ways = "`reg export` makes none for decoders and large graphs, `reg add` takes MODEL.golden.json"
-        hint = f"{ways}; or run it on an input of your own: {_takes(files.manifest, files.artifact)}"
+        hint = f"{ways}; or run it on an input of your own: {_input_option(files.manifest, files.artifact)}"
         raise NotFoundError(f"{path} has no golden vectors", hint)
     compared = self_test(files.main, vectors.read_bytes(), vectors.name)
     passed = all(item.passed for item in compared)

@@ -218,7 +218,7 @@ def pull(
     now, null if all are. With --tag also {channels: [{name, tag, version}]}. With --locked: {remote, output, models:
     [{name, version, path, yanked, blobs, bytes}]}.
     """
-    session, remote = session.limited(max_age), _one_remote(remote, named)
+    session, remote = session.with_max_age(max_age), _one_remote(remote, named)
     if locked:
         if formats or precision or members or tags or restore:
             hint = "leave --format, --precision, --member, --tag and --restore out"

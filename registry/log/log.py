@@ -529,7 +529,7 @@ class Log:
         if summary is None or summary.manifest != target.entry.manifest or not has_member:
             summary = self.summarize(target.entry.manifest, member)
         speeds = self.state.speeds.get(target.entry.manifest, {})
-        return summary.after(self.state.verdicts(target.entry), speeds)
+        return summary.with_verdicts(self.state.verdicts(target.entry), speeds)
 
     def check_unyanked(self, version: Version) -> None:
         """Raise ConflictError if a version is yanked, because no channel may hold it."""

@@ -37,7 +37,7 @@ from onnxreg.schema.log.state import (
     summarize,
 )
 from onnxreg.schema.query.expression import Expression, spend
-from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, of_artifact, of_version
+from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, artifact_values, version_values
 
 FORMAT, FORMAT_VERSION = "onnxreg-catalog", 1
 MAX_DESCRIPTION_BYTES = 4096
@@ -399,7 +399,7 @@ def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> lis
                 summary = summarize(read_manifest(data, manifest, state.name), manifest, len(data))
         except RegError as error:
             return f"{state.name}:{version}: {error.message}"
-        rows = (of_artifact(summary, *item) for item in summary.downloads(None))
+        rows = (artifact_values(summary, *item) for item in summary.downloads(None))
         return sorted(rows, key=itemgetter("path"))
 
     present = [version for version in sorted(entries) if entries[version].gone is None]
@@ -408,7 +408,7 @@ def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> lis
         if isinstance(rows, str):
             gaps.append(rows)
             continue
-        verdicts, status = state.verdicts(entry), of_version(state, version, entry)
+        verdicts, status = state.verdicts(entry), version_values(state, version, entry)
         timed = state.speeds.get(entry.manifest, {})
         for row in rows:
             word = effective_state(row["state"], verdicts.get(row["digest"]))

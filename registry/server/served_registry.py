@@ -35,7 +35,7 @@ from onnxreg.schema.core.errors import HostError, NotFoundError, RegError
 from onnxreg.schema.core.files import FileState
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.query.device import ResolveRequest
-from onnxreg.schema.query.expression import limited
+from onnxreg.schema.query.expression import limit_steps
 
 MAX_CACHED_BYTES = 32 * 2**20
 RETRY_SECONDS = 2
@@ -189,7 +189,7 @@ class Queue:
             self._room += 1
 
     def _answer(self, question: Callable[[], Value]) -> Value:
-        with limited(self._steps):
+        with limit_steps(self._steps):
             return question()
 
 

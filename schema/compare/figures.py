@@ -41,7 +41,7 @@ def difference(old: float, old_interval: Interval, new: float, new_interval: Int
 
 
 def own_interval(check: Check) -> Interval | None:
-    """Return the published interval of a check's value; if there is none, Wilson's interval of a share."""
+    """Return the 95 % interval of a check's value: the published one or, for a share of samples, Wilson's."""
     if check.interval is not None or check.value is None or not check.samples:
         return check.interval
     is_share = check.metric in PROPORTIONS and 0 <= check.value <= 1

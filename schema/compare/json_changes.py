@@ -31,9 +31,9 @@ Lists = Mapping[str, NamedList | None]
 class Spot(NamedTuple):
     """A position in two JSON values.
 
-    `path` names list items, as in `labels[O]`; `pattern` does not, as in `labels[]`. `names` has these names.
-    `pointers` are JSON pointers (RFC 6901) into the old and the new value. `within` has the old and the new list item
-    that contain the position; outside of lists, the two whole values.
+    `path` is a text such as `labels[O]`. `pattern` is the same without the names of list items: `labels[]`. `names` has
+    only these names. `pointers` are JSON pointers (RFC 6901) into the old and the new value. `within` is the innermost
+    list item around the position, old and new, or the two whole values.
     """
 
     within: tuple[Any, Any]

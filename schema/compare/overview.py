@@ -166,7 +166,7 @@ def overview(
 def _places(
     changes: Sequence[LocatedChange], pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow]
 ) -> Iterator[Place]:
-    """Yield the place of each change on the screen. A severe change is never only counted."""
+    """Yield the place of each change on the screen: a row, a fact or, unless it is severe, a count."""
     causes = {
         name: CAUSES.get(_shares(old, new), "new bytes")
         for name, (old, new) in pairs.items()

@@ -135,9 +135,9 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 
 
 def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
-    """True for a changed sentence, and for a measured number within its tolerance.
+    """True if a rebuild may have this change: in a sentence, or in a measured number within its tolerance.
 
-    With `is_measured`, every float counts as measured. The tolerances of golden vectors are in `document`.
+    With `is_measured`, every float counts as measured. `document` has the tolerances of golden vectors.
     """
     at, op, old, new = change
     if _SENTENCES.fullmatch(at.pattern):

@@ -31,7 +31,7 @@ CAUSES = {
 
 
 def _named(*keys: str) -> NamedList:
-    """Make a `NamedList` from templates, such as `{role}:{path}`, which an item's values fill."""
+    """Make a `NamedList` of templates. The template `{role}:{path}` names an item by its role and path."""
 
     def namer(text: str) -> Namer:
         return lambda item, _: text.format_map(item)
@@ -75,8 +75,8 @@ LISTS: Lists = {
 class Rule(Struct, frozen=True):
     """The kind, severity and message of a field's changes.
 
-    The kind is `<noun>-<verb>`, such as `label-removed`. The message ends with the text of `note` or, if it is empty
-    and the change is severe, with `why`.
+    `added`, `removed`, `changed` and `reordered` are severities. The kind is `<noun>-<verb>`, such as `label-removed`.
+    The message ends with the text of `note` or, if it is empty and the change is severe, with `why`.
     """
 
     noun: str
@@ -102,7 +102,7 @@ class Rule(Struct, frozen=True):
 
 
 def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tuple[Share, Share]:
-    """Compare the graphs and the weights of two artifacts by their semantic digests."""
+    """Compare two artifacts by their semantic digests. Return the answers for the graphs and for the weights."""
     if old is None or new is None:
         return "not known", "not known"
     graph, weights = (same(old.get(half), new.get(half)) for half in ("graph", "weights"))
@@ -110,14 +110,14 @@ def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tupl
 
 
 def _cause(delta: JsonChange) -> str:
-    """Return the reason why two artifacts have different bytes; "" if a semantic digest is unknown."""
+    """Return why an artifact's bytes changed, such as `new weights`; "" if it is not known."""
     return CAUSES.get(shares(*(artifact.get("semantic") for artifact in delta.at.within)), "")
 
 
-def _moved(sign: int, worse: Severity) -> Judge:
-    """Rate a changed number: `worse` if it grew (`sign` 1) or fell (`sign` -1), else notable."""
+def _growth_judge(severity: Severity, sign: int = 1) -> Judge:
+    """Make a judge of numbers: growth has this severity, a fall is notable. With `sign` -1, the other way round."""
     return lambda delta: (
-        worse if None not in (delta.old, delta.new) and (delta.new - delta.old) * sign > 0 else "notable"
+        severity if None not in (delta.old, delta.new) and (delta.new - delta.old) * sign > 0 else "notable"
     )
 
 
@@ -164,8 +164,8 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
     return lambda delta: "notable" if is_harmless(delta) else "breaking"
 
 
-def _reshaped(harmless: tuple[str, ...]) -> Judge:
-    """Rate a changed axis: notable if its kinds (old, new) are `harmless`, else breaking."""
+def _axis_judge(harmless: tuple[str, ...]) -> Judge:
+    """Make a judge of axes: a change of kind is breaking, except the `harmless` one, such as (static, dynamic)."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))
@@ -190,9 +190,9 @@ def _license(delta: JsonChange) -> Severity:
     return "cosmetic" if len(names) == 1 else "notable"
 
 
-def _of_roles(worse: Severity, *roles: str) -> Judge:
-    """Rate a changed companion file: `worse` if it has one of these roles, else notable."""
-    return lambda delta: worse if delta.at.names[0].partition(":")[0] in roles else "notable"
+def _role_judge(severity: Severity, *roles: str) -> Judge:
+    """Make a judge of companion files: files with these roles have this severity, others are notable."""
+    return lambda delta: severity if delta.at.names[0].partition(":")[0] in roles else "notable"
 
 
 FIELD = Rule("field", reordered="notable")  # of fields without a rule of their own
@@ -205,7 +205,7 @@ def _cosmetic(noun: str) -> Rule:
 def _ranked(noun: str, *order: Any) -> Rule:
     """Make the rule of a value with an order, such as a verdict. A change to a worse value is degrading.
 
-    `order` has the worst value first. An absent value counts like the second one.
+    `order` begins with the worst value. A missing value counts as `order[1]`, such as `unknown`.
     """
 
     def judge(delta: JsonChange) -> Severity:
@@ -223,12 +223,12 @@ def _tensor(side: str, noun: str, added: Severity, reordered: Severity, *harmles
         f"{at}[]": Rule(noun, added=added, removed="breaking"),
         f"{at}[].name": Rule(noun, changed="breaking", changed_is="renamed"),
         f"{at}[].dtype": Rule(noun, changed="breaking", changed_is="retyped"),
-        f"{at}[].shape*": Rule(noun, "breaking", "breaking", _reshaped(harmless), changed_is="reshaped"),
+        f"{at}[].shape*": Rule(noun, "breaking", "breaking", _axis_judge(harmless), changed_is="reshaped"),
         f"{at}[].axes*": _cosmetic(f"{noun}-axes"),
     }
 
 
-_LOADER = Rule("loader", changed=_moved(1, "breaking"), why="an older runtime may refuse it")
+_LOADER = Rule("loader", changed=_growth_judge("breaking"), why="an older runtime may refuse it")
 _PIECES = _cosmetic("pieces")  # the file's digest changes too
 _KERNEL = _breaking_unless(lambda delta: not delta.at.names[0].startswith("ort"))
 _OPERATOR = Rule("operator", added=_KERNEL, changed=_KERNEL, why="a minimal build must have its kernel")
@@ -250,9 +250,9 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
         **_tensor("inputs", "input", "breaking", "notable", "static", "dynamic"),
         **_tensor("outputs", "output", "notable", "breaking", "dynamic", "static"),
         "artifacts[].kv_cache*": Rule("kv-cache"),
-        "artifacts[].kv_cache.bytes_per_token": Rule("kv-cache", changed=_moved(1, "degrading")),
-        "artifacts[].kv_cache.max_tokens": Rule("kv-cache", changed=_moved(-1, "breaking")),
-        "max_sequence_length": Rule("max-sequence-length", changed=_moved(-1, "breaking")),
+        "artifacts[].kv_cache.bytes_per_token": Rule("kv-cache", changed=_growth_judge("degrading")),
+        "artifacts[].kv_cache.max_tokens": Rule("kv-cache", changed=_growth_judge("breaking", -1)),
+        "max_sequence_length": Rule("max-sequence-length", changed=_growth_judge("breaking", -1)),
         "preprocessing*": Rule("preprocessing", removed="degrading", changed="breaking"),
         "audio_preprocessing*": Rule("preprocessing", removed="degrading", changed="breaking"),
         "segmenter*": Rule("preprocessing", removed="degrading", changed="degrading"),
@@ -291,8 +291,8 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
     "recipe": {"recipe*": Rule("recipe"), "recipe.steps*": _STEP},
     "files": {
         "files": Rule("companion"),
-        "files[]": Rule("companion", removed=_of_roles("breaking", "config", "labels", "tokenizer")),
-        "files[]*": Rule("companion", changed=_of_roles("degrading", "tokenizer")),
+        "files[]": Rule("companion", removed=_role_judge("breaking", "config", "labels", "tokenizer")),
+        "files[]*": Rule("companion", changed=_role_judge("degrading", "tokenizer")),
         "formats*": Rule("format", "cosmetic", "cosmetic"),
     },
     "members": {

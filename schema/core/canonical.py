@@ -168,7 +168,7 @@ def convert(value: Any, kind: type[T], label: str = "value") -> T:
 
 
 def text_of(value: Any) -> str:
-    """Return a `Digest` or `Version` as plain text, for msgspec. Raise TypeError for a value that is not text."""
+    """Convert a `Digest` or `Version` to a plain str, for msgspec. Raise TypeError for any other type."""
     if isinstance(value, str):
         return str(value)
     raise TypeError(f"{type(value).__name__} is not JSON")

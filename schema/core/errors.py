@@ -79,9 +79,9 @@ VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Put `prefix` before the message of an InputError or ConflictError, and raise it as an error of class `kind`.
+    """Turn an InputError of the context into an error of class `kind`, with `prefix` before its message.
 
-    Without a prefix, errors stay unchanged. So does a ConflictError if `kind` is InputError.
+    A ConflictError is changed too, unless `kind` is InputError. An empty prefix changes nothing.
     """
     try:
         yield
@@ -117,13 +117,13 @@ def unreadable(name: str, error: OSError) -> RegError:
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """Return the kind and the detail of a fault. If only reading failed, the kind is `unreadable` instead of `kind`."""
+    """Return `kind` and the message of an error. A failure to read has the kind `unreadable` instead."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 
 def missing_extra(module: str, extra: str, purpose: str) -> HostError:
-    """Return the error for a missing library. The hint omits PyPI, where others may own the name `onnxreg`."""
-    where = f"install onnxreg from where it came with its extra {extra}"
+    """Return the error for a missing library, with the command that installs the extra."""
+    where = f"install onnxreg from where it came with its extra {extra}"  # on PyPI, others may own the name
     hint = f"{where}, in a checkout: pip install '.[{extra}]'"
     return HostError(f"{purpose} needs {module}, which is not installed", hint)
 

@@ -87,7 +87,7 @@ class FileState(NamedTuple):
         return f"{self.device} {self.inode} {self.size} {self.modified} {self.changed}"
 
     def token(self, now: int) -> str:
-        """Return the state, read at the time `now` (ns), as text; "" if a later change might not alter it."""
+        """Return the state, read at the time `now` (ns), as text; "" if the next change might leave it the same."""
         has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
         is_old = now - max(self.modified, self.changed) > SETTLED_NANOSECONDS
         return str(self) if has_fine_times and is_old else ""

@@ -57,7 +57,7 @@ class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Span(NamedTuple):
-    """The next `length` bytes of the new file."""
+    """The next `length` bytes of the new file, from the old file number `source` at `offset`, or from the payload."""
 
     op: int  # COPY, LITERAL or DIFFERENCE
     length: int

@@ -30,7 +30,7 @@ def restore(span: Span, old: bytes) -> Any:
 
 
 def encode(new: Any, old: Any, mode: int) -> bytes:
-    """Make the payload, not yet deflated, of a difference of two unsigned arrays of equal width and length."""
+    """Make a payload, not yet deflated, of two unsigned arrays of one dtype. `mode` has the bits FLOAT and SPARSE."""
     delta = _to_ordered(new) - _to_ordered(old) if mode & FLOAT else new - old
     signed = delta.view(f"<i{new.dtype.itemsize}")
     zigzag = ((signed << 1) ^ (signed >> (8 * new.dtype.itemsize - 1))).view(new.dtype)
@@ -71,7 +71,7 @@ def _unplane(data: bytes, kind: Any) -> Any:
 
 
 def _to_ordered(values: Any) -> Any:
-    """Map the bits of floats to integers in the order of the floats."""
+    """Map floats, given as unsigned bits, to unsigned integers that sort in the same order."""
     sign = values.dtype.type(1 << (8 * values.dtype.itemsize - 1))
     return np.where(values & sign, ~values, values | sign)
 

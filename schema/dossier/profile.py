@@ -18,10 +18,10 @@ GeneratorName = Literal["signatures", "changes", "history", "policy"]
 class ProfileField(WrittenDocument):
     """A field of a dossier. It has one of `from`, `generate` and `owner`; `help` says what the owner should write.
 
-    `value` is a JSON pointer. `rows` is one too; each match of its `*` is a row. A column is a label and a path from
-    the row, such as `../size`; a path that ends in `#` gives the key, not the value. A field `from: log` shows the
-    lines that have one of the `kinds` and a value at the pointer `having`. With `this`, it shows only lines about the
-    version.
+    A field with `from` shows the `value` at a JSON pointer, or a table. Each match of the pointer `rows`, in which `*`
+    means any key, is a row. A column is a label and a path from the row, such as `../size`; a path that ends in `#`
+    gives the key. With `from: log`, the lines are selected by `kinds` of events and by a value at the pointer `having`;
+    with `this`, also by the version.
     """
 
     label: Text

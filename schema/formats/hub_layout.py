@@ -61,11 +61,10 @@ def layout(
     *,
     refused: bool = False,
 ) -> dict[str, LayoutFile]:
-    """Return the files of a version, by path. `digest` and `size` are the manifest's.
+    """Return the files of a version and their aliases, by path. `digest` and `size` are the manifest's.
 
-    A graph and its external data get aliases together, unless an alias is the path of another file. `states` has
-    artifacts' states by path. Only artifacts in `held_paths` are listed (None: all). Refused artifacts are listed only
-    with `refused`, without aliases.
+    `states` has the artifacts' states by path. `held_paths` selects artifacts; None means all. Refused artifacts are
+    left out or, with `refused`, have no aliases. An alias never takes the path of another file.
     """
     present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
     sound = [item for item in present if states.get(item.path) != "refused"]
@@ -100,7 +99,7 @@ def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
 def _graphs(
     artifacts: Collection[Artifact], name: str, states: Mapping[str, str]
 ) -> Iterator[list[LayoutFile]]:
-    """Yield the aliases of each graph with its external data. `name` takes the place of `model`.
+    """Yield the aliases of each graph with its external data. `name` replaces `model` in `onnx/model_int8.onnx`.
 
     External data keeps its path relative to the graph, because the graph refers to the data by this path.
     """

@@ -27,8 +27,8 @@ from onnxreg.schema.manifest.operators import Need, read_operator_set
 from onnxreg.schema.manifest.vocabulary import LOSS, comparable_license
 from onnxreg.schema.query.device import Device
 from onnxreg.schema.query.expression import parse
-from onnxreg.schema.query.fields import ARTIFACT_FIELDS, of_artifact
-from onnxreg.schema.query.resolve import judge, of_member, presence
+from onnxreg.schema.query.fields import ARTIFACT_FIELDS, artifact_values
+from onnxreg.schema.query.resolve import judge, require_member, require_presence
 
 Found = Iterator[tuple[bool, str]]
 Demand = Callable[["Rule", "PromotionCandidate"], Found]
@@ -125,7 +125,7 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
         return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
 
     def evaluated(self, rule: "Rule") -> list[Artifact]:
-        """Return the artifacts in the formats of `rule.certified` or, if it names none, all evaluated artifacts."""
+        """Return the artifacts whose format `rule.certified` lists; if there are none, all evaluated artifacts."""
         return self.of_formats(rule.certified) or [
             item for item in self.manifest.artifacts if _losses(item) or item.suite is not None
         ]
@@ -204,8 +204,8 @@ def _where(rule: "Rule", candidate: PromotionCandidate) -> Found:
     expression = parse(rule.where or "")
     for artifact in candidate.evaluated(rule):
         states = [evaluation.state for evaluation in candidate.later(artifact)]
-        summary = candidate.full_summary.after({artifact.digest: worst(states)} if states else {})
-        fields = next(of_artifact(summary, item, size) for item, size in summary.downloads([artifact.path]))
+        summary = candidate.full_summary.with_verdicts({artifact.digest: worst(states)} if states else {})
+        fields = next(artifact_values(summary, *item) for item in summary.downloads([artifact.path]))
         is_met = expression.matches(fields)
         yield is_met, f"{artifact.path} {'meets' if is_met else 'does not meet'} {rule.where}"
 
@@ -235,10 +235,10 @@ def _licenses(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 def _devices(rule: "Rule", candidate: PromotionCandidate) -> Found:
     summary = candidate.summary
-    stages = [(f" of {name}", [partial(of_member, name)]) for name in summary.members] or [("", [])]
+    stages = [(f" of {name}", [partial(require_member, name)]) for name in summary.members] or [("", [])]
     for device, (part, member) in product(map(Device.read, rule.devices), stages):
         needs = device.requirements(candidate.operators.__getitem__)
-        best = judge(summary, [*member, partial(presence, candidate.held), needs]).best
+        best = judge(summary, [*member, partial(require_presence, candidate.held), needs]).best
         answer = f"nothing{part}" if best is None else summary.artifacts[best].path
         yield best is not None, f"{device.name or f'ONNX Runtime {device.ort}'} gets {answer}"
 

@@ -176,9 +176,9 @@ def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact 
 def proof_pairs(
     manifest: Manifest, label: str, paths: Collection[str] = (), has_parent: bool = False
 ) -> list[tuple[Artifact, Artifact | None]]:
-    """Return pairs of an artifact that can be proven and the artifact of full precision with which it is compared.
+    """Return the artifacts that can be proven, each with the ancestor to compare it with.
 
-    `paths` selects artifacts. With `has_parent`, the caller has a file to compare with, and the second item is None.
+    `paths` selects artifacts. With `has_parent`, the caller has a file to compare with, and each ancestor is None.
     Raise InputError, about the version `label`, if a selected artifact is not a graph or has no parent, or if no
     artifact has one.
     """
@@ -204,10 +204,10 @@ def proof_pairs(
 def timed_pairs(
     manifest: Manifest, label: str, paths: Collection[str] = ()
 ) -> list[tuple[Artifact, Artifact]]:
-    """Return the artifacts at `paths` (default: all) with a parent in full precision, each with this parent.
+    """Return the artifacts that have an ancestor in full precision, each with this ancestor.
 
-    Raises InputError, about the version `label`, if it is made of several graphs, and if a named artifact has no such
-    parent, or none has.
+    `paths` selects artifacts. Raise InputError, about the version `label`, if a selected artifact has no such ancestor,
+    if none has one, or if the version has several graphs.
     """
     if manifest.stages:
         message = f"{label} is made of several graphs, and only single graphs are timed"
@@ -260,7 +260,7 @@ class BenchmarkDocument(Document):
 
     @property
     def speeds(self) -> dict[Digest, Speed]:
-        """The speed of each artifact, for the input with the largest ratio."""
+        """The speed of each artifact. Of several inputs, the one with the largest ratio counts."""
         machine = {"isa": self.isa[:MAX_MACHINE_CHARS], "runtime": self.runtime[:MAX_MACHINE_CHARS]}
         speeds: dict[Digest, Speed] = {}
         for item in self.artifacts:

@@ -97,14 +97,14 @@ class Lockfile(msgspec.Struct, frozen=True):
     def with_entries(self, entries: Iterable[LockedArtifact]) -> "Lockfile":
         """Return a lock with these entries in place of the old entries of their models.
 
-        If a new entry differs from the old one only in the registry, the old one stays.
+        The old entry of a model stays if only the registry differs.
         """
         locked = {entry.name: entry for entry in entries}
         moved = {name: self.models[name] for name, entry in locked.items() if self.is_moved(entry)}
         return Lockfile.of({**self.models, **locked, **moved}.values())
 
     def is_moved(self, entry: LockedArtifact) -> bool:
-        """True if the lock has an entry that differs from this one only in the registry."""
+        """True if the lock has the same entry, but from another registry."""
         before = self.models.get(entry.name)
         return before is not None and before != entry == before.replace(registry=entry.registry)
 

@@ -47,8 +47,8 @@ class RecipeStep(WrittenDocument):
 class RecipeOutput(WrittenDocument):
     """A step's result to publish. The default `format` is read from the graph.
 
-    `golden` is the tolerance of the golden vectors (which test other runtimes), relative to the largest output value;
-    with 0, there are none. `member` is the artifact's name as a stage of a pipeline.
+    Golden vectors are recorded outputs, for tests in other runtimes. `golden` is their tolerance as a share of the
+    largest output value; 0 means no golden vectors. `member` is the artifact's name as a stage of a pipeline.
     """
 
     step: StepName
@@ -163,7 +163,7 @@ class Benchmark(WrittenDocument):
 
 
 class FieldTranslation(WrittenDocument):
-    """The use of one field of another tool's document. `value` is null if the field is not used."""
+    """One field of another tool's document, and what it `became` in the recipe. `value` is null if it is not used."""
 
     field: Text
     value: Any

@@ -29,7 +29,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RevocationPoint(_Table, frozen=True):
-    """A line of a log, by number and digest. In `until`, it is the last line for which a revoked key counts."""
+    """A line of a log, by its number `seq` and its digest `head`. A revoked key counts up to such a line."""
 
     registry: str
     model: str
@@ -66,7 +66,7 @@ class TrustedKey(_KeyTable, frozen=True, kw_only=True):
 
 
 class SignatureRequirement(_Table, frozen=True):
-    """A requirement of signatures: on `versions`, or on log `lines` from number `since` on, of some models."""
+    """A requirement that `versions` of some models are signed, or `lines` of their logs from number `since` on."""
 
     models: tuple[str, ...] = ("*",)
     registry: str | None = None
@@ -105,7 +105,7 @@ class Trust(msgspec.Struct, frozen=True):
         return keys
 
     def signers(self, keyids: Iterable[str]) -> tuple[frozenset[str], ...]:
-        """Return the signers with these keys, each as names and ids. A key and the keys it replaces are one signer."""
+        """Return the owners of these keys, each as names and ids. A key and the keys it replaces have one owner."""
         names: dict[str, frozenset[str]] = {}
         for lineage in (self.lineage(self.keys[keyid]) for keyid in keyids):
             own = {name for key in lineage for name in (key.name, key.key.id)}

@@ -402,10 +402,10 @@ def walk_chain(
     seq: int = 0,
     head: tuple[int, Digest] | None = None,
 ) -> Iterator[LogLine]:
-    """Yield the lines after line `seq`, whose digest is `prev`. Check that each line names the digest of the line
-    before.
+    """Yield the lines of a log, and check that each names the digest of the line before it.
 
-    Raise IntegrityError at the first break, or if the last line's number and digest are not `head`.
+    `seq` and `prev` are the number and the digest of the line before the first. Raise IntegrityError at the first
+    break, or if the last line's number and digest are not `head`.
     """
     for line in lines:
         seq += 1

@@ -6,7 +6,7 @@ and rollouts, and versions that changed since. `summaries` has the newest versio
 rollouts.
 
 `tombstones` are blobs that were taken down and must not return. `refused` are artifacts that a later evaluation
-refused, in any version. `speeds` are measured latencies. Keys of later builds are kept.
+refused, in any version. `speeds` are measured latencies. Unknown keys, which later builds wrote, are kept.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -46,7 +46,7 @@ _Word = Annotated[str, Meta(min_length=1, max_length=MAX_MACHINE_CHARS)]
 
 
 class Speed(Record, frozen=True):
-    """The latency of an artifact on a class of machine, for the input with the largest ratio."""
+    """The latency of an artifact on a class of machine. `ratio` is relative to the artifact in full precision."""
 
     isa: _Word  # the widest instruction set, such as "x86_64+avx2"
     runtime: _Word
@@ -67,7 +67,7 @@ class Speed(Record, frozen=True):
 
 
 class ArtifactState(NamedTuple):
-    """The state of an artifact, from three sources, and its speeds."""
+    """An artifact's state as `stated` in the manifest and as `attested` by later evaluations, and its speeds."""
 
     path: str
     stated: str  # in the manifest
@@ -194,15 +194,15 @@ class VersionSummary(Record, frozen=True, dict=True):
         named = (artifact.member for artifact in self.artifacts)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
-    def after(
-        self, attested: Mapping[Digest, str], speeds: Mapping[Digest, tuple[Speed, ...]] = {}
+    def with_verdicts(
+        self, verdicts: Mapping[Digest, str], speeds: Mapping[Digest, tuple[Speed, ...]] = {}
     ) -> "VersionSummary":
-        """Return a copy with later verdicts (`attested`) and speeds, both by artifact."""
-        if (attested.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
+        """Return a copy with later verdicts on the artifacts and their speeds, both by artifact digest."""
+        if (verdicts.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = []
         for item in self.artifacts:
-            state = effective_state(item.state, attested.get(item.digest))
+            state = effective_state(item.state, verdicts.get(item.digest))
             stated = item.stated if state == item.state else item.state
             artifacts.append(item.replace(state=state, stated=stated, speeds=speeds.get(item.digest, ())))
         return self.replace(artifacts=tuple(artifacts))
@@ -407,7 +407,7 @@ Speeds = dict[Digest, dict[Digest, tuple[Speed, ...]]]
 
 
 class Checkpoint(Record, frozen=True):
-    """The tables of a model up to its last sealed line, as a blob. `versions` has every version but dropped ones."""
+    """A blob with a model's tables up to its last sealed line. `versions` has every version that was not dropped."""
 
     versions: dict[Version, VersionEntry] = {}
     channels: dict[str, Channel] = {}
@@ -417,7 +417,7 @@ class Checkpoint(Record, frozen=True):
 
 
 class State(Record, frozen=True, dict=True):
-    """The state line of an index file. The module's docstring explains its keys."""
+    """The first line of a model's index file: tables computed from the log up to line `seq`, whose digest is `head`."""
 
     registry: str
     name: str
@@ -453,7 +453,7 @@ class State(Record, frozen=True, dict=True):
         if summary is None:
             return None
         verdicts = self.verdicts(self.versions.get(version))
-        return summary.after(verdicts, self.speeds.get(summary.manifest, {}))
+        return summary.with_verdicts(verdicts, self.speeds.get(summary.manifest, {}))
 
     def artifact_states(self, manifest: "Manifest | None", entry: VersionEntry) -> ArtifactStates:
         """Return the states of a version's artifacts after later evaluations; empty without a manifest."""
@@ -487,10 +487,9 @@ class State(Record, frozen=True, dict=True):
 def newest_of(
     entries: Mapping[Version, VersionEntry], count: int = SUMMARIZED_RELEASES
 ) -> tuple[Version, ...]:
-    """Return the `count` newest usable releases and, before them, at most `count` pre-releases that are newer than
-    these.
+    """Return the `count` newest usable releases, after at most `count` pre-releases that are newer still.
 
-    The order is SemVer precedence, then the number of the publishing line.
+    Of versions with equal SemVer precedence, the one that was published last comes first.
     """
     ranked = [(version.precedence, entry.seq, version) for version, entry in entries.items() if entry.usable]
     usable = [version for _, _, version in sorted(ranked, reverse=True)]
@@ -512,14 +511,14 @@ def version_of(state: State, tag: str) -> Version:
 
 
 def no_version(
-    name: str, subject: str, entries: Mapping[Version, VersionEntry], rule: str = ""
+    name: str, subject: str, entries: Mapping[Version, VersionEntry], advice: str = ""
 ) -> NotFoundError:
-    """Make the error for a model without `subject`, such as `version 9.0.0`. The hint is `rule` and some versions."""
+    """Make the error that a model has no `subject`, such as `version 9.0.0`. The hint lists versions after `advice`."""
     newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)
     shown = newest[:MAX_LISTED_VERSIONS]
     names = [f"{version} (yanked)" if entries[version].yanked else str(version) for version in shown]
     are = "its only version is" if len(names) == 1 else "its newest are"
-    return NotFoundError(f"{name} has no {subject}", f"{rule}{are} {', '.join(names)}" if names else "")
+    return NotFoundError(f"{name} has no {subject}", f"{advice}{are} {', '.join(names)}" if names else "")
 
 
 def no_channel(name: str, tag: str, channels: Collection[str], more: str = "") -> NotFoundError:

@@ -51,7 +51,7 @@ class Restriction(msgspec.Struct, frozen=True):
 
 
 class Build(msgspec.Struct, frozen=True):
-    """A reduced build of ONNX Runtime."""
+    """A reduced build of ONNX Runtime: its operators as (domain, opset, name), and the element types that they take."""
 
     operators: frozenset[tuple[str, int, str]] | None = frozenset()  # (domain, opset, name); None: all
     types: Mapping[tuple[str, str], Restriction] = {}  # by (domain, name)

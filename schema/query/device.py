@@ -76,7 +76,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
             raise InputError("a minimal build has only some operators", "give its config as operators")
         if device.build == "full" and device.operators is not None:
             raise InputError("operators belongs to a minimal build", 'write "build": "minimal"')
-        _ = device.runtime, device.built
+        _ = device.runtime, device.minimal_build
         return device
 
     def to_json(self) -> dict[str, Any]:
@@ -88,8 +88,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         return runtime(self.ort)
 
     @cached_property
-    def built(self) -> "Build | None":
-        """The operators of a minimal build; None for a full build."""
+    def minimal_build(self) -> "Build | None":
+        """The minimal build of ONNX Runtime on the device; None for a full build."""
         if self.operators is None:
             return None
         from onnxreg.schema.manifest.operators import read_build
@@ -114,8 +114,9 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
 
         `context` is the number of tokens that a decoder must keep; None means its longest context.
         """
+        minimal = self.minimal_build
         shortfall = cache(
-            lambda digest: None if self.built is None else self.built.shortfall(operator_sets(digest))
+            lambda digest: None if minimal is None else minimal.shortfall(operator_sets(digest))
         )
         loads, domains = f"ONNX Runtime {self.ort} loads", BUILT_IN | {*self.domains}
         providers = {*map(provider, self.providers)}
@@ -141,7 +142,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
                 yield Miss("ir-version", detail)
             missing = [domain for domain in artifact.domains if domain not in domains]
             # for a minimal build, the test of operators includes their domains
-            if missing and self.built is None:
+            if missing and minimal is None:
                 yield Miss("domain", f"needs operators of {' and '.join(missing)}")
             webgpu = artifact.format == "webgpu"  # all other formats run on the CPU too
             usable = (artifact.providers or ("WebGPU",)) if webgpu else ("CPU", *artifact.providers)
@@ -164,9 +165,9 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
                 yield Miss("contrib", "has contrib operators that are not recorded")
             if not webgpu and (detail := problem(artifact.contrib, self.ort)):  # the table is for the CPU
                 yield Miss("contrib", detail)
-            if self.built is not None and digest is None:
+            if minimal is not None and digest is None:
                 yield Miss("operators", "has operators that are not recorded")
-            elif self.built is not None and (lack := shortfall(digest)) is not None:
+            elif minimal is not None and (lack := shortfall(digest)) is not None:
                 yield Miss(*lack)
 
         return misses
@@ -193,13 +194,13 @@ OLDEST = (1, 16)
 
 
 class RuntimePackage(msgspec.Struct, frozen=True):
-    """A published package of ONNX Runtime for one platform."""
+    """A published package of ONNX Runtime for one platform. `absent` lists minor releases that it skipped."""
 
     name: str
     platform: str
     providers: tuple[str, ...]
     source: str
-    absent: tuple[int, ...] = ()  # minor releases that it skipped
+    absent: tuple[int, ...] = ()
 
 
 PACKAGES = msgspec.json.decode(
@@ -267,12 +268,12 @@ DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
 }
 
 
-def rolled_out_to(
+def rollout_versions(
     state: State, tag: str | None, device: Device | None, seed: str, digest: Digest | None = None
 ) -> list[Version]:
-    """Return the version that a rollout of the channel `tag` gives to a device, as a list of one or no version.
+    """Return a list of the version that a rollout of the channel `tag` gives to a device; [] if it gives none.
 
-    There is none if the device does not take part, or if `digest` is given and is not the rollout's manifest.
+    If `digest` is given, the version must have this manifest.
     """
     rollout = state.rollouts.get(tag or "")
     if rollout is None or digest not in (None, rollout.manifest):
@@ -286,20 +287,20 @@ def admits(rollout: Rollout, seed: str, device: Device | None = None) -> bool:
         return False
     if rollout.where is None:
         return True
-    return device is not None and parse(rollout.where, DEVICE_FIELDS).matches(of_device(device))
+    return device is not None and parse(rollout.where, DEVICE_FIELDS).matches(device_values(device))
 
 
 def position(salt: str, seed: str) -> int:
-    """Return the position of a device among all devices, from 0 up to but not including 2**32 * 10,000.
+    """Return the place of a device among all devices, a number from 0 to 2**32 * 10,000 - 1.
 
-    It is `PARTS` times the first 32 bits of the SHA-256 of the text salt + seed, both in hex digits.
+    It is `PARTS` times the first 32 bits of the SHA-256 of the text `salt + seed`. Both are hex digits.
     """
     if re.fullmatch(r"[0-9a-f]{64}", seed) is None:
         raise InputError("a seed is not 64 lower-case hex digits", "use 32 random bytes, kept on the device")
     return int(hashlib.sha256((salt + seed).encode()).hexdigest()[:8], 16) * PARTS
 
 
-def of_device(device: Device) -> dict[str, Any]:
+def device_values(device: Device) -> dict[str, Any]:
     """Return the fields of a device that expressions test. `ort` gets a patch number: `1.23` becomes `1.23.0`."""
     values = {key: getattr(device, key) for key in DEVICE_FIELDS}
     padding = ".0" if device.ort.count(".") == 1 else ""

@@ -54,7 +54,7 @@ _HINTS = {
 
 
 class ExpressionError(InputError):
-    """An expression cannot be read. `span` has the positions of the mistake in `text`, which `drawing` shows."""
+    """An expression cannot be read. `span` is the start and end of the mistake in `text`."""
 
     def __init__(self, text: str, span: tuple[int, int], problem: str, hint: str = "") -> None:
         message = f"the expression cannot be read: {problem}"
@@ -108,7 +108,7 @@ class Field(NamedTuple):
 
 
 def field_test(field: Field, text: str, accepts: Callable[[Any], bool]) -> Expression:
-    """Make a condition that is true if `accepts` is true for the field's value. `text` is its canonical text."""
+    """Make a condition, written as `text`, that is true if `accepts` is true for the field's value."""
 
     def matches(candidate: FieldValues) -> bool:
         spend(1)
@@ -157,8 +157,8 @@ _budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 @contextmanager
-def limited(steps: int) -> Iterator[Budget]:
-    """Limit the steps of all evaluations in this context together."""
+def limit_steps(steps: int) -> Iterator[Budget]:
+    """Limit the steps that all evaluations in this context may take together. A test of a value is one step."""
     budget = Budget(steps)
     token = _budget.set(budget)
     try:
@@ -168,7 +168,7 @@ def limited(steps: int) -> Iterator[Budget]:
 
 
 def spend(steps: int) -> None:
-    """Take steps from the budget of the current context, if it has one. Raise InputError if too few are left."""
+    """Take steps from the budget that `limit_steps` set, if any. Raise InputError if too few are left."""
     budget = _budget.get()
     if budget is not None:
         budget.left -= steps
@@ -214,7 +214,7 @@ class _Parser:
         return node
 
     def _conditions(self, power: int = 0) -> Expression:
-        """Parse tests that are joined by `and` or `or`, as long as the binding power of the word is above `power`."""
+        """Parse conditions joined by `and` or `or`. Stop at a word whose binding power is not above `power`."""
         node = self._condition()
         while (word := self._next.text) in ("and", "or") and POWERS[word] > power:
             operands = [node]
@@ -388,7 +388,7 @@ def short(text: str) -> str:
 
 
 def _nearest(name: str, fields: Iterable[str]) -> str:
-    """Return a hint with similar fields or, without one, all fields. A word with `/` is taken for a model's name."""
+    """Return a hint about an unknown field: similar fields, all fields or, for `acme/model`, a test of the name."""
     if "/" in name:
         return f"write name = {name}"
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}

@@ -16,7 +16,7 @@ FieldValues = Mapping[str, Any]
 
 
 class FieldKind(Enum):
-    """The kind of a field. Messages use the text: it says how to write a value."""
+    """The kind of a field. Its text is for error messages, and says how to write a value."""
 
     TEXT = "a text, such as onnx-int8 or 'two words'"
     VERSION = "a version, such as 1.4.0"
@@ -60,8 +60,8 @@ LABELLED: Final = {
 }
 
 
-def of_version(state: "State", version: "Version", entry: "VersionEntry") -> dict[str, Any]:
-    """Return the fields of a version that follow from the log."""
+def version_values(state: "State", version: "Version", entry: "VersionEntry") -> dict[str, Any]:
+    """Return a version's values of the fields that depend on the log, by field."""
     return {
         "name": state.name,
         "version": str(version),
@@ -74,8 +74,8 @@ def of_version(state: "State", version: "Version", entry: "VersionEntry") -> dic
     }
 
 
-def of_artifact(summary: "VersionSummary", artifact: "ArtifactSummary", download_size: int) -> dict[str, Any]:
-    """Return the fields of an artifact that follow from its summary."""
+def artifact_values(summary: "VersionSummary", artifact: "ArtifactSummary", download: int) -> dict[str, Any]:
+    """Return an artifact's values of the other fields, by field. `download` is its download size in bytes."""
     return {
         "task": summary.task,
         "family": summary.family,
@@ -86,7 +86,7 @@ def of_artifact(summary: "VersionSummary", artifact: "ArtifactSummary", download
         "path": artifact.path,
         "digest": str(artifact.digest),
         "size": artifact.size,
-        "download_size": download_size,
+        "download_size": download,
         "state": artifact.state,
         "certified": artifact.state == "certified",
         "opset": artifact.opset,

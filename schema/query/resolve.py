@@ -17,7 +17,7 @@ from onnxreg.schema.core.ref import Version
 from onnxreg.schema.core.units import format_size, size
 from onnxreg.schema.log.state import STATES, ArtifactSummary, State, VersionEntry, VersionSummary
 from onnxreg.schema.query.expression import Expression, parse
-from onnxreg.schema.query.fields import FieldValues, of_artifact, of_version
+from onnxreg.schema.query.fields import FieldValues, artifact_values, version_values
 
 FLOATS = ("float32", "float16", "bfloat16")  # need no proof: they are not quantized
 # The order if the query names no format. Other formats come last, by name.
@@ -94,11 +94,11 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
         return {key: list(item) if isinstance(item, tuple) else item for key, item in value.items()}
 
     def misses(
-        self, summary: VersionSummary, status: FieldValues, artifact: ArtifactSummary, download: int
+        self, summary: VersionSummary, version: FieldValues, artifact: ArtifactSummary, download: int
     ) -> Iterator[Miss]:
-        """Yield the conditions that an artifact does not meet. `status` has the version's fields, for `where`."""
+        """Yield the conditions that an artifact does not meet. `download` is its download size in bytes."""
         if self.member is not None:
-            yield from of_member(self.member, artifact, download)
+            yield from require_member(self.member, artifact, download)
         elif artifact.member:  # one stage alone is not the model
             yield Miss("member", f"is one stage of several: {artifact.member}")
         if self.contracts and artifact.contract not in self.contracts:
@@ -128,25 +128,25 @@ class Query(msgspec.Struct, frozen=True, omit_defaults=True):
         if tokens is not None and kv_cache is not None and tokens > kv_cache.max_tokens:
             yield Miss("context", f"has a context of {kv_cache.max_tokens} tokens, {tokens} are wanted")
         if self.where is not None:
-            fields = {**status, **of_artifact(summary, artifact, download)}
+            fields = {**version, **artifact_values(summary, artifact, download)}
             if not self.where.matches(fields):
                 yield Miss("where", f"does not meet {self.where}")
 
 
-def of_member(name: str, artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
-    """Test that an artifact belongs to this member of a family or stage of a pipeline."""
+def require_member(name: str, artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
+    """Yield a `Miss` unless the artifact belongs to this member of a family or stage of a pipeline."""
     if artifact.member != name:
         yield Miss("member", f"is {artifact.member or 'not a member of a family'}, wanted {name}")
 
 
-def presence(paths: Collection[str] | None, artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
-    """Test that the registry has the artifact: its path is in `paths`, or `paths` is None."""
+def require_presence(paths: Collection[str] | None, artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
+    """Yield a `Miss` unless the registry has the artifact. `paths` are those that it has; None means all."""
     if paths is not None and artifact.path not in paths:
         yield Miss("not-held", "is not held here")
 
 
 class Ranking(NamedTuple):
-    """The index of the best artifact, and a `Miss` for each other artifact."""
+    """The index of the best artifact of a version, and for each artifact its `Miss`, which is None for the best."""
 
     best: int | None  # None: no artifact meets all requirements
     misses: tuple[Miss | None, ...]
@@ -161,9 +161,8 @@ def judge(
 ) -> Ranking:
     """Test the artifacts of a version, and rank those that meet all requirements (docs/resolve.md).
 
-    The order is by state, proof, latency, search and format. `formats` has the preferred format first. Without it, the
-    winner of a search comes first, and then `FORMAT_PREFERENCE` decides. Without `formats` and `precision`, quantized
-    artifacts that are not certified come last. `is_slow` is true for an artifact that is slower than full precision.
+    `formats` has the preferred format first; the default is `FORMAT_PREFERENCE`. `precision` is the one that the query
+    names, if any. `is_slow` is true for an artifact that is slower than full precision.
     """
     artifacts, sizes = summary.artifacts, summary.download_sizes
     misses = [
@@ -258,22 +257,22 @@ def resolve_among(
     state: State,
     candidates: Iterable[VersionCandidate],
     query: Query,
-    of_device: Sequence[Requirements] = (),
+    device_requirements: Sequence[Requirements] = (),
     is_slow: Callable[[ArtifactSummary], bool] | None = None,
     any_version: bool = False,
 ) -> ResolveOutcome:
     """Find the best artifact of the first version that has a matching one. Later candidates are not read.
 
-    `of_device` has a device's requirements. `is_slow` is true for an artifact that is slower than full precision on the
-    device. `any_version` is true if the ref has no tag.
+    `is_slow` is true for an artifact that is slower than full precision on the device. `any_version` is true if the ref
+    has no tag.
     """
     looked_at = []
     answer: tuple[VersionCandidate | None, ArtifactSummary | None, int] = None, None, 0
     for candidate in candidates:
         version, entry, summary = candidate
-        status = {} if query.where is None else of_version(state, version, entry)
-        own = partial(query.misses, summary, status), partial(presence, entry.held)
-        ranking = judge(summary, [*own, *of_device], query.formats, query.precision, is_slow)
+        status = {} if query.where is None else version_values(state, version, entry)
+        own = partial(query.misses, summary, status), partial(require_presence, entry.held)
+        ranking = judge(summary, [*own, *device_requirements], query.formats, query.precision, is_slow)
         looked_at.append((candidate, ranking))
         if ranking.best is not None:
             answer = candidate, summary.artifacts[ranking.best], summary.download_sizes[ranking.best]

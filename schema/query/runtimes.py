@@ -86,8 +86,8 @@ class Use(NamedTuple):
     in_ort_format: bool  # ONNX Runtime adds no casts on loading
 
 
-def words(use: Use) -> Iterator[str]:
-    """Yield the needs of a node: the operator, then the operator with each of its features."""
+def all_needs(use: Use) -> Iterator[str]:
+    """Yield the needs of a node: its operator, then the operator with each of its features."""
     domain, name, inputs, types, attributes, in_ort_format = use
     operator = name if domain == DOMAIN else f"{domain}:{name}"
     yield operator
@@ -102,11 +102,11 @@ def words(use: Use) -> Iterator[str]:
 
 
 def needs(uses: Iterable[Use]) -> tuple[str, ...]:
-    """Return the sorted needs that some release may not meet: contrib operators, and keys of `FIRST_RELEASES`."""
+    """Return, sorted, the needs of all nodes that some releases of ONNX Runtime may not meet."""
     needed = {
         word
         for use in uses
-        for word in words(use)
+        for word in all_needs(use)
         if word in FIRST_RELEASES or (use.domain == DOMAIN and word == use.name)
     }
     return tuple(sorted(needed))

@@ -14,7 +14,7 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError, RegError
 from onnxreg.schema.log.state import Rollout, State
 from onnxreg.schema.manifest.operators import read_operator_set
-from onnxreg.schema.query.device import DEVICE_FIELDS, PARTS, Device, admits, of_device, position
+from onnxreg.schema.query.device import DEVICE_FIELDS, PARTS, Device, admits, device_values, position
 from onnxreg.schema.query.expression import parse
 from onnxreg.schema.query.resolve import Query
 
@@ -156,7 +156,7 @@ def test_a_device_keeps_what_it_has_as_the_share_grows():
 def test_an_expression_is_written_in_one_way():
     text = str(parse("platform=android  and app_version>=3.2.0", DEVICE_FIELDS))
     assert text == "platform = 'android' and app_version >= '3.2.0'"
-    assert of_device(Device("1.23"))["ort"] == "1.23.0"
+    assert device_values(Device("1.23"))["ort"] == "1.23.0"
 
 
 @pytest.mark.more

@@ -13,7 +13,7 @@ from support.schema.expressions import CANDIDATES, EXPRESSIONS
 
 from onnxreg.schema.core.bounds import MAX_EXPRESSION_CHARS
 from onnxreg.schema.core.errors import InputError
-from onnxreg.schema.query.expression import MAX_COLUMNS, ExpressionError, limited, matcher, parse
+from onnxreg.schema.query.expression import MAX_COLUMNS, ExpressionError, limit_steps, matcher, parse
 from onnxreg.schema.query.fields import FIELDS, FieldKind
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "where.json").read_text())
@@ -195,7 +195,7 @@ def test_a_question_has_a_budget():
     def count() -> int:
         return sum(map(expression.matches, candidates))
 
-    with limited(200) as budget:
+    with limit_steps(200) as budget:
         assert count() == 0
         assert budget.left == 0
         with pytest.raises(InputError, match="more than 200 steps"):

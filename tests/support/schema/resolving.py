@@ -4,7 +4,7 @@ from typing import Any
 
 from onnxreg.schema.core.errors import NotFoundError
 from onnxreg.schema.log.state import State, version_of
-from onnxreg.schema.query.device import rolled_out_to
+from onnxreg.schema.query.device import rollout_versions
 from onnxreg.schema.query.resolve import (
     WITHHELD,
     Query,
@@ -26,7 +26,7 @@ def resolve_in(
     """NotFoundError if the state line has no such version or channel, or not its summary."""
     versions = state.releases if tag is None else [version_of(state, tag)]
     if tag is not None and seed is not None:
-        versions = [*rolled_out_to(state, tag, device, seed), *versions]
+        versions = [*rollout_versions(state, tag, device, seed), *versions]
     candidates = (_candidate(state, version) for version in versions)
     of_device = [device.requirements(operator_sets, query.context)] if device else []
     is_slow = device.is_slow if device else None
