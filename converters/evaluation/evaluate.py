@@ -36,6 +36,7 @@ from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
 from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
 from onnxreg.converters.tasks.generation import GENERATORS
+from onnxreg.converters.tasks.processed import Masks
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError, suggest
@@ -51,7 +52,7 @@ DISTANCE_INPUTS = 48
 BASE = "the graph in full precision"
 """The name of a parent that is not an output of the export."""
 CERTIFICATES = "certificates"
-TOGETHER = (*GENERATORS, ("text", "vision"), ("text", "audio"), ("model",))
+TOGETHER = (*GENERATORS, ("text", "vision"), ("text", "audio"), ("model",), tuple(Masks.members))
 """The members of a pipeline that run together, to generate a text or to give comparable vectors."""
 RELATIVE_TOLERANCE = 1e-9
 """Figures that differ by at most this share are equal: machines may add floats in different orders."""

@@ -396,6 +396,7 @@ class LabelledRows(TaskEvaluator):
         ),
         *("depth-estimation", "object-detection", "fill-mask", "zero-shot-image-classification"),
         *("zero-shot-audio-classification", "zero-shot-object-detection", "document-question-answering"),
+        "mask-generation",
     )
     Item = LabelledRow
     form = "a row of the arrays in an .npz file, one array for each input"
@@ -425,7 +426,9 @@ class LabelledRows(TaskEvaluator):
         return content(item.feed)
 
     def check(self, suite: Suite) -> None:
-        items, expected = suite.items, set(self.subject.part.feeds[0])
+        items, parts = suite.items, self.subject.parts.values()
+        internal = {name for part in parts for run in part.expected[:1] for name in run}
+        expected = {name for part in parts for name in part.feeds[0]} - internal
         if items and set(items[0].feed) != expected:
             raise InputError(
                 f"the evaluation suite holds {', '.join(sorted(items[0].feed))}, the model takes {', '.join(sorted(expected))}"
@@ -433,21 +436,21 @@ class LabelledRows(TaskEvaluator):
         if not items or items[0].label is not None:
             return
         # the members of a family have classes, and no outputs on a sample
-        runs = self.subject.part.expected
-        for name, array in runs[0].items():
-            # the cosine of two numbers says only if their signs agree
-            is_single = all(run[name] is not None and math.prod(run[name].shape[1:]) == 1 for run in runs)
-            if is_single and array.dtype.kind == "f":
-                raise InputError(
-                    f"the output {name} is one number for each row, which a cosine cannot judge",
-                    f"give a suite with the class of each row ({LABELS}), or leave the suite out: the file stays unjudged",
-                )
+        for runs in (part.expected for part in parts):
+            for name, array in runs[0].items():
+                # the cosine of two numbers says only if their signs agree
+                is_single = all(run[name] is not None and math.prod(run[name].shape[1:]) == 1 for run in runs)
+                if is_single and array.dtype.kind == "f":
+                    raise InputError(
+                        f"the output {name} is one number for each row, which a cosine cannot judge",
+                        f"give a suite with the class of each row ({LABELS}), or leave the suite out: the file stays unjudged",
+                    )
 
     def reading(self, item: LabelledRow) -> Reading:
+        if item.label is None:
+            return Reading([item.feed], _vectors)
         name = next(iter(self.subject.part.expected[0]))
-        return Reading(
-            [item.feed], _vectors if item.label is None else partial(self.compare, name, item.label)
-        )
+        return Reading([item.feed], partial(self.compare, name, item.label))
 
     def compare(self, name: str, label: Any, outputs: Mapping[str, Any]) -> Any:
         """Return the prediction for a row with a label. `name` is the output that the label is about."""

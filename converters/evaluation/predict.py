@@ -161,7 +161,10 @@ def joined(graphs: Mapping[str, Path], directory: Path) -> "Runner":
         runners = [artifact_runner(file) for file in graphs.values()]
 
         def vectors(feed: Feed) -> Mapping[str, Any]:
-            outputs = [item for one in runners for item in one(feed).items() if "logits" not in item[0]]
+            outputs: list[tuple[str, Any]] = []
+            for one in runners:  # a graph may read what an earlier one gives
+                outputs += one({**feed, **dict(outputs)}).items()
+            outputs = [item for item in outputs if "logits" not in item[0]]
             return {f"{name} {number}": array for number, (name, array) in enumerate(outputs)}
 
         return Runner(vectors)

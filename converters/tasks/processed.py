@@ -12,8 +12,15 @@ from typing import Any
 
 from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR
-from onnxreg.converters.tasks.checkpoint import Graphs, LoadedCheckpoint, Saved, part_of, unloadable
-from onnxreg.converters.tasks.task import DEPTH, LOADERS, VIDEOS, Modality, Part
+from onnxreg.converters.tasks.checkpoint import (
+    Graphs,
+    LoadedCheckpoint,
+    Saved,
+    module_of,
+    part_of,
+    unloadable,
+)
+from onnxreg.converters.tasks.task import DEPTH, LOADERS, PER_ROW, VIDEOS, Modality, Part
 from onnxreg.schema.core.errors import InputError, missing_extra, why
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.manifest.manifest import AudioPreprocessing, Preprocessing
@@ -47,6 +54,48 @@ class Processed(Saved):
             processor = Processor(*given, is_square=True)  # as in the model's training
         part = processor.part(checkpoint.model, self.head.axes, self.head.outputs)
         return Graphs({"": part}, fields=processor.contract())
+
+
+class Masks(Processed):
+    """The task of SAM: what a point on an image belongs to. Transformers.js loads graphs with these names.
+
+    | member | inputs, to outputs |
+    |---|---|
+    | `vision_encoder` | `pixel_values`, to `image_embeddings` and `image_positional_embeddings` |
+    | `prompt_encoder_mask_decoder` | these, `input_points` and `input_labels`, to `iou_scores` and `pred_masks` |
+    """
+
+    members = {name: f"{name}.onnx" for name in ("vision_encoder", "prompt_encoder_mask_decoder")}
+
+    def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
+        import numpy as np
+
+        model, states = checkpoint.model, ("image_embeddings", "image_positional_embeddings")
+
+        def encode(pixel_values: Any) -> Any:
+            places = model.get_image_wide_positional_embeddings()
+            return model.get_image_embeddings(pixel_values), places.repeat(pixel_values.shape[0], 1, 1, 1)
+
+        def decode(input_points: Any, input_labels: Any, **embeddings: Any) -> Any:
+            sparse, dense = model.prompt_encoder(input_points, input_labels, None, None)
+            prompts = {"sparse_prompt_embeddings": sparse, "dense_prompt_embeddings": dense}
+            masks, scores = model.mask_decoder(**embeddings, **prompts, multimask_output=True)
+            return scores, masks
+
+        processor = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
+        encoder = processor.part(module_of(encode, model=model), {}, dict.fromkeys(states, PER_ROW))
+        generator, feeds = np.random.default_rng(0), []
+        for rows, groups, points in ((1, 1, 1), (2, 3, 4), (1, 2, 2)):
+            given = {name: encoder.expected[1][name][:rows] for name in states}
+            size = (rows, groups, points)
+            edge = processor.rows[0].shape[-1]
+            given["input_points"] = generator.uniform(0, edge, (*size, 2)).astype(np.float32)
+            feeds.append({**given, "input_labels": generator.integers(0, 2, size)})
+        per_mask = {0: "batch", 1: "point_batch_size"}
+        axes = {name: {0: "batch"} for name in states} | {"iou_scores": per_mask, "pred_masks": per_mask}
+        axes |= {name: {**per_mask, 2: "nb_points_per_image"} for name in ("input_points", "input_labels")}
+        decoder = part_of(module_of(decode, model=model), feeds, axes, ("iou_scores", "pred_masks"))
+        return Graphs(dict(zip(self.members, (encoder, decoder), strict=True)), fields=processor.contract())
 
 
 class Processor:

@@ -53,7 +53,8 @@ PER_ROW = ("batch",)
 PER_TOKEN = ("batch", "sequence")
 PER_FRAME = ("batch", "frames")
 OPTIMUM = "export it with Optimum, then reg import the directory"
-_elsewhere = partial(TaskHead, way=OPTIMUM)
+ADD = "export it with torch.onnx.export, then reg add the file"
+_elsewhere, _alone = partial(TaskHead, way=OPTIMUM), partial(TaskHead, way=ADD)
 WAVE = {1: "sequence"}
 DECODED = (GENERATION_CONFIG, "tokenizer_config.json")
 """The files that are published beside a model that writes text."""
@@ -109,6 +110,9 @@ OBJECTS = TaskHead(
     "object-detection", "ForObjectDetection", "an object detector", {"logits": PER_ROW, "pred_boxes": PER_ROW},
     labelled=True, modality="image", axes={2: "height", 3: "width"},
 )
+MASKS = TaskHead(
+    "mask-generation", "SamModel", "a model of masks for points", auto="ForMaskGeneration", modality="image",
+)
 TOWERS = TaskHead(
     "zero-shot-image-classification", ("CLIPModel", "SiglipModel", "Siglip2Model"), "a model of images and texts", auto="",
     modality="image",
@@ -133,7 +137,7 @@ AUDIO_FEATURES = TaskHead(
 )
 DECODER = TaskHead(
     "text-generation", ("ForCausalLM", "LMHeadModel"), "a causal language model", auto="ForCausalLM",
-    aliases=("causal-lm", "causal-lm-with-past", "text-generation-with-past"), copies=(GENERATION_CONFIG,),
+    aliases=("causal-lm", "causal-lm-with-past", "decision", "text-generation-with-past"), copies=(GENERATION_CONFIG,),
 )
 SEQ2SEQ = TaskHead(
     "text2text-generation", ("ForConditionalGeneration", "MTModel"), "an encoder-decoder of texts", auto="ForSeq2SeqLM",
@@ -148,21 +152,24 @@ IMAGE_TEXTS = TaskHead(
     modality="image", aliases=("vision2seq-lm", "image-to-text-with-past"), copies=DECODED,
 )
 HEADS = (
-    _elsewhere("table-question-answering", "TapasForQuestionAnswering"), _elsewhere("decision", "DecisionTransformerModel"),
-    _elsewhere("mask-generation", ("SamModel", "Sam2Model"), modality="image"),
-    _elsewhere("text-to-audio", ("VitsModel", "ForTextToWaveform", "ForTextToSpectrogram"), aliases=("text-to-speech",)),
-    PAGES, SPANS, IMAGES, VIDEOS, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
+    TaskHead("table-question-answering", "TapasForQuestionAnswering", way=f"its tokenizer has no tokenizer.json: {ADD}"),
+    _elsewhere("text-to-audio", ("ForTextToSpeech", "ForTextToWaveform", "ForTextToSpectrogram"), aliases=("text-to-speech",)),
+    TaskHead("text-to-audio", "VitsModel", way=f"it draws noise, so no graph agrees with it: {OPTIMUM}"),
+    _elsewhere("reinforcement-learning", "DecisionTransformerModel"), _alone("a decision by a head of its own", "ForDecision"),
+    _alone("mask-generation", ("Sam2Model", "SamHQModel", "EdgeTamModel", "Sam3TrackerModel"), modality="image"),
+    _alone("zero-shot-object-detection", ("GroundingDinoForObjectDetection", "OmDetTurboForObjectDetection"), modality="image"),
+    PAGES, SPANS, IMAGES, MASKS, VIDEOS, TEXTS, TOKENS, MASKED, SEQ2SEQ, DECODER,
     DEPTH, SEGMENTS, NAMED_OBJECTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way="export its encoder: --task feature-extraction"),
     _elsewhere("multiple-choice", "ForMultipleChoice"),
     TaskHead("pooling of model2vec", "StaticModel", way="save it with sentence-transformers: StaticEmbedding.from_model2vec"),
     SPEECH, IMAGE_TEXTS,
-    _elsewhere("image-text-to-text", ("ForConditionalGeneration", "EncoderDecoderModel"), modality="image", aliases=(
+    _alone("image-text-to-text", ("ForConditionalGeneration", "EncoderDecoderModel"), modality="image", aliases=(
         "any-to-any", "visual-question-answering", "vqa",
     )),
     _elsewhere("image-segmentation", ("ForUniversalSegmentation", "ForInstanceSegmentation", "ForSegmentation"), modality="image"),
     _elsewhere("image-to-image", ("ForImageSuperResolution", "ForImageToImage"), modality="image"),
     _elsewhere("keypoint-detection", ("ForPoseEstimation", "ForKeypointDetection"), modality="image"),
-    _elsewhere("keypoint-matching", "ForKeypointMatching", modality="image"),
+    _alone("keypoint-matching", "ForKeypointMatching", modality="image"),
 )
 # fmt: on
 """The kinds of checkpoints with a head (`head_of` chooses). Some have no task that exports them."""

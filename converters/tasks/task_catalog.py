@@ -23,7 +23,7 @@ from onnxreg.converters.tasks.code import is_factory
 from onnxreg.converters.tasks.generation import CausalDecoder, ProcessedSeq2Seq, Seq2Seq, TextGeneration
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
-from onnxreg.converters.tasks.processed import Processed
+from onnxreg.converters.tasks.processed import Masks, Processed
 from onnxreg.converters.tasks.task import Task
 from onnxreg.schema.core.errors import InputError, RegError, nearest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -36,6 +36,7 @@ CLASSES: Sequence[type[Task]] = (
     *map(Processed.of, (kinds.IMAGES, kinds.VIDEOS, kinds.IMAGE_FEATURES, kinds.DEPTH, kinds.SEGMENTS)),
     ProcessedSeq2Seq.of(kinds.SPEECH),
     *map(Processed.of, (kinds.OBJECTS, kinds.CTC, kinds.SOUNDS, kinds.AUDIO_FEATURES)),
+    Masks.of(kinds.MASKS),
     text.Towers.of(kinds.TOWERS),
     text.Towers.of(kinds.SOUND_TOWERS, members=text.SOUND_FILES),
     text.NamedObjects.of(kinds.NAMED_OBJECTS),

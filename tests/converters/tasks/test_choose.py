@@ -51,6 +51,7 @@ def adapter(base: str | None) -> dict[str, Any]:
         (named("SegformerForSemanticSegmentation"), "image-segmentation", ""),
         (named("VisionEncoderDecoderModel") | IMAGE | WORDS, "image-to-text", ""),
         (named("DetrForObjectDetection") | IMAGE, "object-detection", ""),
+        (named("SamModel") | IMAGE, "mask-generation", ""),
         (named("VideoMAEForVideoClassification") | IMAGE, "video-classification", ""),
         (named("OwlViTForObjectDetection") | IMAGE | WORDS, "zero-shot-object-detection", ""),
         (named("CLIPModel") | IMAGE | WORDS, "zero-shot-image-classification", "says CLIPModel"),
@@ -84,8 +85,8 @@ def write(directory: Path, files: dict[str, Any]) -> None:
     ("files", "message", "hint"),
     [
         (named("BertForPreTraining"), "pretraining", "feature-extraction"),
-        (named("BlipForConditionalGeneration") | IMAGE, "image-text-to-text", "Optimum"),
-        (named("SamModel") | IMAGE, "mask-generation", "Optimum"),
+        (named("BlipForConditionalGeneration") | IMAGE, "image-text-to-text", "reg add"),
+        (named("Sam2Model") | IMAGE, "mask-generation", "reg add"),
         (named("ViTModel"), "what the checkpoint is for: config.json says ViTModel", "TASK, one of feature"),
         (named("HalNet") | AUDIO, "says HalNet", "TASK, one of automatic-speech-recognition, audio-cla"),
         ({"config.json": {"model_type": "x"}}, "says no architecture", "--task TASK"),
