@@ -138,7 +138,7 @@ class StepResult:
         else:
             parents = samples.all_outputs(parent.main, feeds, parent.main.name)
         kind = self.node.kind
-        tolerance = kind.tolerance and samples.tolerance_of(kind, load_onnx(self.main))
+        tolerance = kind.tolerance and samples.tolerance_of(kind, models.load(self.main))
         outputs = samples.compare(parents, self.runs.outputs, kind.id, tolerance, is_bounded)
         self.distances = outputs if parent is None and is_bounded else None
         parity = samples.parity(feeds, outputs)

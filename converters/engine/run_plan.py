@@ -16,7 +16,7 @@ from onnxreg.converters.engine.cache import Key, StepCache
 from onnxreg.converters.engine.measure import StepResult, checks, limits_of
 from onnxreg.converters.engine.plan import GOLDEN_PREFIX, ExportPlan, ProfileOutput, StepNode
 from onnxreg.converters.onnx.facts import with_kv_caches
-from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
+from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx, scrub_metadata
 from onnxreg.converters.passes import base, models, samples
 from onnxreg.converters.passes.base import GoldenVectors, Outputs
 from onnxreg.converters.passes.conversion import TorchModel
@@ -256,14 +256,13 @@ def _apply(node: StepNode, subject: Any, target: Path, second: Path | None) -> t
         names = (path.name for path in directory.iterdir())
         return step, tuple(sorted(names, key=lambda name: (not name.endswith(".onnx"), name)))
     if takes == "graph":
-        model = models.load(subject)
-        models.scrub_metadata(model, subject.parent)
-        graph, step = run(node.make(None if second is None else models.load(second)), model)
+        second_graph = None if second is None else models.load(second)
+        graph, step = run(node.make(second_graph), models.load(subject, scrubbed=True))
         return step, models.save(graph, target)
     model = load_onnx(subject)
     external = external_files(model, subject)
     copy = target if takes == "original" else target.with_suffix(".onnx")
-    if models.scrub_metadata(model, subject.parent):
+    if scrub_metadata(model, subject.parent):
         copy.write_bytes(model.SerializeToString(deterministic=True))
     else:
         link_or_copy(subject, copy)

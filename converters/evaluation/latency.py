@@ -14,8 +14,7 @@ import numpy as np
 from onnxreg.converters.evaluation.evaluators import Run
 from onnxreg.converters.evaluation.metric import Floats
 from onnxreg.converters.evaluation.predict import MASK
-from onnxreg.converters.onnx.onnx_graph import load_onnx
-from onnxreg.converters.passes import samples
+from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.golden import runtime_version
 from onnxreg.converters.runtime.sessions import load_session
@@ -173,7 +172,7 @@ def _draw(
     sizes, lengths = [{BATCH_AXIS: rows} for rows, _ in shapes], [length for _, length in shapes]
     bounds: dict[str, int] = {}
     for file in (file for file in files.values() if file.suffix == ".onnx"):
-        for name, rows in samples.index_bounds(load_onnx(file)).items():
+        for name, rows in samples.index_bounds(models.load(file)).items():
             bounds[name] = min(rows, bounds.get(name, rows))
     return {
         path: samples.draw(samples.model_of_inputs(session), bounds, sizes, lengths)

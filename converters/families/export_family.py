@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import chain
@@ -370,7 +369,7 @@ def _write(
             if parent is not None:
                 label = f"{member} in {precision}"
                 work = OnnxFloatToFloat16(feeds) if precision == "float16" else OnnxDynamicQuantization()
-                model, step = base.run(precision, work, deepcopy(plain_graph), PLAIN)
+                model, step = base.run(precision, work, plain_graph.clone(), PLAIN)
             outputs = samples.all_outputs(model, feeds, label)
             checks = []
             for name, distance in samples.compare(expected, outputs, label).items():

@@ -163,13 +163,14 @@ def make_graph(
     outputs: Sequence[Any],
     opset: int,
 ) -> Any:
-    """Make an `onnx.ModelProto` with the oldest IR version that has the opset."""
+    """Make an `onnx_ir.Model` with the oldest IR version that has the opset."""
+    import onnx_ir as ir
     from onnx import helper, numpy_helper
 
     initializers = [numpy_helper.from_array(array, key) for key, array in weights.items()]
     graph = helper.make_graph(nodes, name, inputs, outputs, initializer=initializers)
     opsets = [helper.make_opsetid("", opset)]
-    return helper.make_model_gen_version(graph, producer_name="onnxreg", opset_imports=opsets)
+    return ir.from_proto(helper.make_model_gen_version(graph, producer_name="onnxreg", opset_imports=opsets))
 
 
 def head_graph(head: Head, activation: str, input_name: str, output_name: str, opset: int) -> Any:

@@ -10,9 +10,8 @@ from typing import Any
 from onnxreg.converters.importers.intake import Difference, Found, Intake
 from onnxreg.converters.onnx.facts import LABEL_OUTPUT, GraphFacts, inspect_file, read_weights, weight_type
 from onnxreg.converters.onnx.mobile_rules import android_warnings, check_contract
-from onnxreg.converters.onnx.onnx_graph import check_model, external_files, load_onnx
+from onnxreg.converters.onnx.onnx_graph import check_model, external_files, load_onnx, scrub_metadata
 from onnxreg.converters.onnx.tensors import FLOATS
-from onnxreg.converters.passes.models import scrub_metadata
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import below, check_inside, read_metadata, role_of

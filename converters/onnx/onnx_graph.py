@@ -1,6 +1,7 @@
 """Read ONNX files within limits, run ONNX's checker, and read external data (tensors in files beside a model)."""
 
 import mmap
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from onnxreg.converters.onnx.tensors import MAX_AXES, map_external, tensor_bytes, without_weights
 from onnxreg.converters.runtime.sessions import quiet
+from onnxreg.converters.source.source_files import scrub
 from onnxreg.schema.core.errors import InputError, RegError, about, listing, missing_extra, unreadable, why
 from onnxreg.schema.core.files import HEAD_BYTES, check_content
 from onnxreg.schema.core.ref import check_path
@@ -30,6 +32,8 @@ DEFAULT_DOMAIN = "ai.onnx"
 CONTRIB_DOMAIN = "com.microsoft"
 RUNTIME_OPERATORS = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """The operators that ONNX Runtime adds to `ai.onnx`, at opsets where ONNX lacks them."""
+SOURCE_KEYS = re.compile(r"namespace|pkg\..*")
+"""The keys of metadata that PyTorch's exporter writes about source code."""
 Key = tuple[str, str, str]
 _HINT = "export the model again, with fewer nested functions and subgraphs"
 _listener: ContextVar[Callable[[Path], None] | None] = ContextVar("listener", default=None)
@@ -352,11 +356,6 @@ def is_variadic(parameter: Any) -> bool:
     return bool(parameter.option == type(parameter.option).Variadic)
 
 
-def graph_inputs(graph: Any) -> list[Any]:
-    stored = {tensor.name for tensor in graph.initializer}
-    return [value for value in graph.input if value.name not in stored]
-
-
 def tensors(model: Any) -> Iterator[Any]:
     """Yield every dense tensor in a model: initializers and attributes, also in subgraphs and functions."""
     for body in containers(model):
@@ -388,3 +387,34 @@ def attributes(body: Any) -> Iterator[Any]:
     for node in body.node:
         yield from node.attribute
     yield from getattr(body, "attribute_proto", ())
+
+
+def scrub_metadata(model: Any, *directories: Path) -> list[str]:
+    """Remove metadata about source code, and shorten absolute paths in other metadata, in place.
+
+    Return the keys of the changed metadata, and `doc_string` for each changed doc string.
+    """
+    keys, notes = list[str](), list[tuple[Any, str, str]]()
+    for message in _described(model):
+        entries = getattr(message, "metadata_props", [])
+        for index in reversed(range(len(entries))):
+            if SOURCE_KEYS.fullmatch(str(entries[index].key)):
+                keys.append(entries.pop(index).key)
+        notes += [(entry, "value", entry.key) for entry in entries]
+        notes += [(message, "doc_string", "doc_string")] if getattr(message, "doc_string", "") else []
+    values = (getattr(message, field) for message, field, _ in notes)  # it is bytes if it is not UTF-8
+    read = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
+    texts, places = scrub(read, "", *directories)
+    for number in map(int, places):
+        message, field, key = notes[number]
+        setattr(message, field, texts[number])
+        keys.append(key)
+    return keys
+
+
+def _described(model: Any) -> Iterator[Any]:
+    for body in containers(model):
+        yield from (*body.node, *attributes(body), body, *body.value_info)
+        if hasattr(body, "initializer"):
+            yield from (*body.input, *body.output)
+    yield from (model, *tensors(model))

@@ -5,7 +5,7 @@ in ONNX.
 """
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Callable
 from math import prod
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,18 +108,24 @@ def digest_of(tensor: "ir.TensorProtocol") -> Digest:
         stored = len(texts)
     else:
         needed = (needed * tensor.dtype.bitwidth + 7) // 8
-        if extent := tensor.meta.get("file"):
-            file, start, size = extent
-            with file.open("rb") as data:
-                data.seek(start)
-                for at in range(0, size, BLOCK_BYTES):
-                    write(data.read(min(size - at, BLOCK_BYTES)))
-        else:
-            tensor.tofile(SimpleNamespace(write=write))  # type: ignore[attr-defined]
+        copy_bytes(tensor, write)
     if stored != needed:
         name = (tensor.name or "")[:80]
         raise ValueError(f"the tensor {name!r} has values of {stored} bytes, its shape takes {needed}")
     return Digest(sha.hexdigest())
+
+
+def copy_bytes(tensor: "ir.TensorProtocol", write: Callable[[Any], Any]) -> None:
+    """Give the bytes of a tensor to `write`. External data is read block by block, unless its file is deleted already."""
+    extent = tensor.meta.get("file")
+    if extent and extent[0].is_file():
+        file, start, size = extent
+        with file.open("rb") as data:
+            data.seek(start)
+            for at in range(0, size, BLOCK_BYTES):
+                write(data.read(min(size - at, BLOCK_BYTES)))
+    else:
+        tensor.tofile(SimpleNamespace(write=write))  # type: ignore[attr-defined]
 
 
 def tensor_of(data: Any, dtype: "ir.DataType", shape: "ir.Shape", name: str | None) -> Any:
@@ -167,23 +173,3 @@ def copy_but(source: Any, target: Any, left_out: str) -> None:
             setattr(target, field.name, value)
         else:
             getattr(target, field.name).MergeFrom(value)
-
-
-def replace_but_weights(model: Any, light: Any, names: Collection[str] | None = None) -> None:
-    """Copy `light` into `model`, but keep the model's own initializers `names`; by default, all large ones."""
-    public, weights = {value.name for value in model.graph.input}, model.graph.initializer
-    if names is None:
-        names = {tensor.name for tensor in weights if prod(tensor.dims) > MAX_SMALL_ELEMENTS}
-    for message, field_kept in ((model, "graph"), (model.graph, "initializer")):
-        for field, _ in message.ListFields():
-            if field.name != field_kept:
-                message.ClearField(field.name)
-    for index in reversed(range(len(weights))):
-        if weights[index].name not in names:
-            del weights[index]
-    copy_but(light, model, "graph")
-    copy_but(light.graph, model.graph, "initializer")
-    weights.extend(one for one in light.graph.initializer if one.name not in names)
-    inputs = [value for value in light.graph.input if value.name in public or value.name not in names]
-    del model.graph.input[:]
-    model.graph.input.extend(inputs)

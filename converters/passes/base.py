@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from onnxreg.converters.onnx.onnx_graph import check_light, graph_inputs
-from onnxreg.converters.onnx.tensors import tensor_bytes, without_weights
+from onnxreg.converters.onnx.onnx_graph import check_light
 from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import golden
@@ -21,7 +20,7 @@ from onnxreg.schema.manifest.manifest import Step
 In = TypeVar("In")
 Out = TypeVar("Out")
 Takes = Literal["module", "graph", "file", "original", "checkpoint", "outputs"]
-"""The kinds of input: `TorchModel`, `onnx.ModelProto`, graph file, original file, `Decoder`, `Outputs`."""
+"""The kinds of input: `TorchModel`, `onnx_ir.Model`, graph file, original file, `Decoder`, `Outputs`."""
 Facts = Mapping[str, Any]
 
 
@@ -61,7 +60,7 @@ class Pass(ABC, Generic[In, Out]):
     def __init__(self, data: Sequence[Feed] | None = None, second_graph: Any = None, **params: Any) -> None:
         """Make a pass with `params`. `data` are sample inputs, for passes that measure.
 
-        `second_graph` (`onnx.ModelProto`) is the result of the second step, for passes that take two (`second`).
+        `second_graph` (`onnx_ir.Model`) is the result of the second step, for passes that take two (`second`).
         """
         self.params: Any = self.read(params)
         self.data, self.second_graph = data, second_graph
@@ -144,7 +143,7 @@ class GoldenVectors(Pass[Outputs, Path]):
 
 
 class GraphPass(Pass[Any, Any]):
-    """A pass that takes a valid graph (`onnx.ModelProto`), and either changes it in place or returns a new one.
+    """A pass that takes a valid graph (`onnx_ir.Model`), and either changes it in place or returns a new one.
 
     Inputs, outputs, types and opset must stay the same, or be as `observe` returns them.
     """
@@ -152,14 +151,12 @@ class GraphPass(Pass[Any, Any]):
     def requires(self, subject: Any) -> None:
         """Raise InputError if `subject` is not a valid graph, or if the sample inputs do not fit it."""
         import onnx
+        import onnx_ir as ir
 
-        if not isinstance(subject, onnx.ModelProto):
-            raise InputError(f"{self.id} takes an ONNX graph, not {type(subject).__name__}")
-        for tensor in subject.graph.initializer:
-            if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
-                raise InputError(f"{self.id}: the bytes of the weight {tensor.name} do not fit its shape")
+        if not isinstance(subject, ir.Model):
+            raise InputError(f"{self.id} takes an ONNX graph (onnx_ir.Model), not {type(subject).__name__}")
         try:
-            check_light(without_weights(subject))
+            check_light(models.light(subject))
         except onnx.checker.ValidationError as error:
             raise InputError(f"{self.id}: not a valid graph: {why(error)}") from error
         if self.data is not None:
@@ -197,12 +194,11 @@ class QuantizationPass(GraphPass):
 
     def observe(self, subject: Any) -> Facts:
         import numpy as np
-        import onnx_ir as ir
 
         models.inline_functions(subject)
         before = super().observe(subject)
         self.prepare(subject)
-        weights = [value.const_value for value in self.factors(ir.from_proto(subject))]
+        weights = [value.const_value for value in self.factors(subject)]
         for tensor in weights:
             if not np.isfinite(tensor.numpy()).all():
                 raise ConversionError(f"the weight {tensor.name} holds NaN or infinity")
@@ -212,23 +208,21 @@ class QuantizationPass(GraphPass):
         """Change the graph before its weights are listed."""
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
-        import onnx_ir as ir
-
         result = super().ensures(before, after)
         if not before["weights"]:
             hint = f"the graph has no {' or '.join(sorted(self.products))} with constant weights"
             raise ConversionError("quantization reached none of the weights", hint)
-        if left := sorted(value.name for value in self.factors(ir.from_proto(after))):
+        if left := sorted(value.name for value in self.factors(after)):
             raise ConversionError(f"quantization left weights in floating point: {', '.join(left)}")
         return {**result, "weights": before["weights"], "quantized_bytes": before["quantized_bytes"]}
 
-    def factors(self, view: Any) -> list[Any]:
-        """Return the weights to quantize, as `onnx_ir.Value`. `view` is an `onnx_ir.Model`."""
-        return models.factors(view, self.products, self.excluded)
+    def factors(self, subject: Any) -> list[Any]:
+        """Return the weights to quantize, as `onnx_ir.Value`."""
+        return models.factors(subject, self.products, self.excluded)
 
-    def note_stacks(self, view: Any) -> None:
+    def note_stacks(self, subject: Any) -> None:
         """Record weights of rank 3 or more as `per_tensor`, because no kernel has a scale per channel for them."""
-        matrices = models.factors(view, self.products & {"MatMul"}, self.excluded)
+        matrices = models.factors(subject, self.products & {"MatMul"}, self.excluded)
         names = sorted(value.name for value in matrices if models.rank_of(value) > 2)
         if names and self.params.per_channel:
             self.found["per_tensor"] = names
@@ -255,9 +249,9 @@ def record(step: str, pass_: Pass[In, Out], source: str | None, **outcome: Any) 
 
 
 def public_types(subject: Any) -> dict[str, int]:
-    values = (*graph_inputs(subject.graph), *subject.graph.output)
-    return {value.name: value.type.tensor_type.elem_type for value in values}
+    values = (*subject.graph.inputs, *subject.graph.outputs)
+    return {value.name: int(value.dtype or 0) if models.is_tensor(value) else 0 for value in values}
 
 
 def _names(subject: Any) -> tuple[list[str], list[str]]:
-    return [value.name for value in graph_inputs(subject.graph)], [one.name for one in subject.graph.output]
+    return [value.name for value in subject.graph.inputs], [one.name for one in subject.graph.outputs]

@@ -18,7 +18,6 @@ from unittest.mock import patch
 
 from pydantic import Field, model_validator
 
-from onnxreg.converters.onnx.tensors import without_weights
 from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
 from onnxreg.converters.runtime.sessions import one_torch_thread, silent_transformers
@@ -159,7 +158,7 @@ class ModuleExport(Pass[TorchModel, Any]):
                 "TransformersExport begins at opset 18: ask for 18 (Orchard's opset_version), and in a recipe add a step "
                 f"OnnxOpVersionConversion with target_opset: {requested}",
             )
-        for side, values in (("inputs", after.graph.input), ("outputs", after.graph.output)):
+        for side, values in (("inputs", after.graph.inputs), ("outputs", after.graph.outputs)):
             if (names := [value.name for value in values]) != before[side]:
                 raise ConversionError(
                     f"the exported graph has the {side} {', '.join(names)}, not {', '.join(before[side])}: the exporter "
@@ -167,22 +166,22 @@ class ModuleExport(Pass[TorchModel, Any]):
                     "if that is wrong, try in a recipe the pass TransformersExport",
                 )
         _refuse_directories(after)
-        return {"opset": opset, "nodes": len(after.graph.node)}
+        return {"opset": opset, "nodes": len(after.graph)}
 
     def finish(self, exported: Any, subject: TorchModel) -> None:
         """Remove the build (`+cpu`) from the producer's version, and write the sizes of fixed axes."""
         exported.producer_version = exported.producer_version.partition("+")[0]
         unknown = [
-            (value.name, index, dim)
-            for value in (*exported.graph.input, *exported.graph.output)
-            for index, dim in enumerate(value.type.tensor_type.shape.dim)
-            if not dim.HasField("dim_value") and index not in subject.axes_of(value.name)
+            (value, index)
+            for value in (*exported.graph.inputs, *exported.graph.outputs)
+            for index, dim in enumerate(value.shape or ())
+            if not isinstance(dim, int) and index not in subject.axes_of(value.name)
         ]
         if unknown:
             examples = {name: tensor.numpy() for name, tensor in subject.inputs.items()}
             arrays = {**examples, **run(subject, [examples])[0]}
-            for name, index, dim in unknown:
-                dim.dim_value = arrays[name].shape[index]
+            for value, index in unknown:
+                models.set_size(value, index, arrays[value.name].shape[index])
 
 
 class OnnxConversion(ModuleExport):
@@ -288,8 +287,6 @@ class TransformersExport(ModuleExport):
 
     def apply(self, subject: TorchModel) -> Any:
         require("onnxscript", "onnx_ir")
-        import onnx
-        import onnx_ir
         import torch
         from transformers.exporters import OnnxConfig, OnnxExporter
 
@@ -321,29 +318,26 @@ class TransformersExport(ModuleExport):
             program = OnnxExporter().export(ByName(module).eval(), examples, config).program
         for value in (*program.graph.inputs, *program.graph.outputs):
             value.name = {**inputs, **outputs}[value.name]
-        exported = onnx_ir.to_proto(program)
-        exported.ir_version = onnx.helper.find_min_ir_version_for(exported.opset_import, ignore_unknown=True)
-        self.finish(exported, subject)
-        for value in (*exported.graph.input, *exported.graph.output):
+        program.ir_version = models.oldest_ir(program)
+        self.finish(program, subject)
+        for value in (*program.graph.inputs, *program.graph.outputs):
             axes = subject.axes_of(value.name)
-            for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            for axis, size in enumerate(models.sizes_of(value)):
                 if axis not in axes:
                     continue
-                if dim.HasField("dim_value") or dim.dim_param.isdigit():
-                    size = dim.dim_param or dim.dim_value
+                if str(size).isdigit():
                     fault = f"fixed the axis {axes[axis]} of {value.name} at {size}, the size of its example"
                     raise ConversionError(f"the exporter of transformers {fault}", OTHER_WAYS)
-                dim.dim_param = axes[axis]
-        del exported.graph.value_info[:]  # sizes there are names too, such as "64"
-        models.clear_metadata(exported)
-        return exported
+                models.set_size(value, axis, axes[axis])
+        models.clear_metadata(program)
+        return program
 
 
 def _refuse_directories(exported: Any) -> None:
     """Raise ConversionError if a graph contains the path of a directory of this machine."""
     import torch
 
-    text = without_weights(exported).SerializeToString()
+    text = models.light(exported).SerializeToString()
     for folder in (Path(os.path.expanduser("~")), Path.cwd(), Path(torch.__file__).parents[1]):  # noqa: PTH111
         if len(folder.parts) > 1 and str(folder).encode() in text:
             raise ConversionError(

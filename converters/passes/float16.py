@@ -6,13 +6,12 @@ Failure-Inducing Input (IEEE TSE 28(2), 2002), algorithm ddmin.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from copy import deepcopy
 from itertools import pairwise
 from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from onnxreg.converters.onnx.onnx_graph import tensors, within
+from onnxreg.converters.onnx.onnx_graph import within
 from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams
 from onnxreg.converters.passes.samples import Feed
@@ -57,7 +56,7 @@ class HalfPass(GraphPass):
 
 
 def _weights_of_type(model: Any, element: int) -> int:
-    return sum(tensor.data_type == element for tensor in tensors(model))
+    return sum(tensor.dtype == element for tensor in models.tensors(model))
 
 
 class OnnxFloatToFloat16(HalfPass):
@@ -153,7 +152,7 @@ class OrtMixedPrecision(HalfPass):
                 if is_over:
                     return False
                 try:
-                    outputs = samples.all_outputs(convert(deepcopy(subject), tried), feeds, "the trial")
+                    outputs = samples.all_outputs(convert(subject, tried), feeds, "the trial")
                     distances[tried] = samples.relative_distance(expected, outputs, "the trial")
                 except ConversionError:
                     distances[tried] = float("inf")
@@ -211,18 +210,18 @@ def to_float16(
     smallest: float = SMALLEST,
     largest: float = LARGEST,
 ) -> Any:
-    """Convert a model (`onnx.ModelProto`) without local functions to float16, in place.
+    """Return a copy in float16 of a model without local functions.
 
     `operators` and `nodes` stay float32; None means ONNX Runtime's list of operators. Magnitudes of weights are limited
     to `smallest` and `largest`, except for zeros.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
-    nodes = {*nodes, *crashing_transposes(model)}
-    models.infer_types(model)
+    nodes, proto = {*nodes, *crashing_transposes(model)}, models.to_proto(model)
+    proto.graph.value_info.extend(models.infer_types(model).value_info)
     with models.tool("float16", "ONNX Runtime could not convert the graph to float16"):
         half = convert_float_to_float16(
-            model,
+            proto,
             min_positive_val=smallest,
             max_finite_val=largest,
             keep_io_types=keep_io_types,
@@ -230,14 +229,14 @@ def to_float16(
             op_block_list=operators,
             node_block_list=nodes,
         )
-    models.clear_value_info(half)
     for body in within(half.graph):  # the converter adds an equal Cast for each reader
         single = {node.output[0]: node for node in body.node}
         del body.node[:]
         body.node.extend(single.values())
-    with models.edited(half) as light:
-        _join_float32(light.graph)
-    return half
+    converted = models.from_tool(half)
+    converted.graph.sort()
+    _join_float32(converted.graph)
+    return converted
 
 
 def crashing_transposes(model: Any) -> Iterator[str]:
@@ -245,14 +244,12 @@ def crashing_transposes(model: Any) -> Iterator[str]:
 
     ONNX Runtime (1.31, x86-64) crashes when it loads a graph in which such a Transpose and its MatMul are float16.
     """
-    makers = {name: node for node in model.graph.node for name in node.output}
-    stored = {tensor.name for tensor in model.graph.initializer}
-    for product in model.graph.node:
-        if product.op_type != "MatMul" or product.input[1] not in stored:
+    for product in model.graph:
+        if product.op_type != "MatMul" or not product.inputs[1].is_initializer():
             continue
-        node = makers.get(product.input[0])
+        node = product.inputs[0].producer()
         while node is not None and node.op_type in ("Squeeze", "Unsqueeze", "Identity", "Cast"):
-            node = makers.get(node.input[0])
+            node = node.inputs[0].producer()
         if node is not None and node.op_type == "Transpose":
             models.name_nodes(model)
             yield node.name
@@ -290,10 +287,9 @@ def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
     """
     import numpy as np
 
-    computed = {name for node in subject.graph.node if node.op_type != "Constant" for name in node.output}
     models.infer_types(subject)
-    values = (*subject.graph.value_info, *subject.graph.output)
-    names = [one.name for one in values if one.name in computed and one.type.tensor_type.elem_type == FLOAT]
+    computed = (value for node in subject.graph if node.op_type != "Constant" for value in node.outputs)
+    names = [value.name for value in computed if models.is_tensor(value) and value.dtype == FLOAT]
     beyond: set[str] = set()
     for name, array in samples.inner_values(subject, names, feeds, "the graph, with all values as outputs"):
         sizes = np.abs(array[np.isfinite(array) & (np.abs(array) < SENTINEL)])
@@ -301,12 +297,12 @@ def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
             beyond.add(name)
     if beyond:
         models.name_nodes(subject)
-    return {node.name for node in subject.graph.node if beyond.intersection((*node.input, *node.output))}
+    values = {value for node in subject.graph for value in node.outputs if value.name in beyond}
+    return {node.name for node in subject.graph if values.intersection((*node.inputs, *node.outputs))}
 
 
 def kinds_of(subject: Any) -> Mapping[str, list[str]]:
     names: dict[str, list[str]] = {}
-    for body in within(subject.graph):
-        for node in body.node:
-            names.setdefault(node.op_type, []).append(node.name)
+    for node in subject.graph.all_nodes():
+        names.setdefault(node.op_type, []).append(node.name)
     return names

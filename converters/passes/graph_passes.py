@@ -10,10 +10,8 @@ from onnxreg.converters.onnx.onnx_graph import (
     CONTRIB_DOMAIN,
     RUNTIME_OPERATORS,
     check_light,
-    graph_inputs,
-    within,
 )
-from onnxreg.converters.onnx.tensors import ELEMENTS, replace_but_weights, without_weights
+from onnxreg.converters.onnx.tensors import ELEMENTS
 from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, public_types
 from onnxreg.schema.core.errors import ConversionError, InputError
@@ -29,6 +27,7 @@ class OnnxOpVersionConversion(GraphPass):
     """
 
     id = "OnnxOpVersionConversion"
+    version = 2
     tolerance = 1e-3
 
     class Params(PassParams):
@@ -49,20 +48,16 @@ class OnnxOpVersionConversion(GraphPass):
         if models.default_opset(subject) == target:
             return subject
         models.inline_functions(subject)
-        models.clear_value_info(subject)
         try:
-            converted = onnx.version_converter.convert_version(without_weights(subject), target)
-            models.clear_value_info(converted)
-            replace_but_weights(subject, converted)
-            check_light(without_weights(subject))
+            models.replace(subject, onnx.version_converter.convert_version(models.light(subject), target))
+            check_light(models.light(subject))
         except Exception as error:
             # assertions of the converter begin with a place in its source
             reason = (str(error).strip() or type(error).__name__).splitlines()[0].rpartition("failed: ")[2]
             raise ConversionError(
                 f"the graph cannot be converted to opset {target}: {reason[:200]}"
             ) from error
-        needed = onnx.helper.find_min_ir_version_for(subject.opset_import, ignore_unknown=True)
-        subject.ir_version = max(models.FIRST_IR_WITH_CONSTANTS, needed)
+        subject.ir_version = max(models.FIRST_IR_WITH_CONSTANTS, models.oldest_ir(subject))
         return subject
 
     def observe(self, subject: Any) -> Facts:
@@ -129,24 +124,24 @@ class OnnxIODataTypeConverter(GraphPass):
 
         matching, source, target = self._matching(subject), self.params.source_dtype, self.params.target_dtype
         self.found["converted"] = matching
-        with models.edited(subject) as view:
-            fresh, body = models.fresh_names(view), view.graph
-            outputs = [value for value in body.outputs if value.name in matching]
-            if stored := [value.name for value in outputs if value.producer() is None]:
-                raise ConversionError(
-                    f"the output {stored[0]} is an input or a weight itself, and has one type only"
-                )
-            for value in (*(one for one in body.inputs if one.name in matching), *outputs):
-                public, is_output = value.name, value.producer() is not None
-                other = ir.Value(name=fresh(f"{public}_as_{ELEMENTS[source].name}"), shape=value.shape)
-                if is_output:
-                    value.name, other.name = other.name, public
-                    body.outputs[body.outputs.index(value)] = other
-                else:
-                    value.replace_all_uses_with(other, replace_graph_outputs=True)
-                name, to = f"Cast_{value.name}_to_{other.name}", target if is_output else source
-                body.append(ir.node("Cast", [value], {"to": to}, outputs=[other], name=name))
-                (other if is_output else value).dtype = ir.DataType(target)
+        fresh, body = models.fresh_names(subject), subject.graph
+        outputs = [value for value in body.outputs if value.name in matching]
+        if stored := [value.name for value in outputs if value.producer() is None]:
+            raise ConversionError(
+                f"the output {stored[0]} is an input or a weight itself, and has one type only"
+            )
+        for value in (*(one for one in body.inputs if one.name in matching), *outputs):
+            public, is_output = value.name, value.producer() is not None
+            other = ir.Value(name=fresh(f"{public}_as_{ELEMENTS[source].name}"), shape=value.shape)
+            if is_output:
+                value.name, other.name = other.name, public
+                body.outputs[body.outputs.index(value)] = other
+            else:
+                value.replace_all_uses_with(other, replace_graph_outputs=True)
+            name, to = f"Cast_{value.name}_to_{other.name}", target if is_output else source
+            body.append(ir.node("Cast", [value], {"to": to}, outputs=[other], name=name))
+            (other if is_output else value).dtype = ir.DataType(target)
+        body.sort()
         return subject
 
     def _matching(self, subject: Any) -> list[str]:
@@ -193,34 +188,32 @@ class DynamicToFixedShape(GraphPass):
         sizes = self._sizes(subject)
         shapes = dict(zip(self.params.input_name or (), self.params.input_shape or (), strict=True))
         bounds = samples.index_bounds(subject)
-        models.clear_value_info(subject)
-        for body in within(subject.graph):
-            for value in (*body.input, *(() if body is subject.graph else body.output)):
-                dims = value.type.tensor_type.shape.dim
-                for dim, size in zip(dims, shapes.get(value.name, ()), strict=False):
-                    dim.dim_value = size
-                for dim in dims:
-                    if dim.dim_param in sizes:
-                        dim.dim_value = sizes[dim.dim_param]
-        named = {value.name: _dims(value) for value in subject.graph.output}
-        for dim in (dim for value in subject.graph.output for dim in value.type.tensor_type.shape.dim):
-            if dim.dim_param in sizes:  # PyTorch's exporter may give other axes this name
-                dim.Clear()
+        for body in subject.graphs():
+            for value in (*body.inputs, *(() if body is subject.graph else body.outputs)):
+                for axis, size in enumerate(shapes.get(value.name, ())):
+                    models.set_size(value, axis, size)
+                for axis, name in enumerate(models.sizes_of(value)):
+                    models.set_size(value, axis, sizes.get(str(name), value.shape[axis]))
+        named = {value.name: models.sizes_of(value) for value in subject.graph.outputs}
+        for value in subject.graph.outputs:
+            for axis, name in enumerate(named[value.name]):
+                if name in sizes:  # PyTorch's exporter may give other axes this name
+                    models.set_size(value, axis, None)
         fixed = models.session(subject, "the fixed graph")
         inferred = {item.name: item.shape for item in fixed.get_outputs()}
         results = samples.outputs(fixed, samples.draw(subject, bounds)[0], "the fixed graph")
-        for value in subject.graph.output:
-            sides = named[value.name], inferred[value.name], results[value.name].shape
-            for dim, name, number, size in zip(value.type.tensor_type.shape.dim, *sides, strict=False):
+        for value in subject.graph.outputs:
+            sides = zip(named[value.name], inferred[value.name], results[value.name].shape, strict=False)
+            for axis, (name, number, size) in enumerate(sides):
                 if isinstance(number, int) or sizes.get(str(name)) == size:
-                    dim.dim_value = size
-        values = (*graph_inputs(subject.graph), *subject.graph.output)
-        self.found["shapes"] = {value.name: _dims(value) for value in values}
+                    models.set_size(value, axis, size)
+        values = (*subject.graph.inputs, *subject.graph.outputs)
+        self.found["shapes"] = {value.name: models.sizes_of(value) for value in values}
         return subject
 
     def _sizes(self, subject: Any) -> dict[str, int]:
         """Return the requested size of each named axis. Raise InputError if an axis is missing or has another size."""
-        values = {value.name: _dims(value) for value in graph_inputs(subject.graph)}
+        values = {value.name: models.sizes_of(value) for value in subject.graph.inputs}
         if self.params.dim_param is not None:
             axes = {axis for dims in values.values() for axis in dims if isinstance(axis, str) and axis}
             if unknown := [axis for axis in self.params.dim_param if axis not in axes]:
@@ -240,11 +233,6 @@ class DynamicToFixedShape(GraphPass):
                         f"{self.id}: the axis {axis!r} of {name} cannot be {size}, it is {fixed}"
                     )
         return sizes
-
-
-def _dims(value: Any) -> list[int | str]:
-    dims = value.type.tensor_type.shape.dim
-    return [dim.dim_value if models.has_size(dim) else dim.dim_param for dim in dims]
 
 
 class OrtTransformersOptimization(GraphPass):
@@ -282,11 +270,9 @@ class OrtTransformersOptimization(GraphPass):
             source = directory / "model.onnx"
             models.save(subject, source)
             optimized = optimize_model(str(source), **self.params.model_dump()).model
-        models.clear_value_info(optimized)
         if all(entry.domain != CONTRIB_DOMAIN for entry in optimized.opset_import):
             optimized.opset_import.add(domain=CONTRIB_DOMAIN, version=1)  # as the optimizer's `save` does
-        models.drop_unused_imports(optimized)
-        models.drop_unread_weights(optimized)
+        optimized = models.from_tool(optimized)
         operators = models.count_operators(optimized)
         added = Counter(operators) - Counter(earlier)
         fused = {name: count for name, count in added.items() if name.startswith(f"{CONTRIB_DOMAIN}:")}

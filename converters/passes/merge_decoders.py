@@ -32,7 +32,7 @@ class MergeDecoders(GraphPass):
     def requires(self, subject: Any) -> None:
         super().requires(subject)
         super().requires(self.second_graph)
-        if SWITCH in {value.name for value in subject.graph.input}:
+        if SWITCH in {value.name for value in subject.graph.inputs}:
             raise InputError(f"{self.id}: the graph has an input {SWITCH}: it is merged already")
         if models.default_opset(subject) != models.default_opset(self.second_graph):
             raise InputError(f"{self.id}: the two graphs have different opsets", "export both to one opset")
@@ -43,8 +43,7 @@ class MergeDecoders(GraphPass):
 
         for model in (subject, self.second_graph):
             models.inline_functions(model)
-            models.clear_value_info(model)
-        first, second = ir.from_proto(subject), ir.from_proto(self.second_graph)
+        first, second = subject, self.second_graph
         for model in (first, second):
             _make_unsigned(model.graph)
         inputs: dict[str, ir.Value] = {}
@@ -75,15 +74,14 @@ class MergeDecoders(GraphPass):
         both = ir.Model(merged, ir_version=max(first.ir_version, second.ir_version))
         common.LiftSubgraphInitializersToMainGraphPass()(both)
         common.DeduplicateHashedInitializersPass()(both)
-        exported = ir.to_proto(both)
-        exported.producer_name, exported.producer_version = subject.producer_name, subject.producer_version
-        models.clear_metadata(exported)
-        return exported
+        both.producer_name, both.producer_version = subject.producer_name, subject.producer_version
+        models.clear_metadata(both)
+        return both
 
     def observe(self, subject: Any) -> Facts:
         before = super().observe(subject)
         taken, given = before["names"]
-        further = [value.name for value in self.second_graph.graph.input if value.name not in taken]
+        further = [value.name for value in self.second_graph.graph.inputs if value.name not in taken]
         types = {**super().observe(self.second_graph)["types"], **before["types"], SWITCH: 9}
         names = [*taken, *further, SWITCH], given
         weights = before["weight_bytes"] + models.weight_bytes(self.second_graph)

@@ -40,10 +40,8 @@ class MobileSafeRewrite(Pass[Any, Any]):
         if not REWRITES.keys() & models.count_operators(subject).keys():
             return subject
         models.infer_types(subject)
-        with models.edited(subject) as light:
-            bodies: list[Any] = [light.graph, *light.functions.values()]
-            for node in [node for body in bodies for node in body.all_nodes()]:
-                _rewrite(node, node.graph)
+        for node in [node for body in models.bodies(subject) for node in body]:
+            _rewrite(node, node.graph)
         return subject
 
     def ensures(self, before: Facts, after: Any) -> dict[str, Any]:
@@ -57,8 +55,8 @@ class MobileSafeRewrite(Pass[Any, Any]):
         }
 
 
-def _outputs(subject: Any) -> list[bytes]:
-    return [value.SerializeToString(deterministic=True) for value in subject.graph.output]
+def _outputs(subject: Any) -> list[str]:
+    return [str(value) for value in subject.graph.outputs]
 
 
 def _rewrite(node: "ir.Node", body: "ir.Graph") -> None:

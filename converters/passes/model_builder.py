@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from onnxreg.converters.onnx.facts import inspect_file, weight_type
-from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.onnx.onnx_graph import containers, load_onnx
 from onnxreg.converters.passes import conversion, models, samples
 from onnxreg.converters.passes.base import Facts, Pass, PassParams
 from onnxreg.converters.passes.conversion import TorchModel
@@ -89,7 +89,8 @@ class ModelBuilder(Pass[Decoder, Path]):
             if not (built / GRAPH).is_file() or not (built / GENAI_CONFIG).is_file():
                 raise ConversionError("onnxruntime-genai said that it was done, and wrote no model")
             loaded = load_onnx(built / GRAPH)
-            models.clear_value_info(loaded)
+            for body in containers(loaded):
+                del body.value_info[:]
             (built / GRAPH).write_bytes(loaded.SerializeToString(deterministic=True))
             _keep_tokenizer(subject.checkpoint, built)
             for path in list(built.iterdir()):

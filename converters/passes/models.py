@@ -1,37 +1,23 @@
 """ONNX models for passes: load and save models of any size, and small edits that several passes share.
 
-In memory, a model is an `onnx.ModelProto` with every weight inside. On disk, weights that are too large for protobuf
-are in `FILE.data`. Equal models give equal bytes.
+In memory, a model is an `onnx_ir.Model`. Tools that take protobuf get `to_proto`, or `light` if they need no weights. On
+disk, weights that are too large for protobuf are in `FILE.data`. Equal models give equal bytes.
 """
 
-import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain, count
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.onnx_graph import (
-    attributes,
-    containers,
-    external_files,
-    graph_inputs,
-    load_onnx,
-    tensors,
-    within,
-)
-from onnxreg.converters.onnx.tensors import (
-    MAX_SMALL_ELEMENTS,
-    copy_but,
-    replace_but_weights,
-    tensor_bytes,
-    without_weights,
-)
+from onnxreg.converters.onnx import onnx_graph
+from onnxreg.converters.onnx.onnx_graph import containers, load_onnx, read_graph, scrub_metadata
+from onnxreg.converters.onnx.tensors import MAX_SMALL_ELEMENTS, copy_bytes, tensor_bytes, without_weights
 from onnxreg.converters.runtime.sessions import load_session, quiet, silent_runtime
-from onnxreg.converters.source.source_files import scrub
 from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, why
 
@@ -40,34 +26,28 @@ MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
 ALIGNMENT_BYTES = 4096
 FIRST_IR_WITH_CONSTANTS = 4
 """The first IR version in which an initializer need not be an input."""
+GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
+"""The numbers of fields in onnx.proto: `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data`."""
 FLOATS = frozenset({1, 10})
-SOURCE_KEYS = re.compile(r"namespace|pkg\..*")
-"""The keys of metadata that PyTorch's exporter writes about source code."""
 STANDARD = ("", "ai.onnx")
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
 
-def load(path: Path) -> Any:
-    """Read an ONNX file with its external data (`onnx.ModelProto`). Initializers are removed from the inputs.
+def load(path: Path, scrubbed: bool = False) -> Any:
+    """Read an ONNX file (`onnx_ir.Model`) and map its external data. Initializers are removed from the inputs.
 
-    Raises InputError if the file or its external data is invalid.
+    With `scrubbed`, `scrub_metadata` cleans the metadata. Raises InputError if the file or its external data is invalid.
     """
-    import onnx
-
-    model = load_onnx(path)
-    external_files(model, path)
-    for tensor in tensors(model):
-        if tensor.data_location == tensor.EXTERNAL:
-            info = onnx.external_data_helper.ExternalDataInfo(tensor)
-            with (path.parent / info.location).open("rb") as data:  # onnx itself refuses hard links
-                data.seek(info.offset or 0)
-                tensor.raw_data = data.read(tensor_bytes(tensor))
-            del tensor.external_data[:]
-            tensor.ClearField("data_location")
-    inputs = graph_inputs(model.graph)
-    if len(inputs) < len(model.graph.input):
-        del model.graph.input[:]
-        model.graph.input.extend(inputs)
+    proto = load_onnx(path)
+    for tensor in onnx_graph.tensors(proto):
+        if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
+            raise InputError(f"{path.name}: the bytes of the weight {tensor.name} do not fit its shape")
+    if scrubbed:
+        scrub_metadata(proto, path.parent)
+    model = read_graph(proto, path)
+    inputs = [value for value in model.graph.inputs if not value.is_initializer()]
+    if len(inputs) < len(model.graph.inputs):
+        model.graph.inputs[:] = inputs
         model.ir_version = max(FIRST_IR_WITH_CONSTANTS, model.ir_version)
     return model
 
@@ -75,49 +55,141 @@ def load(path: Path) -> Any:
 def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[str, ...]:
     """Write a model and return the names of its files. After an error, no file is left."""
     data = path.with_name(f"{path.name}.data")
+    proto, weights = _split(model)
     try:
         if weight_bytes(model) <= limit:
-            path.write_bytes(model.SerializeToString())  # a message without maps has one encoding
+            with path.open("wb") as file:
+                _encode(proto, weights, file.write)
             return (path.name,)
-        path.write_bytes(_move_out(model, data).SerializeToString(deterministic=True))
+        with data.open("wb") as file:
+            for tensor in (one for one in proto.graph.initializer if one.name in weights):
+                file.write(bytes(-file.tell() % ALIGNMENT_BYTES))
+                values = {"location": data.name, "offset": file.tell(), "length": tensor_bytes(tensor)}
+                del tensor.external_data[:]
+                for key, value in values.items():
+                    tensor.external_data.add(key=key, value=str(value))
+                copy_bytes(weights[tensor.name], file.write)
+        path.write_bytes(proto.SerializeToString(deterministic=True))
         return path.name, data.name
     except BaseException:
-        for file in (path, data):
-            file.unlink(missing_ok=True)
+        for one in (path, data):
+            one.unlink(missing_ok=True)
         raise
 
 
-def _move_out(model: Any, data: Path) -> Any:
-    """Write the large initializers to the file `data`. Return the model with references to them."""
-    import onnx
+def to_proto(model: Any) -> Any:
+    """Copy a model to an `onnx.ModelProto` with all weights inside."""
+    proto, weights = _split(model)
+    for tensor in (one for one in proto.graph.initializer if one.name in weights):
+        tensor.raw_data = weights[tensor.name].tobytes()
+        tensor.ClearField("data_location")
+    return proto
+
+
+def light(model: Any) -> Any:
+    """Copy a model to an `onnx.ModelProto`, in which graph inputs replace large initializers."""
+    return without_weights(_split(model)[0])
+
+
+def replace(model: Any, proto: Any) -> None:
+    """Replace the graph of `model` by what a tool made of `light(model)`, but keep the large weights."""
     import onnx_ir as ir
 
-    light = onnx.ModelProto()
-    copy_but(model, light, "graph")
-    copy_but(model.graph, light.graph, "initializer")
-    large = [one for one in model.graph.initializer if len(one.raw_data) > MAX_SMALL_ELEMENTS]
-    weights: list[Any] = list(map(ir.from_proto, large))
-    stored = ir.external_data.convert_tensors_to_external(
-        weights, data.parent, data.name, alignment=ALIGNMENT_BYTES, align_threshold=0
-    )
-    for tensor, one in zip(weights, stored, strict=True):
-        one.doc_string = tensor.doc_string
-        one.metadata_props.update(tensor.metadata_props)
-    references = {tensor.name: ir.to_proto(tensor) for tensor in stored}
-    light.graph.initializer.extend(references.get(one.name, one) for one in model.graph.initializer)
-    return light
+    new, large = ir.from_proto(proto), _split(model)[1]
+    for value in [value for value in new.graph.inputs if value.name in large]:
+        new.graph.inputs.remove(value)
+        value.const_value = large[value.name]
+        new.graph.initializers.add(value)
+    model.graph, model.ir_version = new.graph, new.ir_version
+    model.functions.clear()
+    model.functions.update(new.functions)
+
+
+def _split(model: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a model as `onnx.ModelProto` without large weights and types of intermediate values, and these weights."""
+    import onnx_ir as ir
+
+    stored = {value: value.const_value for value in model.graph.initializers.values()}
+    large = {
+        value: tensor
+        for value, tensor in stored.items()
+        if prod(tensor.shape) > MAX_SMALL_ELEMENTS and tensor.dtype != ir.DataType.STRING
+    }
+    try:
+        for value, tensor in large.items():
+            about = {"doc_string": tensor.doc_string, "metadata_props": dict(tensor.metadata_props)}
+            value.const_value = ir.ExternalTensor(
+                "", None, None, tensor.dtype, shape=tensor.shape, name=value.name, **about
+            )
+        proto = ir.to_proto(model)
+    finally:
+        for value, tensor in large.items():
+            value.const_value = tensor
+    for body in containers(proto):
+        del body.value_info[:]
+    for entry in (one for one in proto.opset_import if not one.domain):
+        entry.ClearField("domain")  # exporters leave it out
+    return proto, {value.name: tensor for value, tensor in large.items()}
+
+
+def _encode(proto: Any, weights: Mapping[str, Any], write: Callable[[Any], Any]) -> None:
+    """Write what `_split` made as one file. Protobuf itself would copy all weights twice."""
+
+    def part(message: Any, numbers: range) -> bytes:
+        part = type(message)()
+        part.CopyFrom(message)
+        for field in (field for field, _ in message.ListFields() if field.number not in numbers):
+            part.ClearField(field.name)
+        return bytes(part.SerializeToString(deterministic=True))
+
+    def head(number: int, size: int) -> bytes:  # the size in groups of 7 bits
+        groups = [size >> at & 0x7F for at in range(0, max(size.bit_length(), 1), 7)]
+        return bytes((number << 3 | 2, *(group | 0x80 for group in groups[:-1]), groups[-1]))
+
+    graph, tensors = proto.graph, list[tuple[bytes, int, Any]]()
+    for tensor in graph.initializer:
+        weight, size = weights.get(tensor.name), 0
+        if weight is not None:
+            tensor.ClearField("external_data")
+            tensor.ClearField("data_location")
+            size = tensor_bytes(tensor)
+        begin = tensor.SerializeToString() + (head(RAW_DATA, size) if size else b"")
+        tensors.append((head(INITIALIZER, len(begin) + size) + begin, size, weight))
+    del graph.initializer[:]
+    first, last = part(graph, range(INITIALIZER)), part(graph, range(INITIALIZER, 100))
+    length = len(first) + sum(len(begin) + size for begin, size, _ in tensors) + len(last)
+    proto.ClearField("graph")
+    write(part(proto, range(GRAPH)) + head(GRAPH, length) + first)
+    for begin, _, weight in tensors:
+        write(begin)
+        if weight is not None:
+            copy_bytes(weight, write)
+    write(last + part(proto, range(GRAPH, 100)))
+
+
+def tensors(model: Any) -> Iterator[Any]:
+    """Yield every tensor that a model stores: initializers and attributes."""
+    for body in bodies(model):
+        yield from (value.const_value for value in body.initializers.values())
+        for item in (item for node in body for item in node.attributes.values()):
+            if item.type.name in ("TENSOR", "TENSORS"):
+                yield from (item.value,) if item.type.name == "TENSOR" else item.value
+
+
+def bodies(model: Any) -> Iterator[Any]:
+    """Yield the main graph, the functions' graphs, and their subgraphs."""
+    for body in (model.graph, *(function.graph for function in model.functions.values())):
+        yield from (body, *body.subgraphs())
 
 
 def weight_bytes(model: Any) -> int:
-    return sum(map(tensor_bytes, tensors(model)))
+    return sum(tensor.nbytes for tensor in tensors(model) if tensor.dtype.name != "STRING")
 
 
 def session(model: Any, label: str = "the model") -> Any:
     """Load a model or a file in ONNX Runtime. Raise ConversionError about `label` if loading fails."""
     if isinstance(model, Path):
         return load_session(model, name=label)
-    if weight_bytes(model) <= MAX_INLINE_WEIGHT_BYTES:
-        return load_session(model.SerializeToString(), name=label)
     with scratch() as directory:
         save(model, directory / "model.onnx")
         return load_session(directory / "model.onnx", name=label)
@@ -139,42 +211,17 @@ def scratch_in(workspace: Path) -> Iterator[None]:
         _scratch.reset(token)
 
 
-def scrub_metadata(model: Any, *directories: Path) -> list[str]:
-    """Remove metadata about source code, and shorten absolute paths in other metadata, in place.
-
-    Return the keys of the changed metadata, and `doc_string` for each changed doc string.
-    """
-    keys, notes = list[str](), list[tuple[Any, str, str]]()
-    for message in _described(model):
-        entries = getattr(message, "metadata_props", [])
-        for index in reversed(range(len(entries))):
-            if SOURCE_KEYS.fullmatch(str(entries[index].key)):
-                keys.append(entries.pop(index).key)
-        notes += [(entry, "value", entry.key) for entry in entries]
-        notes += [(message, "doc_string", "doc_string")] if getattr(message, "doc_string", "") else []
-    values = (getattr(message, field) for message, field, _ in notes)  # it is bytes if it is not UTF-8
-    read = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in values]
-    texts, places = scrub(read, "", *directories)
-    for number in map(int, places):
-        message, field, key = notes[number]
-        setattr(message, field, texts[number])
-        keys.append(key)
-    return keys
-
-
 def clear_metadata(model: Any) -> None:
-    for message in _described(model):
-        for field in ("doc_string", "metadata_props"):
-            if field in message.DESCRIPTOR.fields_by_name:
-                message.ClearField(field)
-
-
-def _described(model: Any) -> Iterator[Any]:
-    for body in containers(model):
-        yield from (*body.node, *attributes(body), body, *body.value_info)
-        if hasattr(body, "initializer"):
-            yield from (*body.input, *body.output)
-    yield from (model, *tensors(model))
+    """Remove doc strings and metadata from the model and its parts, except for stored tensors, in place."""
+    parts: list[Any] = [model, *model.functions.values()]
+    for body in bodies(model):
+        parts += [body, *body.inputs, *body.initializers.values()]
+        parts += [part for node in body for part in (node, *node.outputs)]
+        for item in (item for node in body for item in node.attributes.values()):
+            item.doc_string = None
+    for part in parts:
+        part.doc_string = None
+        part.metadata_props.clear()
 
 
 @contextmanager
@@ -194,13 +241,13 @@ def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
 
 def count_operators(model: Any) -> dict[str, int]:
     """Count the nodes of each operator, also in subgraphs and functions, as `Add` or `com.microsoft:Gelu`."""
-    nodes = (node for body in containers(model) for node in body.node)
+    nodes = (node for body in bodies(model) for node in body)
     names = (node.op_type if node.domain in STANDARD else f"{node.domain}:{node.op_type}" for node in nodes)
     return dict(sorted(Counter(names).items()))
 
 
 def node_names(model: Any) -> set[str]:
-    return {node.name for body in containers(model) for node in body.node if node.name}
+    return {node.name for body in bodies(model) for node in body if node.name}
 
 
 def refuse_unknown(kind: str, names: Collection[str] | None, present: Collection[str]) -> None:
@@ -209,26 +256,48 @@ def refuse_unknown(kind: str, names: Collection[str] | None, present: Collection
 
 
 def default_opset(model: Any) -> int | None:
-    return next((entry.version for entry in model.opset_import if entry.domain in STANDARD), None)
+    return next((version for domain, version in model.opset_imports.items() if domain in STANDARD), None)
 
 
-def has_size(dim: Any) -> bool:
-    """Return True if an axis is fixed. A size of -1 means a dynamic axis, as many tools write it."""
-    return bool(dim.HasField("dim_value") and dim.dim_value >= 0)
+def oldest_ir(model: Any) -> int:
+    """Return the oldest IR version that has the operator sets of a model."""
+    from onnx import helper
+
+    imports = [helper.make_opsetid(*pair) for pair in model.opset_imports.items()]
+    return int(helper.find_min_ir_version_for(imports, ignore_unknown=True))
 
 
-def infer_types(model: Any) -> None:
-    """Infer the types of the intermediate values of the main graph, in place."""
+def is_tensor(value: Any) -> bool:
+    import onnx_ir as ir
+
+    return isinstance(value.type, ir.TensorType)
+
+
+def sizes_of(value: Any) -> list[int | str]:
+    """Return the size of each fixed axis, and the name of each dynamic axis or "". Many tools write -1 for a dynamic axis."""
+    names = (dim if isinstance(dim, int) else dim.value or "" for dim in value.shape or ())
+    return ["" if name == -1 else name for name in names]
+
+
+def set_size(value: Any, axis: int, size: Any) -> None:
+    """Set the size of an axis: a number, a name, or None."""
+    import onnx_ir as ir
+
+    value.shape = ir.Shape([*value.shape[:axis], size, *value.shape[axis + 1 :]])
+
+
+def infer_types(model: Any) -> Any:
+    """Infer the types of the intermediate values of the main graph, in place. Return them as `onnx.GraphProto`."""
     import onnx
+    import onnx_ir as ir
 
-    inferred = onnx.shape_inference.infer_shapes(without_weights(model), data_prop=True).graph
-    clear_value_info(model)
-    model.graph.value_info.extend(inferred.value_info)
-
-
-def clear_value_info(model: Any) -> None:
-    for container in containers(model):
-        del container.value_info[:]
+    inferred = onnx.shape_inference.infer_shapes(light(model), data_prop=True).graph
+    types = {value.name: value for value in inferred.value_info}
+    for value in (value for node in model.graph for value in node.outputs if not value.is_graph_output()):
+        value.type = value.shape = None
+        if value.name in types:
+            ir.serde.deserialize_value_info_proto(types[value.name], value)
+    return inferred
 
 
 def inline_functions(model: Any) -> None:
@@ -236,72 +305,49 @@ def inline_functions(model: Any) -> None:
 
     if model.functions:
         with tool("inlining", "the local functions cannot be inlined"):
-            inlined = onnx.inliner.inline_local_functions(without_weights(model))
-        replace_but_weights(model, inlined)
+            replace(model, onnx.inliner.inline_local_functions(light(model)))
         drop_unused_imports(model)
 
 
 def drop_unused_imports(model: Any) -> None:
-    used = {*STANDARD, *(node.domain for body in containers(model) for node in body.node)}
-    imports = [entry for entry in model.opset_import if entry.domain in used]
-    del model.opset_import[:]
-    model.opset_import.extend(imports)
+    used = {*STANDARD, *(node.domain for body in bodies(model) for node in body)}
+    for domain in model.opset_imports.keys() - used:
+        del model.opset_imports[domain]
+
+
+def from_tool(proto: Any) -> Any:
+    """Convert the `onnx.ModelProto` that a tool made, without unused imports and weights."""
+    import onnx_ir as ir
+
+    model = ir.from_proto(proto)
+    drop_unused_imports(model)
+    drop_unread_weights(model)
+    return model
 
 
 def drop_unread_weights(model: Any) -> None:
-    """Drop initializers that no node reads, and repeated initializers, in place."""
-    bodies = list(within(model.graph))
-    read = {name for body in bodies for node in body.node for name in node.input}
-    read |= {value.name for body in bodies for value in body.output}
-    for body in bodies:
-        names = [*enumerate(tensor.name for tensor in body.initializer)]
-        first = {name: index for index, name in reversed(names)}
-        for index, name in reversed(names):
-            if name not in read or first[name] != index:
-                del body.initializer[index]
+    for body in model.graphs():
+        for name, value in list(body.initializers.items()):
+            if not value.uses() and not value.is_graph_output():
+                del body.initializers[name]
 
 
 def name_nodes(model: Any) -> None:
     """Name every node that has no name, by its operator and a number."""
     taken, numbers = node_names(model), count()
-    for node in (node for body in containers(model) for node in body.node):
+    for node in (node for body in bodies(model) for node in body):
         while not node.name:
             name = f"{node.op_type}_{next(numbers)}"
             node.name = "" if name in taken else name
 
 
-@contextmanager
-def edited(model: Any) -> Iterator[Any]:
-    """A context with an `onnx_ir.Model` to edit. At its end, the nodes are sorted and written to `model`.
-
-    No weight of the main graph is copied. Types of intermediate values are dropped.
-    """
-    import onnx_ir as ir
-
-    with tool("onnx_ir", "the graph cannot be edited"):
-        view = ir.from_proto(model)
-    yield view
-    view.graph.sort()
-    places = {tensor.name: index for index, tensor in enumerate(model.graph.initializer)}
-    weights = view.graph.initializers
-    same = {name for name, value in weights.items() if isinstance(value.const_value, ir.TensorProtoTensor)}
-    for name in same:
-        del weights[name]
-    result = ir.to_proto(view)
-    del result.opset_import[:]
-    result.opset_import.extend(model.opset_import)
-    replace_but_weights(model, result, same)
-    model.graph.initializer.sort(key=lambda tensor: places.get(tensor.name, len(places)))
-    clear_value_info(model)
-
-
-def factors(view: Any, operators: Collection[str], excluded: Collection[str] = ()) -> list[Any]:
+def factors(model: Any, operators: Collection[str], excluded: Collection[str] = ()) -> list[Any]:
     """Return the floating-point initializers of rank 2 or more that nodes of `operators` multiply.
 
     A Transpose or Identity may be between the initializer and the node. `excluded` are names of nodes.
     """
     weights: dict[Any, None] = {}
-    for node in view.graph.all_nodes():
+    for node in model.graph.all_nodes():
         if node.domain or node.op_type not in operators or (node.name and node.name in excluded):
             continue
         for value in node.inputs[:2]:
@@ -324,7 +370,8 @@ def store(body: Any, name: str, array: Any) -> Any:
     import onnx_ir as ir
 
     value = body.initializers.get(name) or ir.Value(name=name)
-    value.const_value = ir.tensor(np.asarray(array, order="C"), name=name)
+    value.const_value = tensor = ir.tensor(np.asarray(array, order="C"), name=name)
+    value.type, value.shape = ir.TensorType(tensor.dtype), tensor.shape
     body.initializers.add(value)
     return value
 
@@ -344,10 +391,10 @@ def replaced(node: Any) -> Iterator[Callable[..., Any]]:
     ir.convenience.replace_nodes_and_values(body, node, [node], tape.nodes, node.outputs, results)
 
 
-def fresh_names(view: Any) -> Callable[[str], str]:
+def fresh_names(model: Any) -> Callable[[str], str]:
     """Return a function that makes an unused name from a base."""
-    taken = {value.name for body in view.graphs() for value in (*body.inputs, *body.initializers.values())}
-    taken |= {value.name for node in view.graph.all_nodes() for value in node.outputs}
+    taken = {value.name for body in model.graphs() for value in (*body.inputs, *body.initializers.values())}
+    taken |= {value.name for node in model.graph.all_nodes() for value in node.outputs}
 
     def fresh(base: str) -> str:
         numbered = (f"{base}_{number}" for number in count(1))
@@ -358,35 +405,35 @@ def fresh_names(view: Any) -> Callable[[str], str]:
     return fresh
 
 
-def drop_second_names(view: Any) -> None:
+def drop_second_names(model: Any) -> None:
     """Drop each Identity that only renames a stored tensor, in place."""
-    for node in [node for node in view.graph if node.op_type == "Identity"]:
+    for node in [node for node in model.graph if node.op_type == "Identity"]:
         source, second = node.inputs[0], node.outputs[0]
         if source is not None and source.is_initializer() and not second.is_graph_output():
             second.replace_all_uses_with(source)
-            view.graph.remove(node, safe=True)
+            model.graph.remove(node, safe=True)
 
 
-def fold_transposes(view: Any) -> None:
+def fold_transposes(model: Any) -> None:
     """Replace each Transpose of a stored matrix before a MatMul by the transposed matrix, in place."""
-    for node in [node for node in view.graph if node.op_type == "Transpose" and not node.domain]:
+    for node in [node for node in model.graph if node.op_type == "Transpose" and not node.domain]:
         matrix, across = node.inputs[0], node.outputs[0]
         is_factor = any(use.node.op_type == "MatMul" and use.idx == 1 for use in across.uses())
         if is_factor and rank_of(matrix) == 2:
             array = matrix.const_value.numpy().transpose(node.attributes.get_ints("perm", (1, 0)))
-            folded = store(view.graph, across.name or "", array)
+            folded = store(model.graph, across.name or "", array)
             across.replace_all_uses_with(folded, replace_graph_outputs=True)
-            view.graph.remove(node, safe=True)
+            model.graph.remove(node, safe=True)
 
 
-def unfold_gemms(view: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
+def unfold_gemms(model: Any, excluded: Collection[str] = (), only_shared: bool = False) -> None:
     """Replace each Gemm with a stored matrix by MatMul and Add, in place. A Gemm with factors other than 1 stays.
 
     Nodes with names in `excluded` stay. With `only_shared`, a Gemm also stays if no other node reads its matrix.
     """
-    gemms = [node for node in view.graph.all_nodes() if node.op_type == "Gemm" and not node.domain]
+    gemms = [node for node in model.graph.all_nodes() if node.op_type == "Gemm" and not node.domain]
     readers = {node.inputs[1]: len(node.inputs[1].uses()) for node in gemms if node.inputs[1]}
-    fresh, transposed = fresh_names(view), dict[Any, Any]()
+    fresh, transposed = fresh_names(model), dict[Any, Any]()
     for node in gemms:
         source, matrix, *bias = filter(None, node.inputs)
         options = node.attributes

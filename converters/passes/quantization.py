@@ -71,14 +71,13 @@ class OnnxDynamicQuantization(QuantizationPass):
         stay = {"MatMul", "Gemm"}.difference(self.params.op_types_to_quantize)
         if self.params.nodes_to_exclude or len(stay) == 1:
             models.name_nodes(subject)
-        others = (node.name for node in subject.graph.node if node.op_type in stay and node.name)
+        others = (node.name for node in subject.graph if node.op_type in stay and node.name)
         self.excluded = {*self.params.nodes_to_exclude, *others}
-        with models.edited(subject) as view:
-            models.drop_second_names(view)
-            models.fold_transposes(view)
-            if "Gemm" in self.params.op_types_to_quantize:
-                models.unfold_gemms(view, self.excluded)
-            halves = [value.name for value in self.factors(view) if value.const_value.dtype != FLOAT]
+        models.drop_second_names(subject)
+        models.fold_transposes(subject)
+        if "Gemm" in self.params.op_types_to_quantize:
+            models.unfold_gemms(subject, self.excluded)
+        halves = [value.name for value in self.factors(subject) if value.const_value.dtype != FLOAT]
         if halves:
             raise InputError(
                 f"{self.id} takes weights in float32, and {len(halves)} are float16: {', '.join(halves)[:100]}",
@@ -91,25 +90,24 @@ class OnnxDynamicQuantization(QuantizationPass):
         has_tables = "Gather" in self.params.op_types_to_quantize
         if has_tables:
             models.name_nodes(subject)
-        with models.edited(subject) as view:
-            self.note_stacks(view)
-            if has_tables:
-                self.found["embeddings"] = quantize_tables(view)
-            weights, codes, activations = {*self.factors(view)}, cache(self._store_codes), dict[Any, Any]()
-            for node in list(view.graph):
-                is_product = node.op_type in self.products - {"Gemm"} and not node.domain
-                if not is_product or node.name in self.excluded or node.inputs[1] not in weights:
-                    continue
-                value, weight = node.inputs[:2]
-                if value not in activations:
-                    base = f"{value.name}_input" if value in weights else value.name  # also a weight
-                    names = [f"{base}_{part}" for part in ("quantized", "scale", "zero_point")]
-                    outputs = [ir.Value(name=name) for name in names]
-                    label = f"{base}_QuantizeLinear"
-                    quantize = ir.node("DynamicQuantizeLinear", [value], outputs=outputs, name=label)
-                    view.graph.insert_before(node, quantize)
-                    activations[value] = outputs
-                _multiply_codes(node, *activations[value], *codes(weight))
+        self.note_stacks(subject)
+        if has_tables:
+            self.found["embeddings"] = quantize_tables(subject)
+        weights, codes, activations = {*self.factors(subject)}, cache(self._store_codes), dict[Any, Any]()
+        for node in list(subject.graph):
+            is_product = node.op_type in self.products - {"Gemm"} and not node.domain
+            if not is_product or node.name in self.excluded or node.inputs[1] not in weights:
+                continue
+            value, weight = node.inputs[:2]
+            if value not in activations:
+                base = f"{value.name}_input" if value in weights else value.name  # also a weight
+                names = [f"{base}_{part}" for part in ("quantized", "scale", "zero_point")]
+                outputs = [ir.Value(name=name) for name in names]
+                label = f"{base}_QuantizeLinear"
+                quantize = ir.node("DynamicQuantizeLinear", [value], outputs=outputs, name=label)
+                subject.graph.insert_before(node, quantize)
+                activations[value] = outputs
+            _multiply_codes(node, *activations[value], *codes(weight))
         models.drop_unread_weights(subject)
         operators = models.count_operators(subject)
         kinds = ("MatMulInteger", "ConvInteger", "DynamicQuantizeLinear")
@@ -213,16 +211,14 @@ def by_files(label: str, subject: Any, quantize: Callable[..., None]) -> Any:
 
     Raises ConversionError about `label` if it fails.
     """
-    models.clear_value_info(subject)
     models.name_nodes(subject)
     failure, printed = "ONNX Runtime could not quantize the graph", redirect_stdout(StringIO())
     with models.scratch() as directory, models.tool(label, failure), printed:
         source, target = directory / "float.onnx", directory / "quantized.onnx"
         quantize(source, target, use_external_data_format=len(models.save(subject, source)) > 1)
         quantized = models.load(target)
-    del quantized.metadata_props[:]
-    quantized.metadata_props.extend(subject.metadata_props)
-    models.clear_value_info(quantized)
+    quantized.metadata_props.clear()
+    quantized.metadata_props.update(subject.metadata_props)
     models.drop_unused_imports(quantized)
     return quantized
 
@@ -248,8 +244,7 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
 
     def prepare(self, subject: Any) -> None:
         if self.params.gemm:
-            with models.edited(subject) as view:
-                models.unfold_gemms(view, self.params.nodes_to_exclude)
+            models.unfold_gemms(subject, self.params.nodes_to_exclude)
 
     def apply(self, subject: Any) -> Any:
         options = self.params.model_dump(exclude={"gemm", "nodes_to_exclude"})
@@ -258,13 +253,13 @@ class OnnxBlockWiseRtnQuantization(QuantizationPass):
 
             excluded = list(self.params.nodes_to_exclude)
             quantizer = MatMulNBitsQuantizer(
-                subject, nodes_to_exclude=excluded, op_types_to_quantize=("MatMul",), **options
+                models.to_proto(subject),
+                nodes_to_exclude=excluded,
+                op_types_to_quantize=("MatMul",),
+                **options,
             )
             quantizer.process()
-        quantized = quantizer.model.model
-        models.clear_value_info(quantized)
-        models.drop_unread_weights(quantized)
-        return quantized
+        return models.from_tool(quantizer.model.model)
 
     @property
     def products(self) -> frozenset[str]:
@@ -290,32 +285,31 @@ class WeightQuantization(QuantizationPass):
         import numpy as np
         import onnx_ir as ir
 
-        with models.edited(subject) as view:
-            weights, fresh = self.factors(view), models.fresh_names(view)
-            for body in view.graphs():
-                tape = ir.tape.Tape()
-                for value in [one for one in body.initializers.values() if one in weights]:
-                    weight = value.const_value.numpy()
-                    *outer, length, width = weight.shape
-                    size = length if length % self.params.block_size else self.params.block_size
-                    blocks = weight.reshape(*outer, length // size, size, width).astype(np.float32)
-                    scales = np.abs(blocks).max(-2, keepdims=True) / LIMIT
-                    scales = scales.astype(weight.dtype).astype(np.float32)
-                    scales[scales < np.finfo(weight.dtype).tiny] = 1
-                    codes = np.clip(np.rint(blocks / scales), -LIMIT, LIMIT).astype(np.int8)
-                    shape = np.array(weight.shape, np.int64)
-                    parts = {"codes": codes, "scales": scales.astype(weight.dtype), "shape": shape}
-                    names = {part: fresh(f"{value.name}_{part}") for part in (*parts, "floats", "blocks")}
-                    stored = [models.store(body, names[part], array) for part, array in parts.items()]
-                    kind = value.const_value.dtype
-                    floats, wide = (ir.Value(name=names[part]) for part in ("floats", "blocks"))
-                    tape.op("Cast", stored[:1], {"to": kind}, name="", output=floats)
-                    tape.op("Mul", [floats, stored[1]], name="", output=wide)
-                    matrix = tape.op("Reshape", [wide, stored[2]], name="", output=ir.Value(name=value.name))
-                    del body.initializers[value.name]
-                    value.replace_all_uses_with(matrix, replace_graph_outputs=True)
-                if tape.nodes:
-                    body.insert_before(body[0], tape.nodes)
+        weights, fresh = self.factors(subject), models.fresh_names(subject)
+        for body in subject.graphs():
+            tape = ir.tape.Tape()
+            for value in [one for one in body.initializers.values() if one in weights]:
+                weight = value.const_value.numpy()
+                *outer, length, width = weight.shape
+                size = length if length % self.params.block_size else self.params.block_size
+                blocks = weight.reshape(*outer, length // size, size, width).astype(np.float32)
+                scales = np.abs(blocks).max(-2, keepdims=True) / LIMIT
+                scales = scales.astype(weight.dtype).astype(np.float32)
+                scales[scales < np.finfo(weight.dtype).tiny] = 1
+                codes = np.clip(np.rint(blocks / scales), -LIMIT, LIMIT).astype(np.int8)
+                shape = np.array(weight.shape, np.int64)
+                parts = {"codes": codes, "scales": scales.astype(weight.dtype), "shape": shape}
+                names = {part: fresh(f"{value.name}_{part}") for part in (*parts, "floats", "blocks")}
+                stored = [models.store(body, names[part], array) for part, array in parts.items()]
+                kind = value.const_value.dtype
+                floats, wide = (ir.Value(name=names[part]) for part in ("floats", "blocks"))
+                tape.op("Cast", stored[:1], {"to": kind}, name="", output=floats)
+                tape.op("Mul", [floats, stored[1]], name="", output=wide)
+                matrix = tape.op("Reshape", [wide, stored[2]], name="", output=ir.Value(name=value.name))
+                del body.initializers[value.name]
+                value.replace_all_uses_with(matrix, replace_graph_outputs=True)
+            if tape.nodes:
+                body.insert_before(body[0], tape.nodes)
         return subject
 
 
@@ -331,23 +325,22 @@ class EmbeddingQuantization(GraphPass):
     def apply(self, subject: Any) -> Any:
         models.inline_functions(subject)
         models.name_nodes(subject)
-        with models.edited(subject) as view:
-            size = sum(value.const_value.nbytes for value in find_tables(view))
-            self.found = {"quantized_bytes": size, "embeddings": quantize_tables(view)}
+        size = sum(value.const_value.nbytes for value in find_tables(subject))
+        self.found = {"quantized_bytes": size, "embeddings": quantize_tables(subject)}
         models.drop_unread_weights(subject)
         return subject
 
 
-def find_tables(view: Any) -> list[Any]:
+def find_tables(model: Any) -> list[Any]:
     """Return the float32 matrices (`onnx_ir.Value`) that are only read by Gather along the first axis."""
 
     def reads_rows(node: Any, position: int) -> bool:
-        is_gather = node.op_type == "Gather" and not node.domain and node.graph is view.graph
+        is_gather = node.op_type == "Gather" and not node.domain and node.graph is model.graph
         return is_gather and position == 0 and node.attributes.get_int("axis", 0) == 0
 
     return [
         value
-        for value in view.graph.initializers.values()
+        for value in model.graph.initializers.values()
         if models.rank_of(value, {FLOAT}) == 2
         and value.uses()
         and all(reads_rows(*use) for use in value.uses())
@@ -355,14 +348,14 @@ def find_tables(view: Any) -> list[Any]:
     ]
 
 
-def quantize_tables(view: Any) -> dict[str, Any]:
+def quantize_tables(model: Any) -> dict[str, Any]:
     """Quantize the embedding tables of a graph. Return counts of tables, and the lowest cosine of a row.
 
     Raises ConversionError if there are no tables, or if the cosine of a row is below `MIN_ROW_COSINE`.
     """
     import numpy as np
 
-    least, tables, fresh = 1.0, find_tables(view), models.fresh_names(view)
+    least, tables, fresh = 1.0, find_tables(model), models.fresh_names(model)
     for value in tables:
         table = value.const_value.numpy()
         if not np.isfinite(table).all():
@@ -371,7 +364,7 @@ def quantize_tables(view: Any) -> dict[str, Any]:
         rows = codes.astype(np.float32) * scales
         least = min(least, float(samples.cosines(table, rows, 1.0).min(initial=1.0)))
         names = [fresh(f"{value.name}_{part}") for part in ("codes", "scales")]
-        stored = list(map(partial(models.store, view.graph), names, (codes, scales)))
+        stored = list(map(partial(models.store, model.graph), names, (codes, scales)))
         for node, _ in value.uses():
             label, indices = node.name, node.inputs[1]
             with models.replaced(node) as add:
@@ -424,11 +417,10 @@ class OnnxStaticQuantization(QuantizationPass):
     def apply(self, subject: Any) -> Any:
         models.name_nodes(subject)
         # ONNX Runtime (1.31) quantizes a shared matrix along the axis of its first reader
-        with models.edited(subject) as view:
-            models.unfold_gemms(view, only_shared=True)
-            if names := float_nodes(view):
-                self.found["float_nodes"] = names
-            self.note_stacks(view)
+        models.unfold_gemms(subject, only_shared=True)
+        if names := float_nodes(subject):
+            self.found["float_nodes"] = names
+        self.note_stacks(subject)
         models.drop_unread_weights(subject)
         quantized = by_files(self.id, subject, self._quantize)
         data = self.data or ()
@@ -504,16 +496,16 @@ def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool
     return TensorsData(CalibrationMethod.MinMax, ranges)
 
 
-def float_nodes(view: Any) -> list[str]:
+def float_nodes(model: Any) -> list[str]:
     """Return the names of the nodes whose values 8 bits cannot hold, because they use a mask or compute an index."""
-    masks = {value for value in view.graph.initializers.values() if _is_mask(value.const_value)}
-    for node in view.graph:
+    masks = {value for value in model.graph.initializers.values() if _is_mask(value.const_value)}
+    for node in model.graph:
         is_mask = any(_is_mask(item.value) for item in node.attributes.values() if item.type.name == "TENSOR")
         if is_mask or (node.op_type in CARRYING and masks.intersection(node.inputs)):
             masks.update(node.outputs)
     names: list[str] = []
     masked, indices = set[Any](), set[Any]()
-    for node in reversed(view.graph):
+    for node in reversed(model.graph):
         if (node.op_type in MASKED or masked.intersection(node.outputs)) and masks.intersection(node.inputs):
             names.append(node.name)
             masked.update(masks.intersection(node.inputs))
@@ -552,35 +544,34 @@ class SmoothQuant(GraphPass):
         import onnx_ir as ir
 
         models.inline_functions(subject)
-        with models.edited(subject) as view:
-            products, fresh = self._products(view), models.fresh_names(view)
-            if not products:
-                hint = "the graph has no MatMul of a normalized activation with a constant matrix"
-                raise ConversionError("smoothing reached no product", hint)
-            peaks_of = self._peaks(subject, [value.name for value in products])
-            for value, matrices in products.items():
-                arrays = [matrix.const_value.numpy() for matrix in matrices]
-                weights = np.max([np.abs(array).max(axis=1) for array in arrays], axis=0)
-                peaks = peaks_of[value.name]
-                is_used = (peaks > 0) & (weights > 0)
-                peaks, weights = (np.log2(np.where(is_used, one, 1)) for one in (peaks, weights))
-                exponents = np.rint(self.params.alpha * peaks - (1 - self.params.alpha) * weights)
-                exponents = np.clip(exponents - np.rint(np.median(exponents)), -MAX_SHIFT, MAX_SHIFT)
-                scales = np.exp2(exponents).astype(np.float32)
-                inverse = models.store(view.graph, fresh(f"{value.name}_inverse_scales"), 1 / scales)
-                name = fresh(f"{value.name}_smoothed")
-                smooth = ir.node("Mul", [value, inverse], outputs=[ir.Value(name=name)], name=name)
-                view.graph.insert_before(matrices[0].uses()[0].node, smooth)
-                for matrix, array in zip(matrices, arrays, strict=True):
-                    models.store(view.graph, matrix.name, array * scales[:, None])
-                    matrix.uses()[0].node.replace_input_with(0, smooth.outputs[0])
+        products, fresh = self._products(subject), models.fresh_names(subject)
+        if not products:
+            hint = "the graph has no MatMul of a normalized activation with a constant matrix"
+            raise ConversionError("smoothing reached no product", hint)
+        peaks_of = self._peaks(subject, [value.name for value in products])
+        for value, matrices in products.items():
+            arrays = [matrix.const_value.numpy() for matrix in matrices]
+            weights = np.max([np.abs(array).max(axis=1) for array in arrays], axis=0)
+            peaks = peaks_of[value.name]
+            is_used = (peaks > 0) & (weights > 0)
+            peaks, weights = (np.log2(np.where(is_used, one, 1)) for one in (peaks, weights))
+            exponents = np.rint(self.params.alpha * peaks - (1 - self.params.alpha) * weights)
+            exponents = np.clip(exponents - np.rint(np.median(exponents)), -MAX_SHIFT, MAX_SHIFT)
+            scales = np.exp2(exponents).astype(np.float32)
+            inverse = models.store(subject.graph, fresh(f"{value.name}_inverse_scales"), 1 / scales)
+            name = fresh(f"{value.name}_smoothed")
+            smooth = ir.node("Mul", [value, inverse], outputs=[ir.Value(name=name)], name=name)
+            subject.graph.insert_before(matrices[0].uses()[0].node, smooth)
+            for matrix, array in zip(matrices, arrays, strict=True):
+                models.store(subject.graph, matrix.name, array * scales[:, None])
+                matrix.uses()[0].node.replace_input_with(0, smooth.outputs[0])
         self.found["activations"] = len(products)
         return subject
 
-    def _products(self, view: Any) -> dict[Any, list[Any]]:
+    def _products(self, model: Any) -> dict[Any, list[Any]]:
         """Map each normalized activation to the float32 matrices that multiply it."""
         normalized, stretched, products = set[Any](), set[Any](), dict[Any, list[Any]]()
-        for node in view.graph:
+        for node in model.graph:
             if node.domain and node.op_type not in NORMALIZATIONS:
                 continue
             has_vector = any(models.rank_of(value, {FLOAT}) == 1 for value in node.inputs)

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.onnx_graph import graph_inputs, tensors
 from onnxreg.converters.passes import models
 from onnxreg.converters.runtime.golden import as_type, read_rows
 from onnxreg.converters.runtime.sessions import BFLOAT16_NUMBER, numpy_type, run_session, with_reason
@@ -48,16 +47,15 @@ def draw(
 
     bounds = index_bounds(model) if bounds is None else bounds
     generator = np.random.default_rng(SEED)
-    tables = [tensor.dims[1] for tensor in model.graph.initializer if tensor.name == "cos_cache"]
-    heads = {"kv_cache_dim": 2 * tables[0]} if tables else {}
+    table = model.graph.initializers.get("cos_cache")
+    heads = {} if table is None else {"kv_cache_dim": 2 * table.shape[1]}
     others = {BFLOAT16_NUMBER: np.dtype("float32"), onnx.TensorProto.STRING: np.dtype(str)}
 
     def draw_one(value: Any, named: Mapping[str, int], length: int) -> Any:
-        if not value.type.HasField("tensor_type"):
+        if not models.is_tensor(value):
             raise InputError(f"the input {value.name} is not a tensor: give sample inputs")
-        number, dims = value.type.tensor_type.elem_type, value.type.tensor_type.shape.dim
-        axes = {"past_sequence_length": 0, **heads, **named}
-        shape = [dim.dim_value if models.has_size(dim) else axes.get(dim.dim_param, length) for dim in dims]
+        number, axes = int(value.dtype), {"past_sequence_length": 0, **heads, **named}
+        shape = [size if isinstance(size, int) else axes.get(size, length) for size in models.sizes_of(value)]
         dtype = others[number] if number in others else onnx.helper.tensor_dtype_to_np_dtype(number)
         if np.issubdtype(dtype, np.floating):
             return generator.normal(size=shape).astype(dtype)
@@ -66,40 +64,39 @@ def draw(
         return np.ones(shape, dtype=dtype)
 
     return tuple(
-        {value.name: draw_one(value, named, length) for value in graph_inputs(model.graph)}
+        {value.name: draw_one(value, named, length) for value in model.graph.inputs}
         for named, length in zip(sizes, lengths, strict=True)
     )
 
 
 def index_bounds(model: Any) -> dict[str, int]:
     """Return a bound for each input that is an index: the number of rows of the smallest table that it reads."""
-    rows = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if len(tensor.dims) >= 2}
-    origin = {value.name: value.name for value in graph_inputs(model.graph)}
     bounds: dict[str, int] = {}
-    for node in model.graph.node:
-        if node.op_type in ("Cast", "Identity") and node.input[0] in origin:
-            origin[node.output[0]] = origin[node.input[0]]
-        if node.op_type == "Gather" and node.input[0] in rows and node.input[1] in origin:
-            name = origin[node.input[1]]
-            bounds[name] = min(bounds.get(name, rows[node.input[0]]), rows[node.input[0]])
+    for node in model.graph:
+        if node.op_type == "Gather" and node.inputs[0].is_initializer() and len(node.inputs[0].shape) >= 2:
+            index, rows = node.inputs[1], node.inputs[0].shape[0]
+            while (maker := index.producer()) is not None and maker.op_type in ("Cast", "Identity"):
+                index = maker.inputs[0]
+            if index.is_graph_input():
+                bounds[index.name] = min(bounds.get(index.name, rows), rows)
     return bounds
 
 
 def model_of_inputs(session: Any) -> Any:
-    """Make a model for `draw`: an `onnx.ModelProto` that has only the inputs of a session.
+    """Make a model for `draw`: an `onnx_ir.Model` that has only the inputs of a session.
 
     Raises InputError for an input that is not a tensor of numbers.
     """
     import numpy as np
-    import onnx
+    import onnx_ir as ir
 
-    model = onnx.ModelProto()
+    inputs = []
     for item in session.get_inputs():
         if not item.type.startswith("tensor(") or item.type == "tensor(string)":
             raise InputError(f"the input {item.name} is not a tensor of numbers: {item.type}")
-        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(numpy_type(item.type)))
-        model.graph.input.append(onnx.helper.make_tensor_value_info(item.name, kind, item.shape))
-    return model
+        kind = ir.TensorType(ir.DataType.from_numpy(np.dtype(numpy_type(item.type))))
+        inputs.append(ir.Value(name=item.name, type=kind, shape=ir.Shape(item.shape)))
+    return ir.Model(ir.Graph(inputs, [], nodes=[]), ir_version=models.FIRST_IR_WITH_CONSTANTS)
 
 
 def read(path: Path) -> tuple[Feed, ...]:
@@ -118,7 +115,7 @@ def read(path: Path) -> tuple[Feed, ...]:
 
 def check(feeds: Sequence[Feed], model: Any, label: str) -> None:
     """Raise InputError about `label` if there are no feeds, or if they have other names than the graph's inputs."""
-    names = sorted(value.name for value in graph_inputs(model.graph))
+    names = sorted(value.name for value in model.graph.inputs)
     if not feeds:
         raise InputError(f"{label} needs sample inputs, and none were given")
     for feed in feeds:
@@ -145,7 +142,7 @@ def outputs(session: Any, feed: Feed, label: str) -> dict[str, Any]:
 
 
 def all_outputs(graph: Any, feeds: Sequence[Feed], label: str) -> list[dict[str, Any]]:
-    """Return the outputs of a graph (an `onnx.ModelProto`, a file, or a session) for each feed.
+    """Return the outputs of a graph (an `onnx_ir.Model`, a file, or a session) for each feed.
 
     Raises ConversionError if a run fails. If only some fail, the message says that the graph has a fixed size.
     """
@@ -175,14 +172,12 @@ def inner_values(
     graph: Any, names: Sequence[str], feeds: Sequence[Feed], label: str
 ) -> Iterator[tuple[str, Any]]:
     """Run a graph on each feed. Yield the name and the array of each value in `names`."""
-    import onnx
-
-    own = deepcopy([*graph.graph.output])
-    del graph.graph.output[:]
-    graph.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    session = models.session(graph, label)
-    del graph.graph.output[:]
-    graph.graph.output.extend(own)
+    model = graph.clone()
+    values = {value.name: value for node in model.graph for value in node.outputs}
+    for value in (values[name] for name in names):
+        value.type = value.shape = None
+    model.graph.outputs[:] = [values[name] for name in names]
+    session = models.session(model, label)
     for feed in feeds:
         yield from outputs(session, feed, label).items()
 
@@ -318,7 +313,7 @@ def tolerance_of(work: Any, subject: Any) -> float | None:
     because ONNX Runtime 1.31 lacks an exact kernel for shared weights on some processors.
     """
     stated: float | None = work.tolerance
-    kinds = {tensor.data_type for tensor in tensors(subject)}
+    kinds = {int(tensor.dtype) for tensor in models.tensors(subject)}
     if stated is None or (work.second and kinds & EIGHT_BITS):
         return None
     return max(stated, *(ROUNDINGS * step for kind, step in STEPS.items() if kind in kinds), 0.0)

@@ -9,7 +9,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -23,7 +22,6 @@ from onnxreg.converters.evaluation.evaluate import BASE, time_judged
 from onnxreg.converters.evaluation.evaluators import content
 from onnxreg.converters.evaluation.latency import PAIRS, Latency, LatencyTable, Ratio
 from onnxreg.converters.evaluation.metric import combine
-from onnxreg.converters.onnx.onnx_graph import load_onnx
 from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_catalog import find
@@ -196,11 +194,8 @@ def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> It
 
 
 def measure_weights(model: Any, size: int) -> WeightBytes:
-    import onnx_ir as ir
-
-    view = ir.from_proto(model)
-    products = sum(value.const_value.nbytes for value in models.factors(view, PRODUCTS))
-    tables = sum(value.const_value.nbytes for value in find_tables(view))
+    products = sum(value.const_value.nbytes for value in models.factors(model, PRODUCTS))
+    tables = sum(value.const_value.nbytes for value in find_tables(model))
     return WeightBytes(products, tables, max(size - products - tables, 0))
 
 
@@ -227,11 +222,8 @@ def head_of(model: Any) -> str:
 
 def _products(model: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each product (`onnx_ir.Node`) with a constant weight, and the weight."""
-    import onnx_ir as ir
-
-    view = ir.from_proto(model)
-    weights = models.factors(view, PRODUCTS)
-    for node in view.graph:
+    weights = models.factors(model, PRODUCTS)
+    for node in model.graph:
         weight = next((value for value in node.inputs if value in weights), None)
         if node.op_type in PRODUCTS and weight is not None:
             yield node, weight.const_value
@@ -349,7 +341,7 @@ class Search:
             raise ConversionError(message, NOTHING_PUBLISHED)
         base = self._alone((), self._request.input, self._request.output, "base")
         self.base = base.root / base.artifacts[0].path
-        model, objective = load_onnx(self.base), self._request.objective
+        model, objective = models.load(self.base), self._request.objective
         weights = measure_weights(model, self.base.stat().st_size)
         candidates = choose_candidates(self._request, weights.tables > 0, head_of(model))
         self.candidates = sorted(candidates, key=lambda candidate: candidate.estimate(weights))
@@ -415,7 +407,7 @@ class Search:
     def _part(self, passes: Sequence[Mapping[str, Any]], name: str) -> Iterator[Path]:
         """A context with a temporary file: the smoothed model after `passes`."""
         file = self._directory / f"{name}.onnx"
-        models.save(_transformed(deepcopy(self._smoothed[0]), passes), file)
+        models.save(_transformed(self._smoothed[0].clone(), passes), file)
         yield file
         file.unlink()
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from onnxreg.converters.onnx.onnx_graph import check_model, external_files, graph_inputs, load_onnx
-from onnxreg.converters.passes import samples
+from onnxreg.converters.onnx.onnx_graph import check_model, external_files, load_onnx
+from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.golden import DTYPES
@@ -69,8 +69,8 @@ class OnnxFile(Task):
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         path: Path = source.location
-        model = load_onnx(path)
-        check_model(model, path)
+        check_model(load_onnx(path), path)
+        model = models.load(path)
         try_load(path, path.name, "make the file in float32, or by another exporter, and export that")
         try:
             session = load_session(path)
@@ -91,12 +91,8 @@ class OnnxFile(Task):
         for file in text_files_of(path):
             copy_scrubbed(file, directory / file.name, name)
             companions.append(DraftFile(role_of(file.name), file.name))
-        values = (*graph_inputs(model.graph), *model.graph.output)
-        axes = {
-            one.name: [dim.dim_param or dim.dim_value for dim in one.type.tensor_type.shape.dim]
-            for one in values
-        }
-        mask, outputs = axes.get(MASK, []), {value.name for value in model.graph.output}
+        axes = {one.name: models.sizes_of(one) for one in (*model.graph.inputs, *model.graph.outputs)}
+        mask, outputs = axes.get(MASK, []), {value.name for value in model.graph.outputs}
         per_token = frozenset(name for name in outputs if len(mask) == 2 and axes[name][:2] == mask)
         part = Part(path, feeds, expected, per_token, {"sample": feeds[0]} if has_golden else {})
         return ExportSubject(source.record(name), {"": part}, tuple(companions))

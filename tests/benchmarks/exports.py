@@ -256,16 +256,15 @@ WAYS = {
 
 
 def _quantized(model: Path, target: Path, name: str) -> Path:
-    import onnx
-
+    from onnxreg.converters.passes import models
     from onnxreg.converters.passes.base import run as run_pass
     from onnxreg.converters.passes.pass_catalog import find
     from onnxreg.converters.search.search import built_in
 
-    graph = onnx.load(model)
+    graph = models.load(model)
     for work in next(candidate.passes for candidate in built_in() if candidate.name == name):
         graph, _ = run_pass("peer", find(work["pass"])(**work["params"]), graph)
-    onnx.save(graph, target)
+    models.save(graph, target)
     return target
 
 

@@ -4,7 +4,6 @@ import inspect
 import subprocess
 import sys
 from collections import Counter
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,11 @@ import onnxruntime
 import pytest
 import torch
 from onnxruntime.transformers.float16 import convert_float_to_float16
-from support.graphs import graph
+from support.graphs import graph, read, run, run_and_compare
 from transformers.models.modernbert import modeling_modernbert
 
 from onnxreg.converters.passes import merge_decoders, models
-from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.merge_decoders import SWITCH, MergeDecoders
-from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization, OnnxStaticQuantization
 from onnxreg.converters.runtime import sessions
 from onnxreg.converters.runtime.sessions import quiet
@@ -113,8 +110,8 @@ def test_a_product_in_a_branch_saturates(monkeypatch):
     weights = np.array([[127], [127]], np.int8)
     subject = graph("logits = MatMulInteger(x, w)", "uint8[n, 2] x", "int32[n, 1] logits", w=weights)
     monkeypatch.setattr(merge_decoders, "_make_unsigned", lambda body: None)
-    merging = MergeDecoders(second_graph=deepcopy(subject), with_past="later")
-    merged = merging.apply(subject).SerializeToString()
+    merging = MergeDecoders(second_graph=read(subject), with_past="later")
+    merged = models.to_proto(merging.apply(read(subject))).SerializeToString()
     session = onnxruntime.InferenceSession(merged, sessions.session_options())
     (products,) = session.run(None, {"x": np.array([[255, 255]], np.uint8), SWITCH: np.array([True])})
     assert products.item() < 2 * 255 * 127

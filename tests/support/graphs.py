@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 
+from onnxreg.converters.passes import base, models, pass_contract, samples
 from onnxreg.converters.passes.pass_contract import PassContract
 
 Weight = tuple[int, ...] | np.ndarray[Any, Any]
@@ -100,5 +102,43 @@ def write_ort(source: Path, level: str = "ALL") -> Path:
 
 def contract(make: Callable[[], Any], subject: Callable[[], Any]) -> type[PassContract]:
     """The contract suite of a pass: pytest collects it under a name that begins with Test."""
-    methods = {"make": lambda self: make(), "subject": lambda self: subject()}
+    methods = {"make": lambda self: make(), "subject": lambda self: read(subject())}
     return type("Contract", (PassContract,), methods)
+
+
+# Passes take `onnx_ir.Model`, and tests write and read protobuf.
+
+
+def read(model: Any) -> Any:
+    """The model for a pass; what is no protobuf stays as it is."""
+    return ir.from_proto(model) if isinstance(model, onnx.ModelProto) else model
+
+
+def run(step: str, pass_: Any, subject: Any, source: str | None = None) -> tuple[Any, Any]:
+    after, record = base.run(step, pass_, read(subject), source)
+    return models.to_proto(after) if isinstance(after, ir.Model) else after, record
+
+
+def run_and_compare(step: str, pass_: Any, subject: Any, feeds: Any = None) -> tuple[Any, Any]:
+    after, record = pass_contract.run_and_compare(step, pass_, read(subject), feeds)
+    return models.to_proto(after), record
+
+
+def draw(model: Any) -> Any:
+    return samples.draw(read(model))
+
+
+def all_outputs(model: Any, feeds: Any, label: str = "the graph") -> Any:
+    return samples.all_outputs(read(model), feeds, label)
+
+
+def public_types(model: Any) -> dict[str, int]:
+    return base.public_types(read(model))
+
+
+def count_operators(model: Any) -> dict[str, int]:
+    return models.count_operators(read(model))
+
+
+def load(path: Path) -> Any:
+    return models.to_proto(models.load(path))

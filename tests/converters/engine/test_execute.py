@@ -10,12 +10,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto
-from support.graphs import graph, operators, store, stored
+from support.graphs import draw, graph, load, operators, read, store, stored
 from support.sampling import sampled
 
 from onnxreg.converters.engine.cache import ENTRY_FILE, StepCache
 from onnxreg.converters.engine.run_plan import OTHER_TOLERANCE
-from onnxreg.converters.passes import float16, models, ort_format, samples
+from onnxreg.converters.onnx import tensors
+from onnxreg.converters.passes import float16, models, ort_format
 from onnxreg.converters.passes.graph_passes import DynamicToFixedShape
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.runtime.golden import Runnable
@@ -76,10 +77,11 @@ def test_each_pass_runs_as_a_step_on_weights_inside_and_beside_the_graph(run, mo
     assert read.fields["source"] != draft.fields["source"]
     real = models.save
     monkeypatch.setattr(models, "save", lambda graph, path: real(graph, path, 0))
-    monkeypatch.setattr(models, "MAX_SMALL_ELEMENTS", 0)
+    for module in (models, tensors):
+        monkeypatch.setattr(module, "MAX_SMALL_ELEMENTS", 0)
     outside = run({"steps": [step]})
     assert "external-data" in {file.role for file in outside.artifacts[0].sidecars}
-    kept, expected = (models.load(each.root / artifact.path) for each in (outside, draft))
+    kept, expected = (load(each.root / artifact.path) for each in (outside, draft))
     assert operators(kept) == operators(expected)
     assert {each.name: each.raw_data for each in kept.graph.initializer} == {
         each.name: each.raw_data for each in expected.graph.initializer
@@ -127,7 +129,7 @@ def test_texts_are_inputs_and_outputs(run, home, tmp_path):
         ' label = ai.onnx.ml.LabelEncoder <keys_floats = [2.5], values_strings = ["yes"]> (y) }'
     )
     onnx.save(model, home / "labels.onnx")
-    assert samples.draw(model)[0]["x"].dtype.kind == "U", "addresses of objects would be in the digest"
+    assert draw(model)[0]["x"].dtype.kind == "U", "addresses of objects would be in the digest"
     cache = StepCache(tmp_path / "cache")
     made = [run({"steps": [FIXED, ORT]}, cache, "labels.onnx") for _ in range(2)]
     assert document(made[0]) == document(made[1])
@@ -226,9 +228,9 @@ def test_a_wrong_first_step_is_found_though_its_shape_is_another(run, monkeypatc
     real = DynamicToFixedShape.apply
 
     def spoiled(self: Any, subject: Any) -> Any:
-        made = real(self, subject)
+        made = models.to_proto(real(self, subject))
         store(made, "w2", -stored(made)["w2"])
-        return made
+        return read(made)
 
     monkeypatch.setattr(DynamicToFixedShape, "apply", spoiled)
     with pytest.raises(ConversionError, match="DynamicToFixedShape: the output y is not the parent's"):

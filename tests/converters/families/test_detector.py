@@ -9,7 +9,7 @@ import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.graphs import graph
+from support.graphs import graph, read
 
 from onnxreg.converters.families.detector import (
     Detector,
@@ -50,7 +50,7 @@ def detector() -> Detector:
 
 def session_of(detector: Detector, opset: int = 18) -> Any:
     made = detector_graph(detector, "embedding", opset)
-    onnx.checker.check_model(made, full_check=True)
+    onnx.checker.check_model(models.to_proto(made), full_check=True)
     return models.session(made)
 
 
@@ -194,7 +194,7 @@ WIDTH = 12
 def rows_of(tmp_path: Path) -> Callable[..., Rows]:
     """Read the rows of a file; the backbone flattens images `[n, 3, 2, 2]` into embeddings."""
     flat = graph("embedding = Flatten(input)", "float[n, 3, 2, 2] input", f"float[n, {WIDTH}] embedding")
-    session = models.session(flat)
+    session = models.session(read(flat))
     return lambda name, images=False: embed(session, "embedding", tmp_path / name, images)
 
 

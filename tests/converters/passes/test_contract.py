@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from support.graphs import graph, put, store, stored
+from support.graphs import draw, graph, put, read, run, run_and_compare, store, stored
 from support.plug_ins import install
 
 from onnxreg.converters.engine.plan import plan_export
-from onnxreg.converters.passes import pass_catalog, samples
-from onnxreg.converters.passes.base import GraphPass, Pass, PassParams, run
-from onnxreg.converters.passes.pass_contract import run_and_compare
+from onnxreg.converters.passes import models, pass_catalog, samples
+from onnxreg.converters.passes.base import GraphPass, Pass, PassParams
 from onnxreg.converters.passes.samples import compare
 from onnxreg.schema.core.errors import ConflictError, ConversionError, HostError, InputError
 from onnxreg.schema.inputs.recipe_file import RecipeFile
@@ -77,8 +76,9 @@ class Change(GraphPass):
     change: Edit
 
     def apply(self, subject: Any) -> Any:
-        self.change(subject)
-        return subject
+        changed = models.to_proto(subject)
+        self.change(changed)
+        return read(changed)
 
 
 def changing(change: Edit, tolerance: float | None = None) -> GraphPass:
@@ -176,12 +176,12 @@ def test_drawn_samples_fit_the_graph_and_repeat():
     inputs = "int64[batch, sequence] ids, int64[batch, sequence] mask, float16[batch, 3] f, bool[2] b"
     body = "cast = Cast<to = 6>(ids) y = Gather(table, cast)"
     subject = graph(body, inputs, "float[a, b, c] y", table=(5, 2))
-    drawn = samples.draw(subject)
+    drawn = draw(subject)
     assert [feed["ids"].shape for feed in drawn] == [(1, 8), (2, 12)]
     assert {int(feed["ids"].max()) for feed in drawn} <= {3, 4}
     assert all((feed["mask"] == 1).all() and feed["b"].all() for feed in drawn)
     assert {str(feed["f"].dtype) for feed in drawn} == {"float16"}
-    assert samples.digest(drawn) == samples.digest(samples.draw(subject))
+    assert samples.digest(drawn) == samples.digest(draw(subject))
 
 
 # Outputs that follow the input no better than chance are refused, rounded ones are not.

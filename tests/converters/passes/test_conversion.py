@@ -9,10 +9,10 @@ from typing import Any
 import onnx
 import pytest
 import torch
+from support.graphs import all_outputs, draw, read, run
 from support.sampling import sampled
 
 from onnxreg.converters.passes import conversion, samples
-from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import OnnxConversion, TorchModel
 from onnxreg.schema.core.errors import ConversionError, HostError, InputError
 
@@ -154,7 +154,7 @@ def test_modules_and_parameters_that_give_no_graph(case, capfd):
 def test_an_opset_that_differs_is_an_error():
     model, _ = run("fp32", OnnxConversion(target_opset=17), TorchModel(Toy().eval(), inputs()))
     with pytest.raises(ConversionError, match="asked for opset 18, the exporter gave 17"):
-        OnnxConversion().ensures({}, model)
+        OnnxConversion().ensures({}, read(model))
 
 
 @pytest.mark.more
@@ -171,8 +171,8 @@ def test_any_module_by_either_exporter(dynamo):
     assert [value.name for value in model.graph.output] == ["rows", "sums"]
     assert dims(model.graph.output[1]) == ["batch", 4]
     assert step.result["exporter"] == ("dynamo" if dynamo else "torchscript")
-    feeds = samples.draw(model)
-    outputs = samples.all_outputs(model, feeds, "the graph")
+    feeds = draw(model)
+    outputs = all_outputs(model, feeds, "the graph")
     assert samples.relative_distance(conversion.run(plain(), feeds), outputs, "it", floor=1.0) < 1e-5
     assert b"stack_trace" not in model.SerializeToString()
 

@@ -10,12 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx.reference import ReferenceEvaluator
-from support.graphs import contract, graph, store, stored
+from support.graphs import (
+    all_outputs,
+    contract,
+    draw,
+    graph,
+    public_types,
+    read,
+    run,
+    run_and_compare,
+    store,
+    stored,
+)
 
-from onnxreg.converters.passes import float16, samples
-from onnxreg.converters.passes.base import public_types, run
+from onnxreg.converters.passes import float16, models, samples
 from onnxreg.converters.passes.float16 import OnnxFloatToFloat16, OrtMixedPrecision, minimize, to_float16
-from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.schema.core.errors import ConversionError, InputError
 
@@ -138,8 +147,8 @@ def test_overflowing_nodes_stay_float32_and_are_recorded():
     half, step = run_and_compare("fp16", OnnxFloatToFloat16(), norm())
     assert step.result["overflowing"] == ["Mul_2", "ReduceMean_3", "Sqrt_4"]
     assert near(ReferenceEvaluator(half).run(None, feed)[0])
-    plain = to_float16(norm())
-    assert near(samples.all_outputs(plain, [feed], "the graph")[0]["logits"])
+    plain = models.to_proto(to_float16(read(norm())))
+    assert near(all_outputs(plain, [feed], "the graph")[0]["logits"])
     with pytest.warns(RuntimeWarning, match="overflow encountered in multiply"):
         assert not near(ReferenceEvaluator(plain).run(None, feed)[0])
     small = [{"x": np.full((1, 40), 1e-4, np.float32)}]
@@ -207,11 +216,11 @@ def test_each_node_that_stays_is_needed():
     atol = 2e-4
     nodes = set(run("mixed", OrtMixedPrecision(atol=atol), squares())[1].result["float32_nodes"])
     assert nodes > {"Mul/3", "Mul/4"}
-    feeds = samples.draw(squares())
-    expected = samples.all_outputs(squares(), feeds, "parent")
+    feeds = draw(squares())
+    expected = all_outputs(squares(), feeds, "parent")
 
     def distance(names: set[str]) -> float:
-        trial = samples.all_outputs(to_float16(squares(), None, names), feeds, "trial")
+        trial = all_outputs(to_float16(read(squares()), None, names), feeds, "trial")
         return samples.relative_distance(expected, trial, "trial")
 
     assert distance(nodes) <= atol

@@ -12,15 +12,14 @@ import onnx
 import onnxruntime_genai
 import pytest
 from support import in_process
+from support.graphs import load, run, run_and_compare
 from support.sampling import sampled
 
 from onnxreg.converters.engine.plan import from_value, plan_export
 from onnxreg.converters.engine.run_plan import execute
-from onnxreg.converters.passes import model_builder, models, pass_catalog
-from onnxreg.converters.passes.base import run
+from onnxreg.converters.passes import model_builder, pass_catalog
 from onnxreg.converters.passes.graph_passes import OnnxOpVersionConversion
 from onnxreg.converters.passes.model_builder import Decoder, ModelBuilder
-from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.schema.core.errors import ConversionError, InputError
 
 MOST = {"fp32": 1e-4, "fp16": 1e-2, "int8": 0.05, "int4": 0.5}
@@ -196,12 +195,12 @@ def test_each_pass_takes_a_decoder(name, build):
     """It has ONNX Runtime's operators, one of them in ONNX's own domain, and a past."""
     decoder, _ = build("fp32")
     work: Any = pass_catalog.find(name)(**NEXT[name])
-    _, step = run_and_compare("next", work, models.load(decoder / "model.onnx"))
+    _, step = run_and_compare("next", work, load(decoder / "model.onnx"))
     assert step.result["parity"]["outputs"]["logits"]["cosine"] > 0.99
 
 
 def test_an_opset_that_cannot_be_given_to_a_decoder_is_refused(build):
-    decoder = models.load(build("fp32")[0] / "model.onnx")
+    decoder = load(build("fp32")[0] / "model.onnx")
     with pytest.raises(InputError, match="SimplifiedLayerNormalization"):
         run("opset", OnnxOpVersionConversion(), decoder)
 

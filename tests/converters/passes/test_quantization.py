@@ -10,13 +10,23 @@ import numpy as np
 import onnx
 import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
-from support.graphs import contract, graph, operators, store, stored
+from support.graphs import (
+    all_outputs,
+    contract,
+    count_operators,
+    draw,
+    graph,
+    operators,
+    read,
+    run,
+    run_and_compare,
+    store,
+    stored,
+)
 
 from onnxreg.converters.onnx.onnx_graph import within
 from onnxreg.converters.passes import models, samples
-from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_catalog import BUILT_IN
-from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.quantization import (
     EmbeddingQuantization,
     OnnxBlockWiseRtnQuantization,
@@ -127,8 +137,8 @@ def test_a_transposed_matrix_that_is_also_a_table_is_quantized_and_the_table_sta
     full = matrices(PRODUCT + "w = Transpose(second) y = MatMul(h, w)")
     small, step = run("int8", DYNAMIC(), onnx.ModelProto.FromString(full.SerializeToString()))
     assert step.result["operators"]["MatMulInteger"] == 2
-    feeds = samples.draw(full)
-    outputs = [samples.all_outputs(model, feeds, "a graph")[0]["y"] for model in (full, small)]
+    feeds = draw(full)
+    outputs = [all_outputs(model, feeds, "a graph")[0]["y"] for model in (full, small)]
     np.testing.assert_allclose(*outputs, atol=0.05 * np.abs(outputs[0]).max())
 
 
@@ -280,8 +290,7 @@ def test_branches_may_pass_values_on_under_the_same_names() -> None:
     )
     subject = graph(f"y = If(c) {branches}", "bool c, float[2, 2] x", "float[2, 2] y", w=(2, 2))
     onnx.checker.check_model(subject, full_check=True)
-    with models.edited(subject) as view:
-        assert [value.name for value in models.factors(view, {"MatMul"})] == ["w"]
+    assert [value.name for value in models.factors(read(subject), {"MatMul"})] == ["w"]
 
 
 @pytest.mark.parametrize("work", [DYNAMIC(), STATIC(rows(4, 3, 8))])
@@ -323,8 +332,8 @@ def test_scales_for_each_channel_are_the_default_and_better() -> None:
     def error(work: Any) -> float:
         subject = matrices("y = MatMul(x, first)", first=(40, 40))
         feeds = rows(9, 40)
-        before = samples.all_outputs(subject, feeds, "parent")[0]["y"][:, 0]
-        after = samples.all_outputs(run("int8", work, subject)[0], feeds, "child")[0]["y"][:, 0]
+        before = all_outputs(subject, feeds, "parent")[0]["y"][:, 0]
+        after = all_outputs(run("int8", work, subject)[0], feeds, "child")[0]["y"][:, 0]
         return float(np.abs(before - after).max() / np.abs(before).max())
 
     assert error(DYNAMIC()) < 0.05 < error(DYNAMIC(per_channel=False))
@@ -379,23 +388,23 @@ def test_smoothing_changes_no_product_and_takes_the_outliers_from_the_activation
     body: str, width: int, alpha: float
 ) -> None:
     subject, feeds = outliers(body), rows(9, 40)
-    before = samples.all_outputs(subject, feeds, "parent")
+    before = all_outputs(subject, feeds, "parent")
     after, step = run_and_compare("smooth", SmoothQuant(feeds, alpha=alpha), subject, feeds=feeds)
     inverse = next(array for name, array in stored(after).items() if name.endswith("inverse_scales"))
     assert np.array_equal(np.frexp(inverse)[0], np.full(40, 0.5)) and step.result["activations"] == 1
     assert bool(inverse[6] / inverse[5] > 16) is (alpha == 1.0)
     assert sum("h_smoothed" in node.input for node in after.graph.node) == width - 1
-    for one, other in zip(before, samples.all_outputs(after, feeds, "child"), strict=True):
+    for one, other in zip(before, all_outputs(after, feeds, "child"), strict=True):
         assert np.array_equal(one["y"], other["y"])
 
 
 def test_dynamic_int8_behind_smoothing_loses_a_fraction() -> None:
     def error(*line: Any) -> float:
         subject, feeds = outliers(), rows(9, 40)
-        before = samples.all_outputs(subject, feeds, "parent")[0]["y"]
+        before = all_outputs(subject, feeds, "parent")[0]["y"]
         for work in line:
             subject, _ = run("step", work, subject)
-        after = samples.all_outputs(subject, feeds, "child")[0]["y"]
+        after = all_outputs(subject, feeds, "child")[0]["y"]
         return float(np.linalg.norm(after - before))
 
     assert error(SmoothQuant(), DYNAMIC()) < 0.7 * error(DYNAMIC())
@@ -421,9 +430,9 @@ def test_smoothing_leaves_a_matrix_that_is_an_output_and_the_names_of_other_valu
     subject = outliers(f"{NORMAL} h_smoothed = MatMul(h, first) r = MatMul(h, second) y = Add(h_smoothed, r)")
     matrix = onnx.helper.make_tensor_value_info("second", onnx.TensorProto.FLOAT, [40, 40])
     subject.graph.output.append(matrix)
-    before = samples.all_outputs(subject, rows(9, 40), "parent")
+    before = all_outputs(subject, rows(9, 40), "parent")
     after, _ = run("smooth", SmoothQuant(), subject)
-    for one, other in zip(before, samples.all_outputs(after, rows(9, 40), "child"), strict=True):
+    for one, other in zip(before, all_outputs(after, rows(9, 40), "child"), strict=True):
         assert all(np.array_equal(one[name], other[name]) for name in ("y", "second"))
 
 
@@ -458,7 +467,7 @@ def test_integer_products_stay_and_hide_no_other(name: str) -> None:
     subject.graph.node[0].name = name
     after, step = run("int8", DYNAMIC(), subject)
     assert step.result["operators"]["MatMulInteger"] == step.result["weights"] == 1
-    assert models.count_operators(after)["MatMul"] == 1
+    assert count_operators(after)["MatMul"] == 1
 
 
 def by_onnx_runtime(subject: Any, **options: Any) -> dict[str, bytes]:
@@ -526,7 +535,7 @@ def test_the_error_of_the_products_is_small(bits: int, symmetric: bool, block_si
     weight = stored(subject)["first"]
     work = BLOCKS(bits=bits, is_symmetric=symmetric, block_size=block_size, accuracy_level=1)
     after, _ = run_and_compare("int4", work, subject, feeds=[one])
-    got = samples.all_outputs(after, [one], "blocks")[0]["y"]
+    got = all_outputs(after, [one], "blocks")[0]["y"]
     assert 0 < np.linalg.norm(got - weight) / np.linalg.norm(weight) < LIMITS[bits, symmetric]
 
 
@@ -653,8 +662,8 @@ def test_indices_are_computed_in_floating_point() -> None:
 def test_every_row_keeps_its_own_scale_by_standard_operators() -> None:
     table = stored(embedding())["table"]
     after, step = run_and_compare("rows", ROWS_OF_TABLES(), embedding())
-    assert models.count_operators(after) == {"Cast": 1, "Gather": 2, "Identity": 1, "Mul": 1}
-    got = samples.all_outputs(after, [{"ids": np.arange(ROWS)}], "rows")[0]["rows"]
+    assert count_operators(after) == {"Cast": 1, "Gather": 2, "Identity": 1, "Mul": 1}
+    got = all_outputs(after, [{"ids": np.arange(ROWS)}], "rows")[0]["rows"]
     largest = np.abs(table).max(axis=1, keepdims=True)
     assert (np.abs(got - table) <= largest / 127 / 2 * 1.001).all()
     assert (got[7] == 0).all()

@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from support.graphs import read, run
 from support.sampling import sampled
 
 from onnxreg.converters.passes import models
-from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.conversion import TorchModel, TransformersExport
 from onnxreg.schema.core.errors import ConversionError
 
@@ -61,7 +61,7 @@ def test_names_axes_and_sizes_are_ours():
     assert "Dropout" not in {node.op_type for node in model.graph.node}
     text = model.SerializeToString()
     assert b"site-packages" not in text and b".py" not in text
-    session = models.session(model)
+    session = models.session(read(model))
     image = np.random.default_rng(0).normal(size=(5, 1, 6, 8)).astype(np.float32)
     assert [output.shape for output in session.run(None, {"x": image})] == [(5, 3), (5, 2)]
     with pytest.raises(Exception, match="invalid dimensions"):  # not a wrong answer for another size

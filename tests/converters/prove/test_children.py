@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from support.graphs import run
 from support.prove import peers
 from support.prove.children import BOUNDED, PROVEN, feeds, parent, verdict_of
 from support.prove.edits import change_tensor, changed_models, scale_tensor
 from support.prove.oracle import judge
 from support.sampling import sampled
 
-from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.pass_catalog import find
 from onnxreg.converters.prove import read_formulas  # noqa: F401  enters the rules
 from onnxreg.converters.prove.comparison import HALF_RULES, SCALE_RULES

@@ -14,12 +14,11 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto
-from support.graphs import graph
+from support.graphs import all_outputs, graph, read, run_and_compare
 
-from onnxreg.converters.passes import models, samples
+from onnxreg.converters.passes import models
 from onnxreg.converters.passes.base import GoldenVectors, Outputs, run
 from onnxreg.converters.passes.graph_passes import OrtTransformersOptimization
-from onnxreg.converters.passes.pass_contract import run_and_compare
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization, OnnxStaticQuantization
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.golden import (
@@ -311,8 +310,8 @@ def test_a_pass_that_succeeds_prints_nothing(work, capfd, monkeypatch):
 
 def test_a_failure_is_raised_and_not_printed(capfd):
     with pytest.raises(ConversionError):
-        models.session(graph("y = q.Foo(x)", "float[n] x", "float[n] y"))
+        models.session(read(graph("y = q.Foo(x)", "float[n] x", "float[n] y")))
     reshape = graph("y = Reshape(x, s)", "float[n] x, int64[1] s", "float[m] y")
     with pytest.raises(ConversionError):
-        samples.all_outputs(reshape, [{"x": np.ones(3), "s": np.array([7])}], "the graph")
+        all_outputs(reshape, [{"x": np.ones(3), "s": np.array([7])}], "the graph")
     assert capfd.readouterr() == ("", "")

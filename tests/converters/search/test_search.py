@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.docs.nets import write_mlp
-from support.graphs import graph, store
+from support.graphs import graph, read, store
 from support.registries.drafts import manifest_of
 
 from onnxreg.converters.engine import run_plan
@@ -21,6 +21,7 @@ from onnxreg.converters.evaluation.latency import Latency, Ratio, typical_inputs
 from onnxreg.converters.evaluation.metric import EvaluationError
 from onnxreg.converters.evaluation.metrics import MeanCosine
 from onnxreg.converters.onnx.onnx_graph import load_onnx
+from onnxreg.converters.passes import models
 from onnxreg.converters.passes.quantization import OnnxDynamicQuantization
 from onnxreg.converters.profiles.profile_catalog import find
 from onnxreg.converters.rebuild import Materials, rebuild
@@ -632,7 +633,7 @@ def test_groups_of_products_that_bear_it_get_dynamic_int8(
     smooth, dynamic, blocks = (steps[f"search-{mixed}-{number}"] for number in (1, 2, 3))
     kinds = ["SmoothQuant", "OnnxDynamicQuantization", others]
     assert [step["pass"] for step in (smooth, dynamic, blocks)] == kinds
-    groups = product_groups(load_onnx(draft.root / "model.onnx"))
+    groups = product_groups(models.load(draft.root / "model.onnx"))
     left = set(dynamic["params"]["nodes_to_exclude"])
     assert all(left.isdisjoint(group) or left.issuperset(group) for group in groups)
     assert dynamic["result"]["operators"]["MatMulInteger"] == sum(map(len, groups)) - len(left)
@@ -648,11 +649,11 @@ def test_products_of_all_layers_are_one_group() -> None:
         q1=(40, 40),
         f1=(40, 80),
     )
-    assert product_groups(model) == []
+    assert product_groups(read(model)) == []
     names = ["/layer.0/query", "/layer.0/feed", "/layer.0/down", "/layer.1/query", "/layer.1/feed"]
     for node, name in zip(model.graph.node, names, strict=True):
         node.name = name
-    assert [sorted(group) for group in product_groups(model)] == [names[1::3], names[0::3], names[2:3]]
+    assert [sorted(group) for group in product_groups(read(model))] == [names[1::3], names[0::3], names[2:3]]
 
 
 def test_products_are_told_apart_by_the_names_of_their_weights_too() -> None:
@@ -663,7 +664,7 @@ def test_products_are_told_apart_by_the_names_of_their_weights_too() -> None:
         node.name, node.input[1] = f"node_linear_{number}", name
         store(model, name, np.zeros(shape, np.float32))
     groups = [["node_linear_0", "node_linear_2"], ["node_linear_1", "node_linear_3"]]
-    assert sorted(product_groups(model)) == groups
+    assert sorted(product_groups(read(model))) == groups
 
 
 @pytest.mark.more
