@@ -99,7 +99,7 @@ def _plan(manifest: Manifest, label: str, materials: Materials) -> ExportPlan:
 
 
 def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
-    """Return, for each file of a recipe (JSON), the object that has the file's digest, and the digest's key in it."""
+    """Find the digests of files in a recipe (JSON). Return (object, key) for each file: `object[key]` is its digest."""
     options, evaluation = recipe.get("options", {}), recipe.get("evaluation")
     keys = [key for key in task_catalog.find(recipe["task"]).paths if options.get(key) is not None]
     steps = {step["name"]: (step, "data") for step in recipe["steps"] if "data" in step}

@@ -141,7 +141,7 @@ class ExportRequest:
         return document.model_copy(update=self._changes(document)), directory, label
 
     def _own(self, kind: str, names: Collection[str]) -> dict[str, Any]:
-        """Return the values of the options in `names`. Raise InputError if this `kind` of export lacks an option."""
+        """Return the values of the options in `names`. Raise InputError for an option that the export (`kind`) lacks."""
         names_here = (*names, *COMMON)
         if foreign := next((key for key in self.options if key not in names_here), None):
             options = list(map(flag, names_here))
@@ -154,7 +154,7 @@ class ExportRequest:
         return str(value.absolute()) if isinstance(value, Path) else value
 
     def _changes(self, recipe: "RecipeFile") -> dict[str, Any]:
-        """Return the keys of the recipe that the common options change, with their new values."""
+        """Return the recipe's keys that the common options (`COMMON`) change, with their new values."""
         from onnxreg.schema.inputs.recipe_file import EvaluationRequest, ModelStatements, SearchRequest
 
         given = {key: self._option(key) for key in COMMON if self.options.get(key)}

@@ -101,7 +101,7 @@ def run_texts(
     """
     if model.runner.length is not None:
         model.tokenizer.max_length = min(model.tokenizer.max_length, model.runner.length)
-    gives, name = model.runner.gives, model.graph.name
+    gives, name = model.runner.output_ranks, model.graph.name
     if (kind := KINDS.get(ALIASES.get(task or "", task or ""))) is None:
         kind = "embeddings" if "logits" not in gives else "classes" if gives["logits"] == 2 else "spans"
         kind = "answer" if {"start_logits", "end_logits"} <= gives.keys() else kind
@@ -248,7 +248,7 @@ def run_numbers(
     name: str,
     words: Mapping[str, int],
 ) -> Answer:
-    """Decode the outputs for an image or a sound (see the module).
+    """Decode the outputs for an image or a sound. The module's table lists the answers.
 
     `config` is the checkpoint's config.json, `name` the graph's name in messages, and `words` the content of vocab.json
     (for CTC). Raises InputError for other outputs, ConversionError for a wrong number of labels.
@@ -289,7 +289,7 @@ def run_named(
 ) -> Answer:
     """Run a graph on an image (`numbers`) with each text. Return `{objects}` or `{classes, activation}`.
 
-    `sizes` are the fixed numbers of tokens, or None, by input. `name` is the graph's name in messages.
+    `sizes` maps each text input to its fixed number of tokens, or None. `name` is the graph's name in messages.
     """
     padding = {**config, **config.get("text_config", {})}.get("pad_token_id") or 0
     outputs = []
@@ -320,7 +320,7 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
 def _objects(
     logits: Floats, boxes: Floats, labels: Sequence[str], least: float = LEAST_SCORE
 ) -> list[Answer]:
-    """Return the objects, the best first. Scores are by softmax with a class "no object", otherwise by sigmoid."""
+    """Return the objects, the best first. With a class "no object", scores are softmax values, otherwise sigmoid."""
     has_nothing = logits.shape[1] > len(labels)
     scores = _softmax(logits)[:, : len(labels)] if has_nothing else _sigmoid(logits)
     best, objects = scores.argmax(1), []
@@ -333,7 +333,7 @@ def _objects(
 
 
 def _vector(values: Floats, name: str) -> Answer:
-    """Return a vector from an output: a vector as it is, the first vector of a sequence, or the mean over a map."""
+    """Turn an output into a vector. Of a sequence, take the first vector; of a map (three axes), take the mean."""
     if values.ndim == 1:
         return {"vector": values.tolist(), "pooling": "graph"}
     if values.ndim == 2:

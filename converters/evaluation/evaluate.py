@@ -30,7 +30,7 @@ from onnxreg.converters.evaluation.metric import (
     combine,
     library,
 )
-from onnxreg.converters.evaluation.predict import Runner, artifact_runner, joined, parent_runner, predict
+from onnxreg.converters.evaluation.predict import Runner, artifact_runner, parent_runner, predict, runner_of
 from onnxreg.converters.evaluation.suite import Suite, load, relabel
 from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
@@ -224,8 +224,7 @@ class SourceEvaluation:
         return parent_runner(part.start, self._trust, part.per_token)
 
     def join(self, draft: Draft) -> None:
-        """For each graph of a pipeline, choose the graphs that run with it (`TOGETHER`), if possible of the same
-        precision.
+        """Choose, for each graph of a pipeline, the graphs to run with it (`TOGETHER`). Prefer its own precision.
 
         Raises InputError if no graphs in full precision run together.
         """
@@ -341,7 +340,7 @@ class SourceEvaluation:
             if graphs is None:
                 runner = artifact_runner(file, subject.part.per_token, padding or 0)
             else:
-                runner = joined(graphs, subject.directory)
+                runner = runner_of(graphs, subject.directory)
             self._loaded[is_parent] = file, runner
         return self._loaded[is_parent][1]
 

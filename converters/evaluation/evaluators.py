@@ -33,7 +33,7 @@ Run = Callable[[Feed], Mapping[str, Any]]
 
 
 class Reading(NamedTuple):
-    """The runs that predict an item. `predict` turns their outputs into a prediction."""
+    """The inputs of the runs for an item, and a function that turns their outputs into the item's prediction."""
 
     feeds: Sequence[Feed]
     predict: Callable[..., Any]
@@ -51,7 +51,7 @@ class TaskEvaluator(ABC):
     texts: ClassVar[tuple[str, ...]] = ("text",)
     shares_runs: ClassVar[bool] = True
     distinct: ClassVar[tuple[str | None, str | None]] = ("the same item", None)
-    """In messages, the words for a repeated item and for a repeated model input. None allows the repetition."""
+    """Names in messages for a repeated item, and for a repeated input of the model. None allows the repetition."""
     has_files: ClassVar[bool] = False
     """True if items name files. Then the digest of a suite covers the files."""
 
@@ -453,7 +453,7 @@ class LabelledRows(TaskEvaluator):
         return Reading([item.feed], partial(self.compare, name, item.label))
 
     def compare(self, name: str, label: Any, outputs: Mapping[str, Any]) -> Any:
-        """Return the prediction for a row with a label. `name` is the output that the label is about."""
+        """Compare the output `name` with the right answer `label` of a row. Return the prediction."""
         row = output(outputs, name)
         if row.ndim != 1:
             raise ConversionError(f"the output {name} is not one vector for each row")
@@ -581,8 +581,8 @@ class Sounds(TaskEvaluator):
     """Turns the outputs of an item's run into the prediction."""
     shares_runs, has_files = False, True
     distinct = ("the same item", "the same file")
-    stated: ClassVar[str] = "audio_preprocessing"
-    """The manifest's key that says how a file becomes the model's input."""
+    settings_key: ClassVar[str] = "audio_preprocessing"
+    """The manifest's key for the settings by which a file becomes the model's input."""
 
     @classmethod
     def read_item(cls, row: dict[str, Any], position: str, directory: Path) -> Any:
@@ -597,17 +597,17 @@ class Sounds(TaskEvaluator):
     def identity(cls, item: Any) -> Hashable:
         return digest_file(Path(item.file))
 
-    def read(self, path: Path, stated: Any) -> Any:
-        """Turn a file into the model's input. `stated` is the value of the manifest's key."""
-        return read_sound(path, AudioPreprocessing.from_json(stated, self.stated))
+    def read(self, path: Path, settings: Any) -> Any:
+        """Turn a file into the model's input. `settings` are the manifest's, at `settings_key`."""
+        return read_sound(path, AudioPreprocessing.from_json(settings, self.settings_key))
 
     def reading(self, item: Any) -> Reading:
         part = self.subject.parts[ENCODER] if self.subject.is_joint else self.subject.part
         (name,) = part.feeds[0]
-        if (stated := self.subject.fields.get(self.stated)) is None:
-            message = f"the manifest has no {self.stated}, so files of a suite cannot be read"
+        if (settings := self.subject.fields.get(self.settings_key)) is None:
+            message = f"the manifest has no {self.settings_key}, so files of a suite cannot be read"
             raise InputError(message, "docs/format.md says which processors it can state")
-        return Reading([{name: self.read(Path(item.file), stated)}], self.best)
+        return Reading([{name: self.read(Path(item.file), settings)}], self.best)
 
 
 class Transcripts(Sounds, GeneratedTexts):
@@ -636,11 +636,11 @@ class Transcripts(Sounds, GeneratedTexts):
 class Pages(Transcripts):
     """The evaluator of images with texts, which an encoder-decoder reads."""
 
-    tasks, Item, stated = ("image-to-text",), Page, "preprocessing"
+    tasks, Item, settings_key = ("image-to-text",), Page, "preprocessing"
     form = "{image, text}"
 
-    def read(self, path: Path, stated: Any) -> Any:
-        return read_image(path, Preprocessing.from_json(stated, self.stated))
+    def read(self, path: Path, settings: Any) -> Any:
+        return read_image(path, Preprocessing.from_json(settings, self.settings_key))
 
 
 class SoundClasses(Sounds, TextClasses):

@@ -31,11 +31,11 @@ DYNAMIC_AXIS_LENGTH = 32
 """The length of all dynamic axes except the batch, such as the tokens of a sentence."""
 TOKENS = (32, 128)
 PAIRS = Benchmark(runs=30, batches=(1,))
-"""The settings for timing a file beside its parent. `runs` counts pairs: a run of each file on the same row."""
+"""The settings for timing a file beside its parent: 30 pairs of runs (one of each file) on a single row."""
 WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
 """The pairs that do not count, the fewest that count, and the seconds after which no more pairs begin."""
 EDGE = 10
-"""A tenth of a suite's inputs is smaller than the short input, and a tenth is larger than the long input."""
+"""By size, the short input is at 1/10 of a suite's inputs, and the long input at 9/10."""
 FAST_ENOUGH = 1.1
 """A file is slower than its parent if it takes more than this multiple of the parent's time."""
 
@@ -87,7 +87,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class LatencyTable:
-    """The latencies that a benchmark measured. `candidates` are a search's candidates."""
+    """The latencies that a benchmark measured. `candidates` has the latencies of a search's candidates, by name."""
 
     benchmark: Benchmark
     latencies: tuple[Latency, ...]
@@ -208,10 +208,10 @@ def _time(
 def _milliseconds(
     calls: Sequence[Callable[[], object]], warm_up: int, most: int, least: int = 0, seconds: float = inf
 ) -> Floats:
-    """Time calls in turn. Return milliseconds, float64 `[turns, calls]`.
+    """Time calls in turn. Return milliseconds, float64 `[turns, calls]`, without the first `warm_up` turns.
 
-    Every second turn is in reverse order. After `warm_up` turns there are `least` to `most` turns; after `least` turns,
-    no turn begins later than `seconds` after the start.
+    Every second turn is in reverse order. After `seconds`, no turn begins, unless there are fewer than `least`. There
+    are at most `most` turns.
     """
     turns, end = list[list[float]](), time.monotonic() + seconds
     while len(turns) < warm_up + most and (len(turns) < warm_up + least or time.monotonic() <= end):

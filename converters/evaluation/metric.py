@@ -177,7 +177,7 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
 
 
 def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """Return the message that the model lacks gold labels. `labels` counts their spans; `names` are the model's."""
+    """Return the message that the model lacks `labels` (gold label to number of spans). `names` are its own labels."""
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
     return (

@@ -80,13 +80,13 @@ def _batches(readings: Sequence[Reading], rows: int) -> Iterator[list[int]]:
 class Runner:
     """A loaded model that accepts up to `rows` rows at once.
 
-    `gives` has the number of axes of each output (0: unknown). `has_past` is True if the graph takes a KV cache.
+    `output_ranks` has the number of axes of each output (0: unknown). `has_past` is True if the graph takes a KV cache.
     `length` is the fixed number of tokens in a row, or None.
     """
 
     run: Run
     rows: int = 1
-    gives: Mapping[str, int] = field(default_factory=dict)
+    output_ranks: Mapping[str, int] = field(default_factory=dict)
     has_past: bool = False
     length: int | None = None
 
@@ -148,12 +148,12 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
         outputs = samples.outputs(session, padded, path.name)
         return {name: array[:, :own] if name in per_token else array for name, array in outputs.items()}
 
-    gives = {item.name: len(item.shape) for item in session.get_outputs()}
-    return Runner(run, 1, gives, bool(past), fixed)
+    ranks = {item.name: len(item.shape) for item in session.get_outputs()}
+    return Runner(run, 1, ranks, bool(past), fixed)
 
 
-def joined(graphs: Mapping[str, Path], directory: Path) -> "Runner":
-    """Return the runner of several graphs by their names in the pipeline. `directory` has the checkpoint's config.
+def runner_of(graphs: Mapping[str, Path], directory: Path) -> "Runner":
+    """Return a runner of several graphs (member to file) of a pipeline. `directory` has the checkpoint's config.
 
     An encoder-decoder returns the generated tokens of a row, without the prompt. Other graphs return their vectors.
     """

@@ -48,12 +48,12 @@ _UNCARRIED = {
     *("inputs", "outputs", "operators", "opset", "unsupported_ops", "warnings", "quantization"),
     *("certified", "quant_recall_delta", "certification_limit", "recall_delta_path"),
 }
-"""The claims about an artifact that are not copied. They are verdicts, or are read from the file."""
+"""The claims about an artifact that are not copied: verdicts, and facts that are read from the file instead."""
 _UNCARRIED_OF_MANIFEST = {
     *("format", "format_version", "formats", "artifacts", "config_path", "label_map_path", "tokenizer"),
     *(*_QUANTIZATION_VERDICTS, "certification", "generated_at", "created_at", "exported_at"),
 }
-"""The claims of the manifest that are not copied. They are verdicts or times, or are read from the files."""
+"""The manifest's claims that are not copied: verdicts, times, and facts that are read from the files instead."""
 
 
 def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
@@ -170,7 +170,7 @@ def _check_inside(path: str, label: str) -> None:
 
 
 def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
-    """Yield the files of a claimed artifact, its graph first. The artifact may be a directory."""
+    """Yield the files of an artifact that the manifest names, its graph first. It may be a directory."""
     label = f"{claim.format[:64]} artifact"
     folder = claim.path.rstrip("/")
     _check_inside(folder, label)

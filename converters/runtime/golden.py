@@ -300,7 +300,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 
 def read_rows(path: Path) -> dict[str, Any]:
-    """Read the arrays of an `.npz` file. Raise InputError, too, if they have different numbers of rows."""
+    """Read the arrays of an `.npz` file, as `read_arrays`. Raise InputError if their numbers of rows differ."""
     arrays = read_arrays(path)
     if not all(array.ndim for array in arrays.values()) or len({*map(len, arrays.values())}) != 1:
         raise InputError(f"{path.name}: its arrays do not have the same number of rows")

@@ -47,7 +47,7 @@ A mixed candidate uses dynamic INT8 for the matrix products that tolerate it. Ot
 128: the first candidate rounds activations, too; the second only stores 8-bit weights.
 """
 MAX_GROUPS = 12
-"""The most groups of products whose tolerance is measured. Smaller groups count as the least tolerant."""
+"""The number of largest groups of products whose tolerance is measured. Other groups count as the least tolerant."""
 ALPHA = 0.6
 """The share of the activations' range that smoothing moves into the weights."""
 MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}
@@ -130,7 +130,7 @@ def _blocks(bits: int, size: int, **more: Any) -> dict[str, Any]:
 def built_in(calibration: str | None = None, head: str = "") -> Iterator[Candidate]:
     """Yield the built-in candidates. Static quantization needs `calibration`, a file with rows.
 
-    `head` is the name of the last matrix product. Candidates of other tools are not tried by default.
+    `head` is the name of the last matrix product. Candidates that repeat what other tools do are not tried by default.
     """
     yield Candidate("fp16", (_pass("OnnxFloatToFloat16"),), "fp16", (16, 16, 16))
     dynamic, tables = (_pass(DYNAMIC, op_types_to_quantize=[*PRODUCTS, *more]) for more in ((), ("Gather",)))
@@ -383,7 +383,7 @@ class Search:
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
-        """The full-precision model after `SmoothQuant`, and the pass in a tuple. If the pass fails: the model, ()."""
+        """The smoothed model and the passes that made it. If `SmoothQuant` fails, the original model and no passes."""
         passes = (_pass("SmoothQuant", alpha=ALPHA),)
         with suppress(ConversionError, InputError):
             return _transformed(models.load(self.base), passes), passes
@@ -391,38 +391,38 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The groups of products. Dynamic INT8 for the first group changes the outputs least."""
+        """The groups of products, sorted by how much dynamic INT8 for a group changes the outputs, the least first."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):
             self._progress.step(f"{self._label}, group {number + 1} of {len(groups)}")
             others = [other for other in groups if other is not group]
-            part = self._part((_dynamic_but(others),), f"group-{number}")
-            with suppress(ConversionError, InputError), part as file:
+            trial = self._trial_file((_dynamic_but(others),), f"group-{number}")
+            with suppress(ConversionError, InputError), trial as file:
                 distances[number] = self.evaluation.distance(file, self.base)
         order = sorted(range(len(groups)), key=lambda number: distances.get(number, inf))
         return [groups[number] for number in order]
 
     @contextmanager
-    def _part(self, passes: Sequence[Mapping[str, Any]], name: str) -> Iterator[Path]:
-        """A context with a temporary file: the smoothed model after `passes`."""
+    def _trial_file(self, passes: Sequence[Mapping[str, Any]], name: str) -> Iterator[Path]:
+        """A context with a temporary file that `passes` make from the smoothed model."""
         file = self._directory / f"{name}.onnx"
         models.save(_transformed(self._smoothed[0].clone(), passes), file)
         yield file
         file.unlink()
 
     def _mix(self, candidate: Candidate) -> None:
-        """Put dynamic INT8 for tolerant groups of products before a candidate's passes, if the result is certified.
+        """Begin a candidate with dynamic INT8 for the most tolerant groups of products, if the result is certified.
 
-        It tries all groups but one, then fewer groups. After a mixed candidate has passed, others try only its groups.
+        All groups but one are tried, then fewer. After a mixed candidate has passed, others try only its groups.
         """
         groups, (_, smooth) = self._groups, self._smoothed
         counts = self._passed or {len(groups) - 1, len(groups) - 2, len(groups) // 2}
         for count in sorted((count for count in counts if count > 0), reverse=True):
             self._progress.step(f"{self._label}, {count} of {len(groups)} groups")
             passes = (_dynamic_but(groups[count:]), *candidate.passes)
-            part = self._part(passes, f"{candidate.name}-{count}")
-            with suppress(ConversionError, InputError), part as file:  # a pass may not fit these groups
+            trial = self._trial_file(passes, f"{candidate.name}-{count}")
+            with suppress(ConversionError, InputError), trial as file:  # a pass may not fit these groups
                 state, _ = combine([one.record for one in self.evaluation.judge(file)])
                 if state == "certified":
                     self._passed, candidate.passes = {count}, (*smooth, *passes)
@@ -506,7 +506,7 @@ class Search:
         return self._with(own_steps, outputs, checks=checks, evaluation=evaluation.to_json())
 
     def _alone(self, own_steps: Sequence[Mapping[str, Any]], step: str, path: str, directory: str) -> Draft:
-        """Run only the steps of an output, without checks and evaluation."""
+        """Run only the steps that the output at `path` needs, without checks and evaluation."""
         plan = self._plan
         names = {item.step: plan.nodes[item.step].file_name(item) for item in plan.outputs}
         alone = self._with(own_steps, [{"step": step, "path": path, "golden": 0}])

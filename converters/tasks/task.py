@@ -293,8 +293,8 @@ class Task(ABC):
     """A kind of source, with typed options.
 
     `paths` are the options whose values are files. The other attributes are for the task's recipe. `exporter` is the
-    first pass. `members` are the files of several graphs, by name. `merged` has the two decoders of each member that
-    `MergeDecoders` makes. `quantizer` turns the weights of the operators `products` into INT8.
+    first pass. `members` are the files of several graphs, by name. `merged` has, for each member that `MergeDecoders`
+    makes, its two decoders. `quantizer` turns the weights of the operators `products` into INT8.
     """
 
     id: ClassVar[str]
