@@ -1,4 +1,4 @@
-"""Work in a child process, which is ended if it hangs, and reported if it dies: native code can do both to its process.
+"""Run work in a child process. If native code hangs or crashes, only the child ends, and an error says so.
 
 The child is a fork, made before PyTorch is imported. It has a session of its own, and sends its steps through a pipe.
 """
@@ -27,8 +27,8 @@ watcher: "Connection | None" = None  # in a worker of a batch: the channel to th
 def run(work: Callable[[Progress], Result], progress: Progress, minutes: float = 0) -> Result:
     """Run `work` in a child process, and return its result or raise its error, both of which are pickled.
 
-    In another program than `reg`, in a worker of a batch, and where no process can fork, the work runs in this process.
-    Raises the errors of `receive`, and RuntimeError, with the child's traceback, for an unexpected error. At the end, also
+    Only the program `reg` starts a child, and only where a process can fork; a worker of a batch runs the work itself.
+    Raise the errors of `receive`, and RuntimeError with the child's traceback for an unexpected error. At the end, even
     after Ctrl-C or SIGTERM, the child and its own children are killed.
     """
     if watcher is not None:
@@ -67,11 +67,10 @@ def run(work: Callable[[Progress], Result], progress: Progress, minutes: float =
 
 
 def receive(channel: "Connection", progress: Progress, minutes: float, wait: Callable[[], int]) -> Any:
-    """Return the answer that a process sends after the labels of its steps. The label "" says that no step runs.
+    """Return the answer of a process. Before it, the process sends the label of each step, or "" if no step runs.
 
-    Raise ConversionError if a step takes longer than `minutes` (0: no limit). If the process ends without an answer,
-    `wait` returns its status, and HostError is raised if it was killed, as Linux does if memory is short, else
-    ConversionError.
+    Raise ConversionError if a step takes longer than `minutes` (0: no limit) or the process ends without an answer;
+    HostError if it was killed, as Linux does if memory is short. `wait` waits for its end and returns its status.
     """
     label = ""
     with suppress(EOFError, ConnectionError):

@@ -28,11 +28,11 @@ from onnxreg.schema.core.ref import Version
 
 
 class Verb(NamedTuple):
-    """A verb. Its function in the module is `command`, or has its name: `add`, `import_`, `remote_add`."""
+    """A verb. Its function in the module is `command`, or has the verb's name: `add`, `import_`, `remote_add`."""
 
     summary: str  # the line in `reg --help`
     module: str  # in `cli/commands`
-    words: str = ""  # the subcommands
+    subcommands: str = ""
 
 
 # `reg --help` explains the verbs of the first group.
@@ -173,13 +173,13 @@ def build(alone: str | None = None) -> Any:
             continue
         module = import_module(f"onnxreg.cli.commands.{verb.module}")
         examples = [line for line in module.EXAMPLES if f" {name} " in f"{line} "]
-        if not verb.words:
+        if not verb.subcommands:
             names = vars(module)
             function = names.get("command") or names.get(name) or names[f"{name}_"]
             app.command(name, cls=VerbCommand, epilog="\n".join(examples))(_typer_function(function))
             continue
         inner = typer.Typer(epilog="\n".join(examples), cls=VerbGroup, rich_markup_mode=None)
-        for word in verb.words.split():
+        for word in verb.subcommands.split():
             own = "\n".join(line for line in examples if f" {name} {word}" in line)
             function = _typer_function(getattr(module, f"{name}_{word}"))
             line = re.split(r"[.;:]\s", flowing(function.__doc__ or ""))[0].rstrip(".")
@@ -192,8 +192,8 @@ def _typer_function(verb: Callable[..., None]) -> Callable[..., None]:
     """Wrap a verb's function for typer. The wrapper passes the session in typer's context to the function.
 
     The wrapper has the option `--json` if the verb's help describes it. A parameter `query` of the verb becomes all
-    options of the function `query`. The hint of an error also says where a misplaced argument belongs, and that an
-    advised command about channels needs the same `--remote`.
+    options of the function `query`. The hint of an error also says where a misplaced argument belongs. If it suggests a
+    command about channels, it says that the command needs the same `--remote`.
     """
     signature = inspect.signature(verb)
     _, *parameters = signature.parameters.values()

@@ -356,7 +356,7 @@ def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
 
 
 def serve(descriptor: int) -> None:
-    """Run the command lines on a channel, each a list of words. Send the steps and the answer of each.
+    """Run the command lines, lists of words, that arrive on a channel. Send back the steps and the answer of each.
 
     All runs share one import of PyTorch.
     """

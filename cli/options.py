@@ -292,7 +292,7 @@ def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Dige
 
 
 def read_one_device(word: str | None) -> "Device | None":
-    """Return the device of an option, or None without it. Raise InputError unless a file has exactly one device."""
+    """Return the device that `--device` names, if any. Raise InputError unless a file has exactly one device."""
     if word is None:
         return None
     devices = read_devices(word)

@@ -240,7 +240,7 @@ def _files(ledger: Log, version: Version) -> dict[str, FileEntry]:
 
 
 def _model_files(files: Mapping[str, FileEntry], find: Callable[[FileEntry], Path]) -> "dict[str, ModelFile]":
-    """Return the files by path, each with the positions of its tensors. A graph tells those in its data files."""
+    """Return the files, by path, with the positions of their tensors, also in the external data of a graph."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths = {file.path: find(file) for file in files.values()}

@@ -85,7 +85,7 @@ PROMOTE = "promote a version that meets the policy: reg promote NAME:VERSION CHA
 
 
 def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
-    """Raise IntegrityError for damage, else RemoteError or HostError for unreadable parts, else GateError."""
+    """Raise IntegrityError for damage, RemoteError or HostError if parts were not read, or GateError for channels."""
     if damages := _known(report):
         raise IntegrityError(f"{counted(len(damages), 'damaged part')}{left} in {url}", hint)
     if report.damages:

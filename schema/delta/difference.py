@@ -41,7 +41,7 @@ def encode(new: Any, old: Any, mode: int) -> bytes:
 
 
 def planes(payload: bytes, length: int, width: int, mode: int) -> list[Any]:
-    """Split a payload into its mask of changed elements, if it is sparse, and its planes. Empty parts are left out."""
+    """Split a payload into the mask of changed elements, if it is sparse, and planes, such as all lowest bytes."""
     data = np.frombuffer(payload, np.uint8)
     mask_size = (length // width + 7) // 8 if mode & SPARSE else 0
     parts = [data[:mask_size], *np.array_split(data[mask_size:], width)]

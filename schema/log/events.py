@@ -38,9 +38,9 @@ _KIND = re.compile(r"[a-z][a-z0-9._-]{0,39}")
 
 
 class Event(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True, tag_field="kind"):
-    """The base of all events."""
+    """The base of all events. `name` is the model's. `shorten` is the hint if an event is too large for a log line."""
 
-    shorten: ClassVar[str] = "shorten the reason"  # the hint if an event is too large
+    shorten: ClassVar[str] = "shorten the reason"
 
     name: str
     time: Time  # for display only

@@ -52,9 +52,9 @@ class DraftArtifact:
 class Draft:
     """A version whose files have no digests yet.
 
-    `fields` has further keys of the manifest, such as `task` and `source`, as JSON. If files under `root` are links,
-    `file_states` has the states of their targets before they were read. `document`, if given, is an existing manifest
-    of these files, which is used unchanged.
+    `fields` has further keys of the manifest, such as `task` and `source`, as JSON. `file_states` has the states of
+    files that are links, before they were read. `document` is an existing manifest of these files, to be used
+    unchanged.
     """
 
     name: str

@@ -2,8 +2,8 @@
 
 A reduced build is made from an operator config (docs/resolve.md). Its lines are
 `domain;opset[,opset];Op[{types}],Op...`, `!globally_allowed_types;T,T...` and
-`!no_ops_specified_means_all_ops_are_required`. An opset is the version that introduced an operator's definition. Types
-of an operator replace its types in earlier lines, for all its opsets.
+`!no_ops_specified_means_all_ops_are_required`. An opset is the version that introduced an operator's definition. If
+several lines have types for an operator, the last of them counts for all its opsets.
 """
 
 import json
@@ -43,7 +43,7 @@ def read_operator_set(data: bytes) -> tuple[Need, ...]:
 
 
 class Restriction(msgspec.Struct, frozen=True):
-    """The element types that a config allows for one operator, by position of its inputs and outputs."""
+    """The element types that a config allows for an operator, by position. `custom` has OneHot's, as triples."""
 
     inputs: dict[str, frozenset[str]] = {}
     outputs: dict[str, frozenset[str]] = {}

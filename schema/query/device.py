@@ -301,7 +301,7 @@ def position(salt: str, seed: str) -> int:
 
 
 def device_values(device: Device) -> dict[str, Any]:
-    """Return the fields of a device that expressions test. `ort` gets a patch number: `1.23` becomes `1.23.0`."""
+    """Return a device's fields, such as `{"ort": "1.23.0"}`. The release of ONNX Runtime always has a patch number."""
     values = {key: getattr(device, key) for key in DEVICE_FIELDS}
     padding = ".0" if device.ort.count(".") == 1 else ""
     return values | {"ort": device.ort + padding, "providers": list(device.providers)}

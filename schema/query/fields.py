@@ -61,7 +61,7 @@ LABELLED: Final = {
 
 
 def version_values(state: "State", version: "Version", entry: "VersionEntry") -> dict[str, Any]:
-    """Return a version's values of the fields that depend on the log, by field."""
+    """Return the fields of a version that depend on the log, such as `{"yanked": False}`."""
     return {
         "name": state.name,
         "version": str(version),
@@ -75,7 +75,7 @@ def version_values(state: "State", version: "Version", entry: "VersionEntry") ->
 
 
 def artifact_values(summary: "VersionSummary", artifact: "ArtifactSummary", download: int) -> dict[str, Any]:
-    """Return an artifact's values of the other fields, by field. `download` is its download size in bytes."""
+    """Return an artifact's fields, such as `{"format": "onnx-int8"}`. `download` is its download size in bytes."""
     return {
         "task": summary.task,
         "family": summary.family,
