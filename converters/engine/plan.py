@@ -12,7 +12,7 @@ from onnxreg.converters.passes import pass_catalog, samples
 from onnxreg.converters.passes.base import GraphPass, Pass
 from onnxreg.converters.passes.model_builder import GRAPH as GENERATOR
 from onnxreg.converters.source.source_files import digest_file, row_files
-from onnxreg.converters.source.toolchain import distributions, package_versions, tools
+from onnxreg.converters.source.toolchain import package_versions, tools
 from onnxreg.converters.tasks import task_catalog
 from onnxreg.converters.tasks.checkpoint import Saved
 from onnxreg.converters.tasks.code import Consent
@@ -111,10 +111,9 @@ class StepNode:
         return {} if self.data is None else {"data": str(samples.digest(self.data))}
 
     def key(self) -> dict[str, Any]:
-        """Return the cache key of the pass: version, parameters with defaults, and versions of third-party packages."""
-        params, packages = self.kind.read(self.step.params).model_dump(mode="json"), _packages(self.kind)
-        key = {"pass": self.kind.id, "version": self.kind.version, "params": params, **self.data_digests()}
-        return {**key, "package": packages} if packages else key
+        """Return the cache key of the pass: version, parameters with defaults, and calibration data."""
+        params = self.kind.read(self.step.params).model_dump(mode="json")
+        return {"pass": self.kind.id, "version": self.kind.version, "params": params, **self.data_digests()}
 
     def file_name(self, output: RecipeOutput | None = None) -> str:
         """Return the name of the main file of a step's result, without its directory.
@@ -226,12 +225,11 @@ class ProfileOutput:
 class Profile:
     """A named recipe. A subclass may override its public methods.
 
-    `name` is the name of the profile's entry point, and `package` is its Python package. `modules` must be installed.
+    `name` is the name of the profile's entry point. `modules` must be installed.
     """
 
     document: Path
     name: str | None = None
-    package: str | None = None
     modules: ClassVar[tuple[str, ...]] = ()
 
     def option_names(self) -> tuple[str, ...]:
@@ -307,18 +305,10 @@ class ExportPlan(RecipeParts):
         names = [] if search is None else [search.calibration, *(step.data for step in tried)]
         paths = [self.directory / name for name in names if name is not None]
         searched = [file for path in paths for file in row_files(path)]
-        packages, named = dict[str, str | None](), [*self.source.packages]
-        if self.profile is not None:
-            packages |= _packages(type(self.profile))
-            named += filter(None, [self.profile.package])
-        for step in tried:
-            packages |= _packages(pass_catalog.find(step.pass_))
         return {
             "recipe": self.recorded_recipe(),
-            "name": self.name,
             "subject": self.subject_key(),
             "passes": {name: node.key() for name, node in self.nodes.items()},
-            "packages": {**packages, **package_versions(named)},
             **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
             **({} if self.search is None else {"search": dict(self.search)}),
             "searched": [str(digest_file(path)) for path in searched],
@@ -450,9 +440,3 @@ def read_parts(
         hint = "name a source: reg export SOURCE, or `source` in the recipe"
         raise InputError("there is nothing to export", hint)
     return RecipeParts(nodes, outputs, task, evaluation, confirm, start)
-
-
-def _packages(part: type) -> dict[str, str | None]:
-    """Return the versions of the third-party packages that define a class; {} for onnxreg's own classes."""
-    top = part.__module__.partition(".")[0]
-    return {} if top == "onnxreg" else package_versions(sorted(distributions().get(top, ())))

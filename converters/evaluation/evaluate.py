@@ -18,7 +18,6 @@ from onnxreg.converters.evaluation.evaluators import EVALUATORS, Reading, TaskEv
 from onnxreg.converters.evaluation.latency import Latency, compare, typical_inputs
 from onnxreg.converters.evaluation.metric import (
     LEVEL,
-    LIBRARIES,
     RESAMPLES,
     SEED,
     EvaluationError,
@@ -34,7 +33,7 @@ from onnxreg.converters.evaluation.predict import Runner, artifact_runner, paren
 from onnxreg.converters.evaluation.suite import Suite, load, relabel
 from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
-from onnxreg.converters.source.toolchain import instruction_set, package_versions, tools
+from onnxreg.converters.source.toolchain import tools
 from onnxreg.converters.tasks.generation import GENERATORS
 from onnxreg.converters.tasks.processed import Masks
 from onnxreg.converters.tasks.task import ExportSubject
@@ -78,17 +77,8 @@ class EvaluationPlan:
         return _plan(request, self.task, self.full_suite, self.evaluator)
 
     def key(self) -> dict[str, Any]:
-        metrics = [
-            {
-                "metric": metric.id,
-                "version": metric.version,
-                "packages": package_versions((*LIBRARIES, *filter(None, [metric.package]))),
-                "limit": metric.limit,
-                "settings": metric.settings,
-            }
-            for metric in self.metrics
-        ]
-        return {**self.recorded(), "metrics": metrics}
+        versions = {metric.id: metric.version for metric in self.metrics}
+        return {"request": self.recorded(), "versions": versions}
 
     def recorded(self) -> dict[str, Any]:
         """Return the request in the manifest's form: a digest replaces the path of the suite."""
@@ -288,7 +278,6 @@ class SourceEvaluation:
             "graphs": _digests(graphs),
             "beside": {file.name: str(digest_file(file)) for file in beside if file.is_file()},
             "tools": tools(),
-            "isa": instruction_set(),
         }
         value = self._cache.find_value(SCORES, key)
         try:

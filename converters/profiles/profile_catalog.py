@@ -92,7 +92,7 @@ def _accept(entry: EntryPoint, profile: Any) -> Profile | None:
     names = (name for name in sorted({*dir(kind)} - {*dir(Profile)}) if not name.startswith("_"))
     if unknown := next((name for name in names if callable(getattr(kind, name))), None):
         raise TypeError(f"{kind.__name__}.{unknown} is not a method of Profile, so nothing calls it")
-    return replace(profile, name=entry.name, package=None if entry.dist is None else entry.dist.name)
+    return replace(profile, name=entry.name)
 
 
 ANDROID = AndroidProfile(Path(__file__).with_name("android.yaml"))

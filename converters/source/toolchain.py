@@ -15,6 +15,7 @@ from onnxreg.schema.core.errors import ConflictError, HostError, InputError, mis
 
 OTHERS = ("onnx-ir", "onnxruntime-genai", "onnxscript")
 """The tools that only some passes use. A recipe records them only if it has such a pass."""
+PLUG_INS = ("metrics", "passes", "profiles")
 TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
 EXTRA = ("PIL", "onnx_ir", "onnxscript", "safetensors", *TOOLS)
 """The modules that the extra `export` installs."""
@@ -56,9 +57,12 @@ def tool_versions(more: tuple[str, ...] = ()) -> Mapping[str, str]:
     return {**public, "isa": instruction_set()}
 
 
+@cache
 def tools() -> Mapping[str, str]:
-    """Return the versions for a cache key: those of all tools and of onnxreg."""
-    return tool_versions((*OTHERS, "onnxreg"))
+    """Return the versions for a cache key: those of all tools, of onnxreg and of all packages with plug-ins."""
+    entries = (entry for kind in PLUG_INS for entry in entry_points(group=f"onnxreg.{kind}"))
+    packages = {entry.dist.name for entry in entries if entry.dist is not None}
+    return tool_versions((*OTHERS, "onnxreg", *sorted(packages)))
 
 
 def package_versions(names: Iterable[str]) -> dict[str, str | None]:

@@ -448,6 +448,8 @@ def install(site: Path, version: str) -> None:
     (folder,) = site.glob("watchpkg-*.dist-info")
     folder = folder.rename(site / f"watchpkg-{version}.dist-info")
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: watchpkg\nVersion: {version}\n")
+    toolchain.tools.cache_clear()
+    toolchain.tool_versions.cache_clear()
 
 
 def test_a_profile_of_a_package_keeps_its_promises_and_is_part_of_the_keys(reg, package):

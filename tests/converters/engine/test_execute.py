@@ -286,8 +286,7 @@ def test_other_bytes_or_tools_are_another_key(run, ran, home, tmp_path, monkeypa
     elif what == "data":
         np.savez(home / "rows.npz", x=np.random.default_rng(2).normal(size=(4, 64)).astype(np.float32))
     else:
-        tools = "onnxreg.converters.source.toolchain.tool_versions"
-        monkeypatch.setattr(tools, lambda more: {"onnxruntime": "99"})
+        monkeypatch.setattr("onnxreg.converters.engine.run_plan.tools", lambda: {"onnxruntime": "99"})
     run({"steps": [STATIC]}, cache)
     assert ran == ["static"]
 
