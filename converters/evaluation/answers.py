@@ -1,4 +1,4 @@
-"""The answers of `reg run` to texts, images and sounds. For texts the task decides the kind of answer, else the outputs.
+"""The answers of `reg run` to texts, images and sounds. The task or the outputs decide the kind of answer.
 
 An image or a sound (`run_numbers`) gives:
 

@@ -214,7 +214,7 @@ class SourceEvaluation:
         return parent_runner(part.start, self._trust, part.per_token)
 
     def join(self, draft: Draft) -> None:
-        """Choose, for each graph of a pipeline, the graphs to run with it (`TOGETHER`). Prefer its own precision.
+        """Choose, for each graph of a pipeline, the graphs to run with it (`TOGETHER`), of its precision if possible.
 
         Raises InputError if no graphs in full precision run together.
         """

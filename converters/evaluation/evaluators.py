@@ -598,7 +598,7 @@ class Sounds(TaskEvaluator):
         return digest_file(Path(item.file))
 
     def read(self, path: Path, settings: Any) -> Any:
-        """Turn a file into the model's input. `settings` are the manifest's, at `settings_key`."""
+        """Turn a file into the model's input. `settings` is the value of the manifest's key `settings_key`."""
         return read_sound(path, AudioPreprocessing.from_json(settings, self.settings_key))
 
     def reading(self, item: Any) -> Reading:

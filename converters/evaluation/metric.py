@@ -52,7 +52,7 @@ class ScoreTable:
     def of(
         cls, columns: Sequence[str], parent: Floats, candidate: Floats, groups: Iterable[int]
     ) -> "ScoreTable":
-        """Make a table of the scores of items. `groups` has the number of each item's group."""
+        """Make a table of the scores of items. `groups` has the group number of each item."""
         width = len(columns)
         rows_by_group: dict[int, list[list[float]]] = {}
         for number, row in zip(groups, np.hstack([parent, candidate]).tolist(), strict=True):

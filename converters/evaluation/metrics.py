@@ -177,7 +177,7 @@ class MeanCosine(Metric):
 
 
 class OutputCosine(MeanCosine):
-    """The cosine of an output with the parent's output: the lowest of each row, averaged over the rows."""
+    """The mean over the rows of the lowest cosine between an output and the parent's output."""
 
     id = "output_cosine"
     tasks = frozenset(LabelledRows.tasks) | PIXELS

@@ -153,7 +153,7 @@ def artifact_runner(path: Path, per_token: Collection[str] = (), padding: int = 
 
 
 def runner_of(graphs: Mapping[str, Path], directory: Path) -> "Runner":
-    """Return a runner of several graphs (member to file) of a pipeline. `directory` has the checkpoint's config.
+    """Return a runner of the `graphs` of a pipeline, by member. `directory` has the checkpoint's config.
 
     An encoder-decoder returns the generated tokens of a row, without the prompt. Other graphs return their vectors.
     """

@@ -76,7 +76,7 @@ def read_fixture(row: dict[str, Any], position: str) -> Fixture:
 class Suite:
     """The items of a file, and the digest of the file's bytes.
 
-    `groups` has the number of each item's group. Items of the same group depend on each other, such as texts of a
+    `groups` has the group number of each item. Items of the same group depend on each other, such as texts of a
     document. `synthetic` is True if an item is made up, False if none is, None if unknown. `positions` are the items'
     places in the file. `identities` are equal for items with the same model input.
     """

@@ -475,7 +475,7 @@ def _draft(
 def _evaluation(
     document: FamilyFile, member: str, plan: EvaluationPlan, files: Sequence[MemberFile], workspace: Path
 ) -> SourceEvaluation:
-    """Plan to evaluate a member's reduced precisions on a suite. Raises InputError if it has float32 only.
+    """Make the evaluation of a member's files of reduced precision. Raise InputError if the member has none.
 
     A head is evaluated on the embeddings that the float32 backbone gives.
     """

@@ -170,7 +170,7 @@ def _check_inside(path: str, label: str) -> None:
 
 
 def _locate(root: Path, claim: ArtifactV1) -> Iterator[Found]:
-    """Yield the files of an artifact that the manifest names, its graph first. It may be a directory."""
+    """Yield the files of an artifact that the manifest names, its graph first. The artifact may be a directory."""
     label = f"{claim.format[:64]} artifact"
     folder = claim.path.rstrip("/")
     _check_inside(folder, label)

@@ -77,8 +77,8 @@ def describe_model(
 ) -> Model:
     """Describe a model. `files` are its graph, then other files that only this model uses.
 
-    `format`, `precision` and `stated` (fields of the artifact) replace what the graph says, but its `metadata` stays.
-    Raises InputError with the `hint` if the graph contradicts the format, or the contract of the profile android.
+    `format`, `precision` and `stated` (fields of the artifact) replace what the graph says, except for `metadata`.
+    Raises InputError with the `hint` if the graph contradicts the format, or breaks the contract of android.
     """
     main, *sidecars = files
     fields = dict(stated)

@@ -73,7 +73,7 @@ _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
 Values = ChainMap[Any, str]
 """The digest of each value of a graph. A subgraph's values are in a child map."""
 REFERENCE = "0"
-"""In digests, the type of an attribute that refers to an attribute of the enclosing function."""
+"""In digests, the type of an attribute that refers (`ref_attr_name`) to an attribute of the enclosing function."""
 
 
 @dataclass(frozen=True)

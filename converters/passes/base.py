@@ -20,7 +20,7 @@ from onnxreg.schema.manifest.manifest import Step
 In = TypeVar("In")
 Out = TypeVar("Out")
 Takes = Literal["module", "graph", "file", "original", "checkpoint", "outputs"]
-"""The kinds of input: `TorchModel`, `onnx_ir.Model`, graph file, original file, `Decoder`, `Outputs`."""
+"""The inputs of passes: a `TorchModel`, `onnx_ir.Model`, graph file, original file, `Decoder`, or `Outputs`."""
 Facts = Mapping[str, Any]
 
 

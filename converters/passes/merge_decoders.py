@@ -17,7 +17,7 @@ class MergeDecoders(GraphPass):
     """Merge a decoder's graph for the first token with its graph for later tokens, which the step `with_past` made.
 
     If the input `use_cache_branch` is true, the second graph runs, otherwise the first. Equal weights are stored once.
-    The merged graph is measured on the part `part` of the source.
+    The merged graph is compared on the samples of the source's part `part`.
     """
 
     id = "MergeDecoders"

@@ -95,7 +95,7 @@ Table = tuple[tuple[str, tuple[tuple[str, tuple[tuple[int, int], ...]], ...]], .
 
 
 def canonicalize(source: Path, target: Path) -> bool:
-    """Copy an ORT-format file to `target` with a sorted head. Return True if both files have equal content."""
+    """Copy an ORT-format file, and sort the table in its head. Return False if the copy has other content."""
     register_bindings()
     version, table, model, tail = _read_head(source)
     front = _write_head(version, table, model - tail, source.stat().st_size - tail)

@@ -119,7 +119,7 @@ class Formula:
         return dict(self.attributes).get(name, default)
 
     def first(self, count: int) -> list[Any]:
-        """Return `count` operands, with None for absent ones. Raise ValueError if the formula has more."""
+        """Return the operands, padded with None to `count`. Raise ValueError if the formula has more."""
         if len(self.operands) > count:
             raise ValueError(f"{self} has {len(self.operands)} operands")
         return [*self.operands, *[None] * (count - len(self.operands))]

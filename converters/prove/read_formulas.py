@@ -17,7 +17,7 @@ from onnxreg.converters.onnx.onnx_graph import DEFAULT_DOMAIN, load_onnx, read_g
 from onnxreg.converters.prove import operators, quantization  # noqa: F401  which enters its rules
 from onnxreg.converters.prove.formula import INPUT, Formula, Operand, UnprovableError, number, stored
 from onnxreg.converters.prove.rewrites import Rewriter
-from onnxreg.converters.prove.shapes import Dims, Shapes, of_input
+from onnxreg.converters.prove.shapes import Dims, Shapes, input_size
 from onnxreg.schema.manifest.manifest import TensorSpec
 
 MAX_DEPTH = 32
@@ -72,7 +72,7 @@ def _input_dims(inputs: tuple[TensorSpec, ...]) -> dict[str, Dims]:
         spec.name: tuple(
             dim.value
             if dim.value is not None
-            else of_input(dumps(dim.name if dim.name and len(dim.name) < MAX_NAME else [number, at]))
+            else input_size(dumps(dim.name if dim.name and len(dim.name) < MAX_NAME else [number, at]))
             for at, dim in enumerate(spec.shape)
         )
         for number, spec in enumerate(inputs)

@@ -32,7 +32,7 @@ REFUSED = (ValueError, TypeError, LookupError, ArithmeticError)
 """The errors that a rule raises if a graph is invalid, or if a shape cannot be inferred."""
 
 
-def of_input(name: str) -> Size:
+def input_size(name: str) -> Size:
     """Make the symbol for a size of an input. Such a size is at least 1."""
     return sympy.Symbol(name, integer=True, positive=True)
 

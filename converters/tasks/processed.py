@@ -57,7 +57,7 @@ class Processed(Saved):
 
 
 class Masks(Processed):
-    """The task of SAM: what a point on an image belongs to. Transformers.js loads graphs with these names.
+    """The task of SAM, which finds the object at a point of an image. Names are as in Transformers.js.
 
     | member | inputs, to outputs |
     |---|---|
@@ -150,7 +150,7 @@ class Processor:
         self.varying = {at for at, along in enumerate(sizes) if len({*along}) > 1}
 
     def part(self, model: Any, names: Mapping[int, str], outputs: Mapping[str, Sequence[str]]) -> Part:
-        """Make the part of a model. `names` has the input axes that may be dynamic, `outputs` the axes of outputs.
+        """Make the part of a model. `names` are names of the input axes that may be dynamic, `outputs` of output axes.
 
         Raises InputError if the results vary along another axis, or if the model does not accept their sizes.
         """
@@ -387,7 +387,7 @@ def sound_input(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
-    """Compute Whisper's spectrogram: power in Hann windows, Slaney's mel bands to 8 kHz, log10 (8 decades), scaled."""
+    """Compute the log-mel spectrogram of Whisper: Hann windows, Slaney's mel bands up to 8 kHz, 8 decades of log10."""
     import numpy as np
 
     size, hop, rate = preprocessing.window or 0, preprocessing.hop or 1, preprocessing.sampling_rate

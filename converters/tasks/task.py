@@ -33,7 +33,7 @@ class TaskHead:
 
     `outputs` names the first axes of each output, which are dynamic. With `labelled`, the last axis counts labels. If
     no task exports such checkpoints, `way` says what to do. `auto` is the end of the `AutoModel` class that loads them
-    (by default `suffix`). `axes` names further dynamic axes of the input. `copies` are files to publish unchanged.
+    (by default `suffix`). `axes` names further dynamic axes of the input. `copies` are files to publish, too.
     """
 
     task: str
