@@ -110,8 +110,9 @@ class StepNode:
         """Return `{"data": DIGEST}` for calibration data; {} without data."""
         return {} if self.data is None else {"data": str(samples.digest(self.data))}
 
-    def key(self) -> dict[str, Any]:
-        """Return the cache key of the pass: version, parameters with defaults, and calibration data."""
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The part of a cache key about the pass: version, parameters with defaults, and calibration data."""
         params = self.kind.read(self.step.params).model_dump(mode="json")
         return {"pass": self.kind.id, "version": self.kind.version, "params": params, **self.data_digests()}
 
@@ -307,9 +308,9 @@ class ExportPlan(RecipeParts):
         searched = [file for path in paths for file in row_files(path)]
         return {
             "recipe": self.recorded_recipe(),
-            "subject": self.subject_key(),
-            "passes": {name: node.key() for name, node in self.nodes.items()},
-            **({} if self.evaluation is None else {"evaluation": self.evaluation.key()}),
+            "subject": self.subject,
+            "passes": {name: node.identity for name, node in self.nodes.items()},
+            "metrics": {} if self.evaluation is None else self.evaluation.versions,
             **({} if self.search is None else {"search": dict(self.search)}),
             "searched": [str(digest_file(path)) for path in searched],
             **({} if self.confirm is None else {"confirm": self.confirm.recorded()}),
@@ -326,11 +327,13 @@ class ExportPlan(RecipeParts):
             return
         current = self.task.find(self.start)
         source = replace(self.source, digest=current.digest, described=current.described)
-        if replace(self, source=source).subject_key() != self.subject_key():
+        if replace(self, source=source).subject != self.subject:
             hint = "export again once nothing writes to it"
             raise InputError("the source was changed while it was read", hint)
 
-    def subject_key(self) -> dict[str, Any]:
+    @property
+    def subject(self) -> dict[str, Any]:
+        """The part of a cache key about the source."""
         source = self.source
         return {
             "task": {"id": self.task.id, "options": self.options},

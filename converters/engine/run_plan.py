@@ -85,7 +85,7 @@ def prepare(
     """Prepare an evaluation on the loaded source `subject`. Raise InputError if the suite does not fit the source."""
     from onnxreg.converters.evaluation.evaluate import SourceEvaluation
 
-    return SourceEvaluation(evaluation, subject, plan.task.trust_remote_code, cache, plan.subject_key())
+    return SourceEvaluation(evaluation, subject, plan.task.trust_remote_code, cache, plan.subject)
 
 
 def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
@@ -178,8 +178,8 @@ class _Execution:
             if taken is not None and taken.step.skipped:
                 return skipped(taken.step.skipped), None
         key = {
-            "pass": node.key(),
-            "input": self._plan.subject_key() if parent is None else dict(parent.digests),
+            "pass": node.identity,
+            "input": self._plan.subject if parent is None else dict(parent.digests),
             **({} if second is None else {"second": dict(second.digests)}),
             "file": self._names[node.name],
             "sample": str(samples.digest(source.feeds)),

@@ -76,9 +76,9 @@ class EvaluationPlan:
         request = self.request.model_copy(update={"half": name, "seed": seed})
         return _plan(request, self.task, self.full_suite, self.evaluator)
 
-    def key(self) -> dict[str, Any]:
-        versions = {metric.id: metric.version for metric in self.metrics}
-        return {"request": self.recorded(), "versions": versions}
+    @property
+    def versions(self) -> dict[str, int]:
+        return {metric.id: metric.version for metric in self.metrics}
 
     def recorded(self) -> dict[str, Any]:
         """Return the request in the manifest's form: a digest replaces the path of the suite."""
@@ -272,7 +272,8 @@ class SourceEvaluation:
             beside += [file.parent / name for name in external_files(load_onnx(file), file)]
         key = {
             "version": SCORES_VERSION,
-            "evaluation": self.plan.key(),
+            "evaluation": self.plan.recorded(),
+            "metrics": self.plan.versions,
             "suite": str(self.plan.suite.digest),
             "source": {"subject": self._key},
             "graphs": _digests(graphs),
