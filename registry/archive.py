@@ -58,7 +58,7 @@ HEADER_BYTES, END_BYTES = 30, 22
 """The sizes in bytes of an entry's header (without the name) and of a zip's last record (APPNOTE.TXT 4.3.7, 4.3.16)."""
 
 
-def excess(names: Collection[str]) -> str:
+def exceeded_limit(names: Collection[str]) -> str:
     """Return the limit of archives that these entries exceed, as a phrase; "" if they exceed no limit."""
     if len(names) > MAX_ARCHIVE_FILES:
         return f"has more than {MAX_ARCHIVE_FILES:,} files"
@@ -97,7 +97,7 @@ class ArchiveStore(ReadOnlyStore):
             is_end = self._read(path.stat().st_size - END_BYTES, 4) == b"PK\5\6"
         entries = self._archive.infolist()
         self._entries = {info.orig_filename: info for info in entries}
-        fault = "goes on behind its end" if not is_end else excess(self._entries)
+        fault = "goes on behind its end" if not is_end else exceeded_limit(self._entries)
         if fault := fault or _fault(entries):
             raise IntegrityError(f"{path} is not an archive of onnxreg: it {fault}", COPY_AGAIN)
 
@@ -264,7 +264,7 @@ def create_archive(
     document = {"format": FORMAT, "format_version": FORMAT_VERSION, "versions": listed}
     parts |= {IDENTITY: new_identity(source.registry_id, mirror=True), ABOUT: canonical.encode(document)}
     entries |= {name: Content.of(name, data) for name, data in parts.items()}
-    if limit := excess(entries):
+    if limit := exceeded_limit(entries):
         raise InputError(f"the archive {limit}", "make several, of fewer models or versions")
     destination, disk = target.resolve(), Disk()
     with host_errors(f"writing {target}"):

@@ -81,7 +81,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
     def judge(
         self, version: Version, demands: Collection[str] = DEMANDS, past: Sequence[Tag] | None = None
     ) -> PromotionEvidence:
-        """Judge a version by these demands of the policy. `past`: the channel's earlier moves (None: of the log)."""
+        """Judge a version by these demands of the policy. `past`: the channel's earlier moves (None: all)."""
         log, entry, trust = self.log, self.log.versions[version], self.trust
         manifest = log.manifest(version)
         counted = {key for rule in self.rules for key in rule.checks} & set(demands)

@@ -243,7 +243,7 @@ class OciServer(HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in as `challenges` demand, after the headers `refused` were refused. True if there are new headers."""
+        """Log in as `challenges` demand, since the server refused the headers `refused`. True if they changed."""
         with self._lock:
             if self._authorization != refused:
                 return True  # another thread has logged in

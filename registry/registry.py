@@ -317,7 +317,7 @@ class Registry:
                 check_version_trust(reader, target, version, log.index, self.heads, is_new)
             return log, versions
 
-        with reader.copy.doubted(ref.name):
+        with reader.copy.refetch_after_error(ref.name):
             log, versions = consult(reader, ref.name, choose, home)
             remotes.remember(remote, source)  # only now: a garbled id must not be stored
             if not home.is_there:
@@ -337,7 +337,7 @@ class Registry:
         reader = RemoteReader(self.remotes.open(source), self.heads)
         states = []
         for name in matching(reader, names) if names else reader.names():
-            with host_errors(f"remembering {name}", MACHINE_ERRNOS), reader.copy.doubted(name):
+            with host_errors(f"remembering {name}", MACHINE_ERRNOS), reader.copy.refetch_after_error(name):
                 log = load(reader, name, self.store)
                 if log.index is not None:
                     reader.copy.keep(name, log.index)

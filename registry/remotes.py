@@ -196,7 +196,7 @@ class RemoteCopy:
                 push.flush()
 
     @contextmanager
-    def doubted(self, name: str) -> Iterator[None]:
+    def refetch_after_error(self, name: str) -> Iterator[None]:
         """After an IntegrityError in this context, the next read requests the whole index file in any case."""
         try:
             yield
@@ -277,7 +277,7 @@ class OfflineReader(ReaderWrapper):
 
 
 class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
-    """`remotes.json`: `names[path][name]` is the URL of a remote of the registry in `path`, `pins[url]` its id."""
+    """`remotes.json`: `names[path]` has the remotes of the registry at `path`, `pins` the registry id at each URL."""
 
     names: dict[str, dict[str, str]] = {}
     pins: dict[str, str] = {}

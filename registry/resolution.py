@@ -275,7 +275,7 @@ class ChannelStatus(NamedTuple):
     rollout: Rollout | None
 
 
-def in_production(reader: RegistryReader, log: Log, trust: "Trust") -> Iterator[ChannelStatus]:
+def channel_statuses(reader: RegistryReader, log: Log, trust: "Trust") -> Iterator[ChannelStatus]:
     """Yield the status of each channel of a model. `trust` judges signatures. IntegrityError for a damaged log."""
     from onnxreg.registry.trust import signatures
 

@@ -261,7 +261,7 @@ class Disk:
                 self.sync_file(path)
 
     def sync_directories(self, paths: Sequence[Path]) -> None:
-        """Make the names in directories of one file system durable, in this order."""
+        """Sync directories of one file system in this order, so that the names in them are durable."""
         if len(paths) < SYNCFS_THRESHOLD or not _sync_file_system(paths[0]):
             for path in paths:
                 self.sync_directory(path)

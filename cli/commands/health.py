@@ -120,14 +120,14 @@ def lines(report: "VerifyReport", store: "RegistryReader") -> Iterator[str]:
 def _list_signatures(session: Session, reader: "RegistryReader", ref: str | None) -> None:
     from onnxreg.registry.log.log import load
     from onnxreg.registry.trust.known_heads import load_trust
-    from onnxreg.registry.trust.signatures import signed_statements, unsigned
+    from onnxreg.registry.trust.signatures import signed_statements, unsigned_versions
 
     trust, documents, rows = load_trust(), list[dict[str, Any]](), list[tuple[str, ...]]()
     for target in map(Ref.parse, [ref] if ref else reader.names()):
         log = load(reader, target.name)
         only = None if target.is_bare else log.find(target, yanked=True, gone=True).version
         statements = list(signed_statements(log, trust))
-        missing = unsigned(trust, log, statements)
+        missing = unsigned_versions(trust, log, statements)
         for version, entry in log.versions.items():
             if only not in (None, version):
                 continue

@@ -59,12 +59,12 @@ def command(
 
 def _production(published: Release, reader: RegistryReader) -> Iterator[str]:
     from onnxreg.registry.log.log import load
-    from onnxreg.registry.resolution import in_production
+    from onnxreg.registry.resolution import channel_statuses
     from onnxreg.registry.trust.known_heads import load_trust
 
     try:
         ledger = load(reader, published.name, index=published.index)
-        channels = list(in_production(reader, ledger, load_trust()))
+        channels = list(channel_statuses(reader, ledger, load_trust()))
         yanks = ledger.yanks_of([published.version])
     except (IntegrityError, NotFoundError) as error:
         yield f"in production: unknown, since {printable(error.message)}"

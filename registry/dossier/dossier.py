@@ -86,7 +86,7 @@ class Source(NamedTuple):
         )
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """Make a row for each place that matches `pattern`. Columns are JSON pointers from there; `#` means the key."""
+        """Make a row for each place that matches `pattern`. Columns are JSON pointers from there; `/a/b#` gives `b`."""
 
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))
@@ -201,15 +201,15 @@ def render(dossier: dict[str, Any]) -> bytes:
         for row in (row for item in field.get("tables", ()) for row in item["rows"]):
             numbers(row)
 
-    templates.filters["shown"] = shown
+    templates.filters["text"] = cell_text
     templates.globals["numbers"] = numbers
-    templates.globals["numbered"] = lambda cell: sources.get(shown(cell), {}).get("number")
+    templates.globals["numbered"] = lambda cell: sources.get(cell_text(cell), {}).get("number")
     style = (HERE / "page" / "dossier.css").read_text(encoding="utf-8")
     page = templates.get_template("dossier.html")
     return page.render(dossier=dossier, style=style, sources=list(sources.values())).encode()
 
 
-def shown(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     """Return a cell's value as text. A list of texts is joined by commas; others are JSON. A long text is cut off."""
     value = "" if cell["value"] is None else cell["value"]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):

@@ -82,16 +82,16 @@ class Decisions(Struct, frozen=True):
         return DecisionResult(target, self._append(log, [event] if target.entry.pinned == undo else []))
 
     def drop(
-        self, ref: Ref, left: Callable[[LocatedVersion], bool], reason: str | None = None
+        self, ref: Ref, has_left: Callable[[LocatedVersion], bool], reason: str | None = None
     ) -> DecisionResult:
         """Remove a version that never left this registry, so that its number can be used again.
 
-        `left` returns True for a version that was copied elsewhere. ConflictError if the version was copied from or to
+        `has_left` is true for a version that was copied elsewhere. ConflictError if the version was copied from or to
         another registry, is in a channel, or is pinned, yanked or evaluated.
         """
         log, target = self._locate(ref)
         line = next(log.lines(target.entry.seq - 1))
-        if line.via or left(target):
+        if line.via or has_left(target):
             hint = "`reg yank` takes it out of use, with its number"
             raise ConflictError(f"{target.ref} is known to other registries", hint)
         return DecisionResult(target, self._append(log, [self._about(events.Drop, target, reason)]))
@@ -143,7 +143,7 @@ class Decisions(Struct, frozen=True):
         """Return the events that expire a model's old versions, in order of publication. InputError if `keep` < 1.
 
         These versions stay: the `keep` newest releases, at most `keep` newer pre-releases, pinned versions, versions of
-        channels and rollouts. A yanked version stays if it is among the newest, but takes no place of the others.
+        channels and rollouts. A yanked version stays if it is among the newest, but is not counted.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"
@@ -196,7 +196,7 @@ class Decisions(Struct, frozen=True):
         """
         logs = {name: self._open(name) for name in sorted({ref.name for ref in refs})}
         targets: dict[Ref, LocatedVersion] = {}
-        for target in (_exactly(logs[ref.name], ref, gone=True) for ref in refs):
+        for target in (_find_exact(logs[ref.name], ref, gone=True) for ref in refs):
             if target.entry.gone is not None and target.entry.gone.how == "purged":
                 raise ConflictError(f"{target.ref} is purged already", f"`reg log {target.name}` says why")
             targets[target.ref] = target
@@ -230,7 +230,7 @@ class Decisions(Struct, frozen=True):
 
     def _locate(self, ref: Ref) -> tuple[Log, LocatedVersion]:
         log = self._open(ref.name)
-        return log, _exactly(log, ref)
+        return log, _find_exact(log, ref)
 
     def _about(
         self, kind: Callable[..., EventType], target: LocatedVersion, reason: str | None, **more: Any
@@ -258,7 +258,7 @@ class Decisions(Struct, frozen=True):
         return record
 
 
-def _exactly(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
+def _find_exact(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
     """Find the version that a ref names, even if yanked. InputError if the ref names only the model."""
     if ref.is_bare:
         raise InputError(f"{ref} does not say which version", f"write {ref.name}:VERSION")
@@ -266,7 +266,7 @@ def _exactly(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
 
 
 def delta_bases(ledger: Log, version: Version, since: Collection[Version]) -> list[Version]:
-    """Return the versions that deltas start from: by default the previous release, and the versions of channels."""
+    """Return the versions that deltas start from: `since` or, if empty, the previous release and those of channels."""
     entries = ledger.versions
     for old in since:
         if old not in entries or entries[old].gone is not None:
@@ -319,7 +319,7 @@ def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = Non
 def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
     """Return the deltas and delta tables of a log from which somebody could rebuild files of these versions.
 
-    If a table cannot be read, all its deltas are included. Deltas that other versions offer are left out.
+    If a table cannot be read, all its deltas are included. Deltas that other versions also use are left out.
     """
     blobs: set[Digest] = set()
     for _, event in log.events(Deltas):

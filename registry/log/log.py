@@ -102,8 +102,8 @@ class MismatchError(IntegrityError):
 class Replay:
     """Applies a model's events to tables, which are empty at first or come from a checkpoint.
 
-    `versions` has the entries of all versions, without dropped versions; `recent` has the entries that changed after
-    the checkpoint, with dropped versions. `tombstones` are blobs that may not come back. `refused` are artifacts that
+    `versions` has the entries of all versions that were not dropped; `recent` has the entries that changed after the
+    checkpoint, also of dropped versions. `tombstones` are blobs that may not come back. `refused` are artifacts that
     any evaluation refused.
     """
 

@@ -175,23 +175,23 @@ class Catalog:
     def model_lines(self, time: str | None = None) -> Iterator[bytes]:
         header = Header(FORMAT, FORMAT_VERSION, self.registry_id, len(self.models), time)
         yield msgspec.json.encode(header) + b"\n"
-        yield from (msgspec.json.encode(model) + b"\n" for model in self.fitting())
+        yield from (msgspec.json.encode(model) + b"\n" for model in self.matching_models())
 
     def piece_lines(self) -> Iterator[bytes]:
         for _, pieces in sorted(self.pieces.items()):
             yield from (msgspec.json.encode(piece) + b"\n" for piece in pieces)
 
-    def fitting(self, pattern: str = "*") -> list[ModelLine]:
+    def matching_models(self, pattern: str = "*") -> list[ModelLine]:
         """Return the models whose names match a shell pattern, sorted by name, with damaged models."""
         return [self.models[name] for name in fnmatch.filter(sorted(self.models), pattern)]
 
     def readable(self, pattern: str = "*") -> list[ModelLine]:
         """Return the models whose names match a shell pattern, sorted by name, without damaged models."""
-        return [model for model in self.fitting(pattern) if model.damage is None]
+        return [model for model in self.matching_models(pattern) if model.damage is None]
 
     def damages(self, pattern: str = "*", artifacts: bool = False) -> list[str]:
         """Return the reasons why models cannot be read; with `artifacts`, also why versions cannot be read."""
-        fitting = self.fitting(pattern)
+        fitting = self.matching_models(pattern)
         damages = [model.damage for model in fitting if model.damage is not None]
         pieces = chain(*(self.pieces.get(model.name, ()) for model in fitting if artifacts))
         return damages + [gap for piece in pieces for gap in piece.gaps]

@@ -195,9 +195,9 @@ class HubRoutes:
         except MissingBlobError:
             raise
         except (InputError, NotFoundError) as error:
-            raise _refused(404, "RevisionNotFound", error.message) from error
+            raise _hub_error(404, "RevisionNotFound", error.message) from error
         except GateError as error:
-            raise _refused(409, "GatedRepo", error.message) from error
+            raise _hub_error(409, "GatedRepo", error.message) from error
         digest = located.entry.manifest
         data = read_blob(registry, digest)
         manifest = read_manifest(data, digest, name)
@@ -241,16 +241,16 @@ def _document(request: Request, value: Any, repository: Repository | None = None
     return answer
 
 
-def _refused(status: int, code: str, message: str, **headers: str) -> HttpError:
+def _hub_error(status: int, code: str, message: str, **headers: str) -> HttpError:
     """Return an error as clients of the Hub expect: a code, and a message in one line of ASCII."""
     line = re.sub(r"[^\x20-\x7e]+", " ", message)[:500]
     return HttpError(status, message, headers={"X-Error-Code": code, "X-Error-Message": line, **headers})
 
 
 def _no_repository(name: str) -> HttpError:
-    return _refused(404, "RepoNotFound", f"this registry has no model {name[:200]}")
+    return _hub_error(404, "RepoNotFound", f"this registry has no model {name[:200]}")
 
 
 def _no_file(repository: Repository, path: str) -> HttpError:
     message = f"{repository.name} at {repository.commit[:12]} has no file {path[:200]}"
-    return _refused(404, "EntryNotFound", message, **{COMMIT: repository.commit})
+    return _hub_error(404, "EntryNotFound", message, **{COMMIT: repository.commit})

@@ -121,7 +121,7 @@ class ServedRegistry(DirectoryRegistry):
         return "" if index is None else index.token
 
     def rule_keys(self) -> tuple[str, str]:
-        """Return keys for caches: one changes with the policies, one with the trust file. HostError if that is bad."""
+        """Return keys for caches, which change with policies and trust file. HostError for a bad trust file."""
         try:
             load_trust()
         except RegError as error:

@@ -82,7 +82,7 @@ _MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _REASON = re.compile(r'message: "([^"]{1,100})"|\b(TimedOut|UnexpectedEof|IncompleteMessage)\b')
 
 
-def translated(failure: str, text: str, is_write: bool) -> RegError:
+def reg_error(failure: str, text: str, is_write: bool) -> RegError:
     """Convert an obstore error to RefusedError (the server answered), UnansweredError (try again) or RemoteError."""
     summary, _, causes = text.partition("\n\nDebug source:")
     status = _STATUS.search(summary)
@@ -164,7 +164,7 @@ class BucketStore(ObjectStore):
         def read() -> StoredObject:
             answer = obstore.get(self._reads, key, options={"if_none_match": tag} if tag else None)
             blocks = answer.stream(min_chunk_size=DOCUMENT_BLOCK_BYTES)
-            data = requests.joined(blocks, f"{key} at {self.url}", MAX_DOCUMENT_BYTES)
+            data = requests.join_blocks(blocks, f"{key} at {self.url}", MAX_DOCUMENT_BYTES)
             is_page = answer.attributes.get("Content-Type", "").startswith("text/html")
             if is_page and data.lstrip()[:1] == b"<":
                 raise self._no_server()
@@ -346,7 +346,7 @@ class BucketStore(ObjectStore):
             failure = f"{doing} at {self.url} failed"
             if isinstance(error, BaseError) or type(error) in (FileNotFoundError, OSError):
                 is_silence = "TimedOut" in str(error)
-                raise translated(failure, str(error), is_write) from TimeoutError() if is_silence else error
+                raise reg_error(failure, str(error), is_write) from TimeoutError() if is_silence else error
             raise requests.unanswered(f"{failure}: {why(error)}", error) from error
 
 

@@ -152,7 +152,7 @@ class HubRegistry(RegistryStore):
             yield HubPush(self.store, directory, self._shown)
 
     def choose_layout(self, name: str) -> None:
-        """Let later pushes also write this model's files for other libraries. InputError if another model has some."""
+        """Let pushes also write the layout of this model, for other libraries. InputError if another model has one."""
         self._shown = name
         RepositoryLayout.of_model(self.store.refresh(), name, True)
         self.store.transact("Prepare the layout", lambda at, _: attributes(at, *LAYOUT_RULES))
@@ -208,7 +208,7 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def model_operations(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the operations that update layout and card. Ignore a bad layout, unless this model was chosen."""
+        """Return the operations that update layout and card. A bad layout is an error only after `choose_layout`."""
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:

@@ -347,7 +347,7 @@ class Push(Sink, Protocol):
 
 
 class ObjectStore(Protocol):
-    """A store of objects by key. For each key, a method is one atomic, consistent step. Threads may share a store."""
+    """A store of objects by key. Each method is atomic and consistent for each key. Threads may share a store."""
 
     url: str
 
@@ -448,7 +448,7 @@ class ReadOnlyStore(ObjectStore):
 class RegistryStore(RegistryReader):
     """A registry, local or remote, whose files are in an object store. It can be read and written.
 
-    `known_id` is the registry's id, if the caller knows it. Then `registry.json` is not read before an index file.
+    `known_id` is the registry's id, if the caller knows it. Then `registry.json` is read only for its other fields.
     """
 
     note_kinds: Collection[Kind] = ("intents", "condemned")  # that this store keeps

@@ -91,7 +91,7 @@ def is_final(error: BaseException) -> bool:
 
 
 def hides_absence(read: Callable[[str], object]) -> bool:
-    """True if `read` gets registry.json, but a server answers 403 instead of 404 for a file that cannot exist."""
+    """True if `read` can read registry.json, but gets 403 instead of 404 for a file that does not exist."""
 
     def status(key: str) -> int:
         try:
@@ -164,7 +164,7 @@ def deadline() -> float:
     return time.monotonic() + setting("REG_READ_DEADLINE")
 
 
-def timely(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
+def timed_blocks(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
     """Yield the blocks of an answer. RemoteError if a block comes after the time `end` (see `deadline`)."""
     for block in blocks:
         system.check_stop()
@@ -173,10 +173,10 @@ def timely(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
         yield block
 
 
-def joined(blocks: Iterable[bytes], label: str, limit: int) -> bytes:
+def join_blocks(blocks: Iterable[bytes], label: str, limit: int) -> bytes:
     """Return the blocks of an answer as one value. RemoteError above `limit` bytes, or if the blocks come too late."""
     data = bytearray()
-    for block in timely(blocks, deadline()):
+    for block in timed_blocks(blocks, deadline()):
         data += block
         if len(data) > limit:
             raise RemoteError(f"{label} has more than {limit:,} bytes")
@@ -223,7 +223,7 @@ class Download:
         return cast(BinaryIO, io.BufferedReader(BlockStream(self._next_block, self._close), READ_BYTES))
 
     def _next_block(self) -> bytes:
-        block = self._advance(lambda answer: next(timely(answer.blocks, self._end), b""))
+        block = self._advance(lambda answer: next(timed_blocks(answer.blocks, self._end), b""))
         self._offset += len(block)
         return block
 
@@ -586,7 +586,7 @@ def read_body(answer: HTTPResponse, url: str, limit: int) -> bytes:
     size = limit if answer.length is None else answer.length
     if size > limit:
         raise RemoteError(f"{url} has {size:,} bytes where at most {limit:,} were asked for")
-    data = joined(iter(partial(answer.read1, CHUNK_BYTES), b""), url, limit)
+    data = join_blocks(iter(partial(answer.read1, CHUNK_BYTES), b""), url, limit)
     if answer.length:
         raise ConnectionError(f"{len(data):,} of {size:,} bytes arrived")
     return data

@@ -50,8 +50,8 @@ def prefix_in(folder: Path) -> str:
     return f"{EXPORTS}/" if is_exports else ""
 
 
-def exported(directory: Path) -> set[str]:
-    """Return the paths of an earlier export's manifest and files; empty if no manifest can be read."""
+def exported_paths(directory: Path) -> set[str]:
+    """Return the paths of the files that an earlier export wrote here; empty if its manifest cannot be read."""
     try:
         manifest = Manifest.decode((directory / FILENAME).read_bytes())
     except (OSError, InputError):
@@ -60,8 +60,8 @@ def exported(directory: Path) -> set[str]:
     return {FILENAME, *(entry.path.removeprefix(prefix) for entry in manifest.all_files())}
 
 
-def packaged(directory: Path) -> set[str]:
-    """Return the paths of an earlier package's files; empty if its manifest cannot be read."""
+def package_paths(directory: Path) -> set[str]:
+    """Return the paths of the files of an earlier package here; empty if its manifest cannot be read."""
     try:
         return packaged_files((directory / MANIFEST).read_bytes())
     except OSError:
@@ -71,7 +71,7 @@ def packaged(directory: Path) -> set[str]:
 def check_target(
     target: Path,
     registry: Path | None = None,
-    expected_files: Callable[[Path], set[str]] = exported,
+    expected_files: Callable[[Path], set[str]] = exported_paths,
     kind: str = "export",
 ) -> None:
     """Raise InputError if `target` must not be replaced, for example because it has files that are not expected."""
@@ -124,7 +124,7 @@ def write_package(
 
     NotFoundError if a selected artifact is absent, InputError if ONNX Runtime loads none, IntegrityError for damage.
     """
-    check_target(target, store.root, packaged, "package")
+    check_target(target, store.root, package_paths, "package")
     release = read_version(store, ref)
     artifacts = selected_artifacts(release.manifest, release.held, selection, str(release.ref))
     layout = package(release.manifest, release.digest, str(release.version), artifacts)

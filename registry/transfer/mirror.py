@@ -55,7 +55,7 @@ class MirrorResult(Struct):
 def open_both(
     remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """Open both registries; create a missing destination, as a mirror unless `new_id`. InputError if they are one."""
+    """Open both registries; make a missing destination, as a mirror unless `new_id`. InputError if both are one."""
     if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)
@@ -83,7 +83,7 @@ def mirror(
     report = MirrorResult(source.url, destination.url)
     try:
         if source.registry_id == destination.registry_id:
-            _verbatim(source, destination, report, progress)
+            _copy_exactly(source, destination, report, progress)
         elif destination.is_mirror:
             raise mirror_error(destination.registry_id)
         else:
@@ -95,7 +95,7 @@ def mirror(
     return report
 
 
-def _verbatim(
+def _copy_exactly(
     source: RegistryStore, destination: RegistryStore, report: MirrorResult, progress: Progress
 ) -> None:
     """Make an exact copy: copy all models with missing lines, and delete the blobs that no log needs now."""

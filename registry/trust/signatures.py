@@ -291,7 +291,7 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
             elif envelope.predicate_type != RELEASE:
                 continue
             else:
-                stated, wrong = _released(log, event, Statement.decode(envelope.payload))
+                stated, wrong = _check_release(log, event, Statement.decode(envelope.payload))
                 versions = [stated] if stated in versions else versions
             verdicts = judge.envelope(envelope, seq)
         except (InputError, IntegrityError, NotFoundError) as error:
@@ -303,7 +303,7 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
                 yield SignedStatement(seq, event, version, verdict)
 
 
-def _released(log: Log, event: Attest, release: Statement) -> tuple[Version, str]:
+def _check_release(log: Log, event: Attest, release: Statement) -> tuple[Version, str]:
     """Return the version that a release statement names, and the statement's error ("": no error)."""
     version = released_version(release)
     entry, digest = log.versions.get(version), event.manifest
@@ -414,11 +414,11 @@ def audit_signatures(trust: Trust, log: Log) -> Iterator[tuple[str, str]]:
             subject = f"the evaluation of {artifact.short}..." if artifact else str(item.version)
             detail = f"the signature on {subject} in line {item.seq} is wrong: {item.verdict.detail}"
             yield "signature", detail
-    for version in unsigned(trust, log, statements):
+    for version in unsigned_versions(trust, log, statements):
         yield "signature", f"version {version} is not signed by a trusted key, as it must be"
 
 
-def unsigned(trust: Trust, log: Log, statements: Sequence[SignedStatement]) -> list[Version]:
+def unsigned_versions(trust: Trust, log: Log, statements: Sequence[SignedStatement]) -> list[Version]:
     """List the usable versions that lack a required signature. `statements` has all signatures of the model."""
     needs = [need for need in trust.required(log.registry, log.name) if need.versions]
     good = [{item.version for item in statements if _counts(item.verdict, need)} for need in needs]
@@ -471,7 +471,7 @@ def attest(
     if evaluation.parent is not None and evaluation.parent not in parents and any(parents):
         source_digest = f"{evaluation.parent.short}..., which is not what {artifact.path} was made from"
         raise InputError(f"the report compares with {source_digest}")
-    data = _signed(EVALUATED, artifact.digest, report, key)
+    data = _encode_report(EVALUATED, artifact.digest, report, key)
     verdict = (artifact.digest, evaluation.state)
     decisions.attest(published.ref, data, MEDIA_TYPE if key else EVALUATION, reason, verdict)
     before = published.states[artifact.path].state
@@ -481,9 +481,9 @@ def attest(
 def attest_proof(
     decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
 ) -> None:
-    """Record a proof as a blob and an event, signed if a key is given. InputError if the version lacks its artifact."""
+    """Record a proof as a blob and an event, signed if a key is given. InputError if the version lacks the artifact."""
     _artifact(published, report.artifact, "the proof")
-    data = _signed(PROVEN, report.artifact, report.encode(), key)
+    data = _encode_report(PROVEN, report.artifact, report.encode(), key)
     decisions.attest(published.ref, data, MEDIA_TYPE if key else PROOF)
 
 
@@ -499,7 +499,7 @@ def attest_benchmark(decisions: Decisions, published: Release, report: bytes, la
     decisions.attest(published.ref, report, BENCHMARK)
 
 
-def _signed(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKey | None) -> bytes:
+def _encode_report(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKey | None) -> bytes:
     """Return a report as bytes or, with a key, as a signed envelope."""
     if key is None:
         return report

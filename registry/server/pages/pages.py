@@ -24,7 +24,7 @@ from starlette.staticfiles import StaticFiles
 from onnxreg.registry.gates import read_policies
 from onnxreg.registry.log.contents import kept_manifest, read_history
 from onnxreg.registry.log.log import read_blob, read_deltas
-from onnxreg.registry.resolution import ChannelStatus, in_production
+from onnxreg.registry.resolution import ChannelStatus, channel_statuses
 from onnxreg.registry.search.catalog import Catalog, find_models, total_size
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
 from onnxreg.registry.server.pages.rendering import HERE, POLICY, SCRIPTS, Links, environment
@@ -138,13 +138,13 @@ class ModelPage:
     def production(self) -> Sequence[ChannelStatus] | RegError:
         """The status of each channel, checked as `resolve` does; an error if the checks cannot run."""
         try:
-            return list(in_production(CheckedReader(self._registry, KnownHeads()), self.log, load_trust()))
+            return list(channel_statuses(CheckedReader(self._registry, KnownHeads()), self.log, load_trust()))
         except RegError as error:
             return error
 
     @property
-    def moves(self) -> str:
-        """The command that moves a channel, without the channel's version: `reg promote` if a policy governs stable."""
+    def move_command(self) -> str:
+        """The command that sets a channel: `reg promote NAME` if a policy governs `stable`, else `reg tag NAME`."""
         with suppress(RegError):  # `production` has the error
             if read_policies(self._registry).policy.covering(self.name, "stable"):
                 return f"reg promote {self.name}"
@@ -215,16 +215,16 @@ class Pages:
 
     def routes(self) -> list[BaseRoute]:
         trial = self._settings.trial
-        version = self._answered(self.version, POLICY if trial is None else POLICY + SCRIPTS)
+        version = self._endpoint(self.version, POLICY if trial is None else POLICY + SCRIPTS)
         return [
             *([] if trial is None else [Mount("/try", StaticFiles(directory=trial))]),
-            Route("/", self._answered(self.models)),
+            Route("/", self._endpoint(self.models)),
             Route("/models/{name}:{tag}", version),
             Route("/models/{org}/{name}:{tag}", version),
-            Route("/models/{name}", self._answered(self.model)),
-            Route("/models/{org}/{name}", self._answered(self.model)),
-            Route("/diff", self._answered(self.diff)),
-            Route("/history", self._answered(self.history)),
+            Route("/models/{name}", self._endpoint(self.model)),
+            Route("/models/{org}/{name}", self._endpoint(self.model)),
+            Route("/diff", self._endpoint(self.diff)),
+            Route("/history", self._endpoint(self.history)),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
 
@@ -234,12 +234,12 @@ class Pages:
     def _page(self, template: str, **values: Any) -> bytes:
         return self._templates.get_template(template).render(values).encode()
 
-    def _answered(self, make: Callable[[Request], Awaitable[bytes]], policy: str = POLICY) -> Endpoint:
+    def _endpoint(self, make: Callable[[Request], Awaitable[bytes]], policy: str = POLICY) -> Endpoint:
         """Return an endpoint that answers with the page from `make`, or with a page about its RegError."""
 
         async def endpoint(request: Request) -> Response:
             try:
-                return _guarded(of_bytes(request, await make(request), HTML), policy)
+                return _with_policy(of_bytes(request, await make(request), HTML), policy)
             except RegError as error:
                 return self.of_error(error, request.query_params.get("q", "").strip())
 
@@ -251,7 +251,7 @@ class Pages:
         html = self._page("error.html", error=error)
         if isinstance(error, ExpressionError):
             html = self._page("search.html", query=query, error=error)
-        return _guarded(Response(html, STATUS.get(error.family, 500), NO_STORE, HTML))
+        return _with_policy(Response(html, STATUS.get(error.family, 500), NO_STORE, HTML))
 
     async def models(self, request: Request) -> bytes:
         typed = {key: request.query_params.get(key, "").strip() for key in ("words", "after", "q")}
@@ -345,8 +345,8 @@ class Pages:
         tag = None if row.entry.yanked else str(row.version)
         guarded = self._settings.token is not None
         channel = next(iter(row.channels), None)
-        moves = None if channel else model.moves
-        lines = snippets(base, model.name, tag, channel, moves, digest, manifest, artifact, files, guarded)
+        command = None if channel else model.move_command
+        lines = snippets(base, model.name, tag, channel, command, digest, manifest, artifact, files, guarded)
         return [snippet for snippet in lines if not self._is_static or snippet.client in OF_TREES]
 
     async def diff(self, request: Request) -> bytes:
@@ -410,7 +410,7 @@ def history_chart(history: ModelHistory) -> dict[str, Any] | None:
     return {"points": points, "low": low, "high": high}
 
 
-def _guarded(response: Response, policy: str = POLICY) -> Response:
+def _with_policy(response: Response, policy: str = POLICY) -> Response:
     """Add headers that let the browser load and run only what `policy` (Content-Security-Policy) allows."""
     response.headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
     response.headers["Referrer-Policy"] = "same-origin"

@@ -49,7 +49,7 @@ def snippets(
     name: str,
     tag: str | None,
     channel: str | None,
-    moves: str | None,
+    move_command: str | None,
     digest: Digest,
     manifest: Manifest,
     artifact: Artifact,
@@ -125,8 +125,8 @@ const question = {{ tag: {moving}, query, device: preset('ort-desktop-1.30') }}
 const {{ release }} = await registry.update({model}, question)
 const model = await registry.read(release, release.artifact.path)"""
     remark = "In a browser: browserStore('models') of '@onnxreg/client', and preset('ort-web-1.30')."
-    if moves is not None:
-        remark += f" A channel brings updates: {moves}:{tag} stable."
+    if move_command is not None:
+        remark += f" A channel brings updates: {move_command}:{tag} stable."
     yield Snippet("JavaScript client", "js", code, remark)
 
     settings = f', new Settings().token(System.getenv("{token}"))' if has_token else ""
