@@ -25,9 +25,9 @@ from onnxreg.converters.evaluation.metric import (
     Judgement,
     Metric,
     ScoreTable,
-    blamed,
     combine,
     library,
+    metric_errors,
 )
 from onnxreg.converters.evaluation.predict import Runner, artifact_runner, parent_runner, predict, runner_of
 from onnxreg.converters.evaluation.suite import Suite, load, relabel
@@ -92,14 +92,14 @@ class EvaluationPlan:
             for name in sorted(self.request.label_map.keys() - gold)
         ]
         for metric in self.metrics:
-            with blamed(metric):
+            with metric_errors(metric):
                 messages += metric.warnings(self._items)
         return [*dict.fromkeys([*messages, *self.obstacles()])]
 
     def obstacles(self) -> Iterator[str]:
         groups, name = len(set(self.suite.groups)), Path(self.request.suite).name
         for metric in self.metrics:
-            with blamed(metric):
+            with metric_errors(metric):
                 yield from (f"{name}: {text}" for text in metric.obstacles(self._items, groups))
 
     @property
@@ -158,7 +158,7 @@ def _plan(
         if task not in kind.tasks:
             raise InputError(f"the metric {kind.id} is not one of {task}", f"its metrics are {names}")
         library(kind.uses)
-        with blamed(kind):
+        with metric_errors(kind):
             metric = kind(choice.limit, choice.settings)
             if not metric.supports(suite.items):
                 message = f"the evaluation suite lacks what the metric {metric.id} compares with"
@@ -170,8 +170,7 @@ def _plan(
 class SourceEvaluation:
     """Evaluates a source's artifacts. The source runs once for all artifacts.
 
-    `cache` stores the scores of each artifact. `key` has all that affects the source, and is a part of the cache's
-    keys.
+    `cache` stores the scores of each artifact. Its keys include `key`, which has all that affects the source.
     """
 
     def __init__(
@@ -243,7 +242,7 @@ class SourceEvaluation:
             raise EvaluationError(f"the source: {error.message}", error.hint) from error
         scores = []
         for metric in self.plan.metrics:
-            with blamed(metric):
+            with metric_errors(metric):
                 scores.append(metric.scores(self._items, reference, reference, self._evaluator.labels))
         return reference, scores
 
@@ -262,7 +261,7 @@ class SourceEvaluation:
             facts["graphs"] = _digests(graphs)
         judgements = []
         for metric, table in zip(self.plan.metrics, self._scored[files], strict=True):
-            with blamed(metric):
+            with metric_errors(metric):
                 judgements.append(metric.judge(table, {**metric.settings, **facts}))
         return judgements
 
@@ -297,7 +296,7 @@ class SourceEvaluation:
             predictions = predict(self._runner(path), self._readings, self._evaluator.shares_runs)
         tables = []
         for metric, parent in zip(self.plan.metrics, parent_scores, strict=True):
-            with blamed(metric):
+            with metric_errors(metric):
                 scores = metric.scores(self._items, predictions, reference, labels)
                 tables.append(ScoreTable.of(metric.columns(labels), parent, scores, self.plan.suite.groups))
         return tables
@@ -370,7 +369,7 @@ def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SI
         (root / report).parent.mkdir(parents=True, exist_ok=True)
         for metric, judgement in zip(plan.metrics, judgements, strict=True):
             record = judgement.record.to_json()
-            with blamed(metric):
+            with metric_errors(metric):
                 checks += metric.checks(judgement, f"{prefix}{metric.id}", str(suite.digest))
             if request.item_scores:
                 file = f"{CERTIFICATES}/{path}.{metric.id}.csv"
@@ -460,7 +459,7 @@ def recompute(
         except InputError as error:
             raise IntegrityError(error.message) from error
         kind = metrics.find(recorded.metric)
-        with blamed(kind):
+        with metric_errors(kind):
             metric = kind()
         metric.limit = recorded.limit
         if metric.rule != recorded.rule:
@@ -471,7 +470,7 @@ def recompute(
                 f"install the version of {recorded.package or 'onnxreg'} that wrote it",
             )
         try:
-            with blamed(metric):
+            with metric_errors(metric):
                 record = metric.judge(table, recorded.settings).record
         except (ConversionError, EvaluationError, InputError) as error:
             message = f"{label}: the item scores do not fit the metric {recorded.metric}"

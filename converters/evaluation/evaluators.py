@@ -467,8 +467,8 @@ class LabelledRows(TaskEvaluator):
 class LabelledPixels(LabelledRows):
     """The evaluator of images with a class for each pixel (`labels`; 255 is not counted).
 
-    For each label, a prediction counts the pixels that have it in both maps, and those that have it in at least one
-    map: int64 `[labels, 2]`. The suite's map is scaled to the size of the model's.
+    For each label, a prediction counts the pixels in the intersection and in the union of the suite's map and the
+    model's map: int64 `[labels, 2]`. The suite's map is scaled to the size of the model's.
     """
 
     tasks = ("image-segmentation",)
@@ -577,6 +577,8 @@ class GeneratedTexts(TaskEvaluator):
 
 
 class Sounds(TaskEvaluator):
+    """The base of evaluators whose items name files: sounds, or images with text."""
+
     best: Callable[[Mapping[str, Any]], Any]
     """Turns the outputs of an item's run into the prediction."""
     shares_runs, has_files = False, True

@@ -176,7 +176,7 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
     return "refused" if interval is not None and interval[0] >= limit else "unknown"
 
 
-def unmatched(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
+def unmatched_message(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
     """Return the message that the model lacks `labels` (gold label to number of spans). `names` are its own labels."""
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
@@ -194,7 +194,7 @@ def combine(records: Sequence[MetricRecord]) -> tuple[State, tuple[str, ...]]:
 
 
 @contextmanager
-def blamed(metric: Any) -> Iterator[None]:
+def metric_errors(metric: Any) -> Iterator[None]:
     """A context for a metric's code. Any error but a RegError becomes an EvaluationError about the metric.
 
     The message leaves out the error's text, which may quote the suite.
@@ -333,7 +333,7 @@ class Metric:
                 f"{self.min_skill:g} is needed"
             )
         if settings.get("other_labels"):
-            doubts.append(unmatched(settings["other_labels"]))
+            doubts.append(unmatched_message(settings["other_labels"]))
         state = None if doubts else judge_loss(loss, interval, self.limit, settings)
         losing = f"{self.id} loses {loss:.3g} (from {parent:.4g} to {value:.4g})"
         proof = [f"{losing}, the limit is below {self.limit:g}"]

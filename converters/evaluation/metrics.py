@@ -28,7 +28,7 @@ from onnxreg.converters.evaluation.metric import (
     judge_loss,
     library,
     percentiles,
-    unmatched,
+    unmatched_message,
 )
 from onnxreg.converters.evaluation.suite import Fixture
 from onnxreg.converters.evaluation.tokens import runs
@@ -393,7 +393,7 @@ class CharacterRecall(Metric):
         lack = "has no gold for any label of the model" if len(table) else "is empty"
         doubts = [] if has_gold else [f"the evaluation suite {lack}"]
         if others := convert(settings.get("other_labels", {}), dict[str, Count]):
-            doubts.append(unmatched(others, [part.name for part in parts]))
+            doubts.append(unmatched_message(others, [part.name for part in parts]))
         certified = (
             f"no label loses {self.limit} or more; judged: {listing([parts[number].name for number in judged])}, each with at "
             f"least {minimum.min_gold_chars} gold characters and a parent's recall above chance of at least "

@@ -94,12 +94,12 @@ def transposition(make: Rewriter, formula: Formula) -> Operand:
     key = (source, axes)
     if key not in make.transposed and len(make.waiting) < MAX_DEPTH:
         make.waiting.append(source)
-        make.transposed[key] = _before(make, source, axes)
+        make.transposed[key] = _transpose_operands(make, source, axes)
         make.waiting.pop()
     return make.transposed.get(key)
 
 
-def _before(make: Rewriter, source: Formula, axes: Axes) -> Operand:
+def _transpose_operands(make: Rewriter, source: Formula, axes: Axes) -> Operand:
     """Transpose the operands of `source` instead of its result. Return None if the operator does not allow this."""
     first, *others = source.operands or (None,)
     if source.operator in UNARY:
@@ -111,7 +111,7 @@ def _before(make: Rewriter, source: Formula, axes: Axes) -> Operand:
         return make.like(source, _turn(make, first, axes), *others[:2], places, *others[3:])
     if source.operator != "Concat" and (source.operator not in ELEMENTWISE or source.epoch < 7):
         return None
-    operands = [_turned(make, one, axes) for one in source.operands]
+    operands = [_transposed(make, one, axes) for one in source.operands]
     if None in operands:
         return None
     if source.operator != "Concat":
@@ -124,7 +124,7 @@ def _turn(make: Rewriter, formula: Operand, axes: Axes) -> Formula:
     return make.op("Transpose", formula, perm=axes)
 
 
-def _turned(make: Rewriter, formula: Operand, axes: Axes) -> Operand:
+def _transposed(make: Rewriter, formula: Operand, axes: Axes) -> Operand:
     """Transpose an operand; leave a single number as it is. Return None if the rank does not fit `axes`."""
     dims = make.shapes.dims(formula)
     if dims is not None and len(dims) < 2 and all(size == 1 for size in dims):

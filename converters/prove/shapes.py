@@ -170,10 +170,10 @@ class Shapes:
 
 def broadcast(shapes: Sequence[Dims]) -> Dims:
     columns = zip_longest(*(dims[::-1] for dims in shapes), fillvalue=1)
-    return tuple(map(_together, columns))[::-1]
+    return tuple(map(_broadcast_size, columns))[::-1]
 
 
-def _together(sizes: Sequence[Size]) -> Size:
+def _broadcast_size(sizes: Sequence[Size]) -> Size:
     """Return the size to which `sizes` broadcast; a new symbol if it is unknown."""
     others = list(dict.fromkeys(size for size in sizes if size != 1)) or [1]
     for one in others:  # `min(512, length)` and `length` are 1 in the same cases

@@ -235,7 +235,7 @@ def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
     return model
 
 
-def _dynamic_but(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
+def _dynamic_except(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Return a pass that quantizes all products to dynamic INT8, except for those in `groups`."""
     return _pass(DYNAMIC, nodes_to_exclude=sorted(name for group in groups for name in group))
 
@@ -397,7 +397,7 @@ class Search:
         for number, group in enumerate(groups[:MAX_GROUPS]):
             self._progress.step(f"{self._label}, group {number + 1} of {len(groups)}")
             others = [other for other in groups if other is not group]
-            trial = self._trial_file((_dynamic_but(others),), f"group-{number}")
+            trial = self._trial_file((_dynamic_except(others),), f"group-{number}")
             with suppress(ConversionError, InputError), trial as file:
                 distances[number] = self.evaluation.distance(file, self.base)
         order = sorted(range(len(groups)), key=lambda number: distances.get(number, inf))
@@ -420,7 +420,7 @@ class Search:
         counts = self._passed or {len(groups) - 1, len(groups) - 2, len(groups) // 2}
         for count in sorted((count for count in counts if count > 0), reverse=True):
             self._progress.step(f"{self._label}, {count} of {len(groups)} groups")
-            passes = (_dynamic_but(groups[count:]), *candidate.passes)
+            passes = (_dynamic_except(groups[count:]), *candidate.passes)
             trial = self._trial_file(passes, f"{candidate.name}-{count}")
             with suppress(ConversionError, InputError), trial as file:  # a pass may not fit these groups
                 state, _ = combine([one.record for one in self.evaluation.judge(file)])

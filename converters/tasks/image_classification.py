@@ -163,7 +163,7 @@ def subject_of(
     input_name: str = "input",
     fixed_batch: bool = False,
 ) -> conversion.TorchModel:
-    """Wrap a module so that it takes an image of this `shape` by name, and returns its outputs by name.
+    """Wrap a module that takes an image of this `shape`. Its input and outputs get names.
 
     `outputs` are keys of the module's result, or name its tensors in order. Raises ConversionError if the module fails,
     InputError if its result does not fit `outputs`.

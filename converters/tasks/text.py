@@ -41,7 +41,7 @@ OTHER_INPUTS = (PIXELS, "input_features", "input_values")
 MOST_BOX = 1000
 """The width and height of a page, in the units of the input `bbox`."""
 SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
-"""A weight whose name ends so shows that a model uses token types, even if its config does not say it (XLNet)."""
+"""A weight with such a name shows that a model uses token types, even if the config does not say it (XLNet)."""
 ROW_LENGTHS = ((13,), (48, 31, 7))
 
 SENTENCES = (
@@ -264,7 +264,7 @@ class Pooling(TextTask):
             backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
         length = int(self.options.max_seq_length)
         length = min(length, pooling.max_length or getattr(tokenizer, "model_max_length", length))
-        graphs = self.graph(checkpoint, pooled(checkpoint.model, pooling), length)
+        graphs = self.graph(checkpoint, pooling_module(checkpoint.model, pooling), length)
         recorded: dict[str, Any] = {"mode": pooling.mode, "normalize": pooling.normalize}
         if pooling.default_prompt and (prompt := pooling.prompts[pooling.default_prompt]):
             recorded["prompt"] = prompt
@@ -322,7 +322,7 @@ class StaticPooling(Pooling):
         return LoadedCheckpoint(model, tokenizer, config, (), directory)
 
 
-def pooled(encoder: Any, pooling: SentenceConfig) -> Any:
+def pooling_module(encoder: Any, pooling: SentenceConfig) -> Any:
     """Wrap an encoder so that it returns the vectors of sentence-transformers: float32 `[batch, hidden]`."""
     import torch
 

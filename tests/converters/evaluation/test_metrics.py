@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 
 from onnxreg.converters.evaluation import metrics
 from onnxreg.converters.evaluation.evaluators import Document, LabelledPixels, LabelledRows, Question, Texts
-from onnxreg.converters.evaluation.metric import Metric, ScoreTable, blamed
+from onnxreg.converters.evaluation.metric import Metric, ScoreTable, metric_errors
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import InputError, RegError
 
@@ -321,6 +321,6 @@ class Broken(Steady):
 def test_a_metric_that_gives_nan_or_fails_is_an_error():
     fails = r"steady fails: ZeroDivisionError in test_metrics\.py"
     for count, message in ((2, "steady gives nan"), (3, fails)):
-        with pytest.raises(RegError, match=message) as caught, blamed(Broken):
+        with pytest.raises(RegError, match=message) as caught, metric_errors(Broken):
             Broken().judge(table_of(np.ones((count, 1)), np.ones((count, 1))), {})
         assert caught.value.family == "conversion"
