@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cache, wraps
 from importlib import import_module
+from math import isnan
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple, get_args
@@ -202,6 +203,9 @@ def _typer_function(verb: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(verb)
     def run(context: typer.Context, as_json: bool = False, **arguments: Any) -> None:
+        for name, value in arguments.items():
+            if isinstance(value, float) and isnan(value):  # within every range of typer
+                raise InputError(f"--{name.replace('_', '-')} is not a number")
         try:
             if "query" in signature.parameters:
                 values = {item.name: arguments.pop(item.name) for item in query_options}

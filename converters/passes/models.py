@@ -228,14 +228,14 @@ def clear_metadata(model: Any) -> None:
 def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
     """A context in which a library prints nothing, and errors become a ConversionError that begins with `failure`.
 
-    If a package is missing, the error becomes a HostError about `label`.
+    If a package is missing, the error becomes a HostError about `label`. Errors of the disk stay unchanged.
     """
     try:
         with quiet(), silent_runtime():
             yield
-    except RegError:
-        raise
     except Exception as error:
+        if isinstance(error, RegError) or getattr(error, "errno", None):
+            raise
         raise ConversionError(f"{failure}: {why(refuse_missing(error, label), 300)}", hint) from error
 
 

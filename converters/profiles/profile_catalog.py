@@ -51,8 +51,12 @@ class AndroidProfile(Profile):
         value = read_document(self.document)
         steps = {step["name"]: step for step in value["steps"]}
         value["options"]["max_seq_length"] = chosen.max_seq_length
+        settings = chosen.model_dump(include={"min_gold_chars", "min_parent_recall"})
+        if suite is None and (unused := settings.keys() & options):
+            option = f"--{min(unused).replace('_', '-')}"
+            hint = "name a suite: --eval-suite FILE"
+            raise InputError(f"{option} is of an evaluation, and no suite is named", hint)
         if suite is not None:
-            settings = chosen.model_dump(include={"min_gold_chars", "min_parent_recall"})
             metrics = [{"metric": "character_recall", "settings": settings}]
             judging = {"suite": str(suite.absolute()), "label_names": "openmed"}
             value["evaluation"] = {**judging, "metrics": metrics}

@@ -547,6 +547,7 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
         )
         if (directory / TOKENIZER_FILE).is_file() and tokenizer.is_fast:
             tokenizer = _as_in_file(tokenizer, directory)
+        tokenizer("a")  # wrong settings show only now
     except Exception as error:
         hint = f"the checkpoint must hold a {TOKENIZER_FILE}"
         raise unloadable("the tokenizer of the checkpoint", directory, error, hint) from error
@@ -572,8 +573,7 @@ def _as_in_file(tokenizer: Any, directory: Path) -> Any:
         return tokenizer
     plain = PreTrainedTokenizerFast.from_pretrained(directory, local_files_only=True)
     for name, token in tokenizer.special_tokens_map.items():
-        is_in_file = isinstance(token, str) and file.token_to_id(token) is not None
-        if is_in_file and getattr(plain, name, None) is None:
+        if not getattr(plain, name, None) and isinstance(token, str) and file.token_to_id(token) is not None:
             setattr(plain, name, token)
     if file.post_processor is not None:
         plain.backend_tokenizer.post_processor = file.post_processor

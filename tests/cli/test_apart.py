@@ -117,6 +117,11 @@ def test_an_export_that_does_not_end_or_dies_is_an_error(end, start):
     assert running() == [] and not Path("r").exists()
 
 
+def test_a_limit_is_a_number(start):
+    said = start("done", "--timeout", "nan").communicate(timeout=60)[1]
+    assert said == "error: --timeout is not a number\n"
+
+
 def test_a_bug_shows_its_traceback(start):
     process = start("bug")
     said = process.communicate(timeout=60)[1]
@@ -146,7 +151,8 @@ def test_a_signal_ends_the_export_and_what_it_started(sent, status, start):
         assert not Path("r").exists()
 
 
-def test_ctrl_c_on_a_terminal(start):
+def test_ctrl_c_on_a_terminal(start, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
     ours, theirs = pty.openpty()
 
     def lead() -> None:
@@ -155,9 +161,13 @@ def test_ctrl_c_on_a_terminal(start):
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
     process = start("hang", **pipes, preexec_fn=lead)
     os.close(theirs)
+    drawn = b""
+    while b"running fp32" not in drawn:
+        drawn += (piece := read(ours))
+        assert piece, drawn
     until(lambda: Path("pids").exists() and len(running()) == 2)
     os.write(ours, b"\x03")
     drawn = b"".join(iter(lambda: read(ours), b""))
     os.close(ours)
-    assert process.wait() == 130 and b"running fp32" in drawn and b"Traceback" not in drawn
+    assert process.wait() == 130 and b"interrupted" in drawn and b"Traceback" not in drawn
     assert running() == [] and not Path("r").exists()

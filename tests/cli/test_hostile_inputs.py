@@ -448,6 +448,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, dict[str, Any]], int, str]] = {
     "trust in itself": ({"config.json": {"auto_map": SELF, "trust_remote_code": True}}, 2, "--trust-remote-code"),
     "an adapter of another model": ({"adapter_config.json": {"base_model_name_or_path": "evil", "peft_type": "LORA"}}, 2, "adapter"),
     "a kernel of the hub": ({"config.json": {"attn_implementation": "evil/kernel", "_attn_implementation": "evil/kernel"}}, 9, "kernels"),
+    "a length that is no number": ({"tokenizer_config.json": {"model_max_length": {}}}, 2, "the tokenizer of the checkpoint could not be loaded"),
     "a template": ({"tokenizer_config.json": {"chat_template": TEMPLATE}}, 0, ""),
     "templates by name": ({"tokenizer_config.json": {"chat_template": [{"name": "default", "template": TEMPLATE}]}}, 0, ""),
     "a class of its tokenizer": ({"tokenizer_config.json": {"tokenizer_class": "evil.Tokenizer"}}, 0, ""),

@@ -151,8 +151,9 @@ def test_int8_embeddings_are_smaller_and_checked(bert, draft, tmp_path):
         ({"max_seq_length": 0}, "greater than or equal to 1"),
         ({"int8": False, "int8_embeddings": True}, "--int8-embeddings is of the INT8 file"),
         ({"item_scores": True}, "no suite is named"),
+        ({"min_parent_recall": 0.7}, "--min-parent-recall is of an evaluation, and no suite is named"),
     ],
-    ids=["opset", "length", "embeddings", "suite"],
+    ids=["opset", "length", "embeddings", "suite", "minimum"],
 )  # fmt: skip
 def test_options_that_the_profile_does_not_have(tmp_path, options, message):
     with pytest.raises(InputError, match=message):

@@ -1,5 +1,6 @@
 """`OrtFormat`: equal bytes of equal graphs, and the operator config."""
 
+import errno
 import struct
 import sys
 import tempfile
@@ -12,7 +13,7 @@ import onnxruntime as ort
 import pytest
 from support.graphs import graph, write_optimized
 
-from onnxreg.converters.passes import ort_format
+from onnxreg.converters.passes import models, ort_format
 from onnxreg.converters.passes.base import run
 from onnxreg.converters.passes.ort_format import OrtFormat, canonicalize
 from onnxreg.schema.core.errors import ConversionError, HostError
@@ -72,6 +73,11 @@ def test_the_result_may_be_on_another_disk_than_temporary_files(tmp_path, monkey
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
     files, _ = run("ort", OrtFormat(), source, "fp32")
     assert outputs(files.path)
+
+
+def test_a_full_disk_is_no_fault_of_a_tool():
+    with pytest.raises(OSError, match="No space"), models.tool("x", "x could not export the model"):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize("with_types", [True, False])
