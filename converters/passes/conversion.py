@@ -54,7 +54,7 @@ class TorchModel:
 
 
 @contextmanager
-def evaluated(subject: TorchModel) -> Iterator[Any]:
+def eval_module(subject: TorchModel) -> Iterator[Any]:
     """A context with a module that takes positional tensors and returns a tuple of `outputs`.
 
     The module is in evaluation mode, and computes on a single thread.
@@ -98,7 +98,7 @@ def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[s
     import torch
 
     types = {name: tensor.dtype for name, tensor in subject.inputs.items()}
-    with evaluated(subject) as module:
+    with eval_module(subject) as module:
 
         def run(feed: Mapping[str, Any]) -> dict[str, Any]:
             with torch.inference_mode():
@@ -250,7 +250,7 @@ class OnnxConversion(ModuleExport):
             path = directory / "model.onnx"
             with (
                 models.tool("PyTorch's exporter", "PyTorch could not export the model", hint),
-                evaluated(subject) as module,
+                eval_module(subject) as module,
                 traced_builtins(subject.module),
                 # torch 2.13 prints the whole graph of a failure, because its check of `verbose` is always true
                 patch.object(torch._C, "_jit_onnx_log", lambda *_: None, create=True),
@@ -312,7 +312,7 @@ class TransformersExport(ModuleExport):
             redirect_stdout(printed),
             traced_builtins(subject.module),
             patch.object(torch.fx.config, "do_not_emit_stack_traces", True),  # nobody reads the lines of code
-            evaluated(subject) as module,
+            eval_module(subject) as module,
         ):
             examples = {plain: subject.inputs[name] for plain, name in inputs.items()}
             program = OnnxExporter().export(ByName(module).eval(), examples, config).program

@@ -92,7 +92,7 @@ def light(model: Any) -> Any:
 
 
 def replace(model: Any, proto: Any) -> None:
-    """Replace the graph of `model` by what a tool made of `light(model)`, but keep the large weights."""
+    """Replace the graph of `model` by `proto`, which a tool made from `light(model)`, but keep the large weights."""
     import onnx_ir as ir
 
     new, large = ir.from_proto(proto), _split(model)[1]
@@ -106,7 +106,7 @@ def replace(model: Any, proto: Any) -> None:
 
 
 def _split(model: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a model as `onnx.ModelProto` without large weights and types of intermediate values, and these weights."""
+    """Return a model as `onnx.ModelProto` without large weights and inner types, and the large weights by name."""
     import onnx_ir as ir
 
     stored = {value: value.const_value for value in model.graph.initializers.values()}

@@ -490,7 +490,7 @@ class Search:
         return base.with_name(f"{base.stem}_{candidate.mark}{base.suffix}").as_posix()
 
     def _final(self, candidate: Candidate, evaluation: EvaluationRequest) -> ExportPlan:
-        """Return the export's plan with a candidate's file as an output. Raise InputError if it does not fit."""
+        """Return the export's plan with a candidate's file as an output. Raise InputError if the plan is not valid."""
         path, own_steps = self._path_of(candidate), candidate.steps(self._request.input)
         replaced = next((output for output in self._plan.outputs if output.path == path), None)
         form = replaced.format if replaced is not None else None

@@ -348,7 +348,7 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool,
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The fields of `generation_config.json` that affect a greedy answer. `positions` is the decoder's most tokens."""
+    """The fields of `generation_config.json` that affect a greedy answer. `positions` limits the decoder's tokens."""
 
     decoder_start_token_id: int
     eos_token_id: int | Tokens | None = None

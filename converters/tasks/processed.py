@@ -150,7 +150,7 @@ class Processor:
         self.varying = {at for at, along in enumerate(sizes) if len({*along}) > 1}
 
     def part(self, model: Any, names: Mapping[int, str], outputs: Mapping[str, Sequence[str]]) -> Part:
-        """Make the part of a model. `names` are names of the input axes that may be dynamic, `outputs` of output axes.
+        """Make the part of a model. `names` names the input axes that may be dynamic, `outputs` the axes of outputs.
 
         Raises InputError if the results vary along another axis, or if the model does not accept their sizes.
         """
