@@ -448,16 +448,16 @@ def repair(
     known_heads: KnownHeads,
     ref: Ref | None = None,
     progress: Progress = SILENT,
-    aside: DirectoryRegistry | None = None,
+    backup: DirectoryRegistry | None = None,
 ) -> VerifyReport:
     """Verify a registry, or only `ref`, and repair the damage. Repeat this while a repair succeeds.
 
     Return the last report, with the repaired damage, and with the reasons why other damage remains. Without `source`,
-    only data of `remote` is used. `aside` is this machine's registry, which keeps damaged index files.
+    only data of `remote` is used. `backup` is this machine's registry, which keeps damaged index files.
     """
     if source is not None:
         check_distinct(source, remote)
-    work = _Repair(remote, source, progress, aside)
+    work = _Repair(remote, source, progress, backup)
     while True:
         report = verify(remote, known_heads, ref, progress)
         if ref is None and source is not None and source.registry_id == remote.registry_id:
@@ -484,7 +484,7 @@ class _Repair(Struct):
     remote: RegistryStore
     source: RegistryStore | None
     progress: Progress
-    aside: DirectoryRegistry | None
+    backup: DirectoryRegistry | None
     repaired: list[Damage] = []
     failed: dict[BlobKey | str, str] = {}
     tried: set[BlobKey | str] = set()
@@ -564,10 +564,10 @@ class _Repair(Struct):
         last = max(last, end[0]) if end else last
         if last >= first:
             detail += f"; lines {first} to {last} could not be saved"
-        if index is not None and self.aside is not None and not is_complete:
-            prefix = "" if self.aside is remote else f"{remote.registry_id}/"
+        if index is not None and self.backup is not None and not is_complete:
+            prefix = "" if self.backup is remote else f"{remote.registry_id}/"
             path = f"local/damaged/{prefix}{name}.{Digest.of(index.data).short}.jsonl"
-            self.aside.write_file(path, index.data)
+            self.backup.write_file(path, index.data)
             detail += f"; the damaged file is kept as {path}"
         log = Log.replay(lines, remote.registry_id, name, fetch)
         with remote.push() as push, announced(remote, push, name):

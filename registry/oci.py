@@ -263,7 +263,7 @@ class OciServer(HttpStore):
     def _token(self, parameters: Mapping[str, str], credential: Credential | None) -> str:
         label = f"the token endpoint of {self._target.host}"
         try:
-            realm = requests.target(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
+            realm = requests.next_url(f"{self._target.server}/v2/", parameters.get("realm")).partition("#")[0]
         except RemoteError as error:
             raise RemoteError(f"{label} is not used: {error.message}") from None
         fields = {"scope": self._scope, "service": parameters.get("service", "")}
@@ -347,7 +347,7 @@ class OciClient(Sink):
         def attempt() -> None:
             begin: Any = lambda answer: answer.headers.get("Location")
             address = self._server.ask("POST", "blobs/uploads/", {}, begin, lambda: b"", tries=False)
-            url = requests.target(f"{self._server.url}/blobs/uploads/", address)
+            url = requests.next_url(f"{self._server.url}/blobs/uploads/", address)
             url += f"{'&' if '?' in url else '?'}{urlencode({'digest': str(digest)})}"
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
             self._server.ask("PUT", url, headers, _created, partial(open_at, 0), tries=False)
@@ -374,7 +374,7 @@ class OciClient(Sink):
                 return descriptors
             if size > MAX_REFERRER_BYTES:
                 break
-            page = requests.target(f"{self._server.url}/referrers/{digest}", match[1])
+            page = requests.next_url(f"{self._server.url}/referrers/{digest}", match[1])
         limit = f"{MAX_REFERRER_PAGES:,} pages or {MAX_REFERRER_BYTES >> 20} MiB"
         problem = f"the list of referrers of {self.url} is longer than {limit}"
         raise RemoteError(problem, "it may not be the registry that you mean")
@@ -424,7 +424,7 @@ ROLE_TYPES |= {"artifact": WEIGHTS, "external-data": WEIGHTS}
 EMPTY = "application/vnd.oci.empty.v1+json"
 EMPTY_CONFIG = b"{}"
 TITLE, VERSION = "org.opencontainers.image.title", "org.opencontainers.image.version"
-WHOLE = "org.onnxreg.manifest"
+MANIFEST_DIGEST = "org.onnxreg.manifest"
 """The annotation in a version's OCI manifest that states the digest of the onnxreg manifest."""
 SBOM = "application/vnd.cyclonedx+json"
 STATEMENTS = frozenset({ENVELOPE, EVALUATION})
@@ -444,7 +444,7 @@ def version_documents(manifest: Manifest, data: bytes, version: Version) -> tupl
             "org.onnxreg.precision": artifact.precision,
             "org.onnxreg.certification": artifact.certification.state,
         }
-    about = {TITLE: manifest.name, VERSION: str(version), WHOLE: str(Digest.of(data))}
+    about = {TITLE: manifest.name, VERSION: str(version), MANIFEST_DIGEST: str(Digest.of(data))}
     texts = {"licenses": manifest.license, "description": manifest.description}
     about |= {f"org.opencontainers.image.{key}": text for key, text in texts.items() if text}
     model: dict[str, Any] = {"name": manifest.name, "version": str(version)}
@@ -588,7 +588,7 @@ def fetch_version(
     document = client.manifest(reference)
     try:
         about = json.loads(document).get("annotations") or {}
-        digest = Digest.parse(about[WHOLE]) if WHOLE in about else None
+        digest = Digest.parse(about[MANIFEST_DIGEST]) if MANIFEST_DIGEST in about else None
         version = Version.parse(about[VERSION]) if digest else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError):
         raise IntegrityError(f"{client.url} sends a malformed manifest of a version") from None

@@ -230,7 +230,7 @@ class Registry:
         own = load_own(CheckedReader(remote, self.heads), log.name, home, copy.store)
         heal = heal or isinstance(remote, DirectoryRegistry)
         request = ExchangeRequest(log.name, versions, EVERYTHING, channels, restore, heal, self.actor)
-        result = exchange(home, remote, request, progress, log=log, own=own, near=[copy.store])
+        result = exchange(home, remote, request, progress, log=log, own=own, more=[copy.store])
         if hub is not None:
             hub.refresh_layout(log.name)
         if result.log is not None:

@@ -70,20 +70,20 @@ def default_root() -> Path:
 
 
 def trust_file() -> Path:
-    return _named("REG_TRUST") or _own("config", ".config") / "trust.toml"
+    return _named("REG_TRUST") or _user_directory("config", ".config") / "trust.toml"
 
 
 def key_directory() -> Path:
-    return _named("REG_KEYS") or _own("config", ".config") / "keys"
+    return _named("REG_KEYS") or _user_directory("config", ".config") / "keys"
 
 
 def state_directory() -> Path:
-    return _named("REG_STATE") or _own("state", ".local/state")
+    return _named("REG_STATE") or _user_directory("state", ".local/state")
 
 
 def cache_directory() -> Path:
     state = _named("REG_STATE")
-    return state / "cache" if state else _own("cache", ".cache")
+    return state / "cache" if state else _user_directory("cache", ".cache")
 
 
 def _named(name: str) -> Path | None:
@@ -96,7 +96,7 @@ def _home() -> Path | None:
     return None if home == "~" else Path(home)
 
 
-def _own(kind: str, below_home: str) -> Path:
+def _user_directory(kind: str, below_home: str) -> Path:
     """Return the user's directory of a kind, such as `cache`. It is never the directory of the default registry."""
     if sys.platform == "linux":  # importing platformdirs takes longer than a `reg resolve`
         base = os.environ.get(f"XDG_{kind.upper()}_HOME", "")

@@ -94,9 +94,9 @@ def of_bytes(
 ) -> Response:
     """Answer with `data`, or with status 304 if the client has it. `tag` is the entity tag (default: the SHA-256)."""
     headers = {"ETag": f'"{tag or sha256(data).hexdigest()}"', "Cache-Control": caching}
-    if _has_it(request, headers):
+    if _is_unchanged(request, headers):
         return Response(None, 304, headers)
-    status, span = _select(request, headers, len(data)) if ranges else (200, range(len(data)))
+    status, span = _select_range(request, headers, len(data)) if ranges else (200, range(len(data)))
     return Response(data[span.start : span.stop], status, headers, media_type)
 
 
@@ -107,10 +107,10 @@ def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Respons
     """
     headers = {"ETag": f'"{tag}"', "Cache-Control": caching}
     try:
-        if _has_it(request, headers):
+        if _is_unchanged(request, headers):
             file.close()
             return Response(None, 304, headers)
-        status, span = _select(request, headers, fstat(file.fileno()).st_size)
+        status, span = _select_range(request, headers, fstat(file.fileno()).st_size)
     except HttpError:
         file.close()
         raise
@@ -138,13 +138,13 @@ def _pieces(file: BinaryIO, span: range) -> Iterator[bytes]:
         yield data
 
 
-def _has_it(request: Request, headers: Mapping[str, str]) -> bool:
+def _is_unchanged(request: Request, headers: Mapping[str, str]) -> bool:
     """True if If-None-Match lists the entity tag of the answer (weak comparison, RFC 9110, section 13.1.2)."""
     condition = request.headers.get("if-none-match", "")
     return condition.strip() == "*" or headers["ETag"] in re.findall(r'"[^"]*"', condition)
 
 
-def _select(request: Request, headers: dict[str, str], size: int) -> tuple[int, range]:
+def _select_range(request: Request, headers: dict[str, str], size: int) -> tuple[int, range]:
     """Return the status and the byte range of an answer, and add headers about ranges to `headers`.
 
     A GET request with one valid range gets status 206 and this range, unless its If-Range names another entity tag.

@@ -285,11 +285,11 @@ def serve(root: Path, listener: socket.socket, settings: Settings, has_log: bool
 
 def _make(root: Path, settings: Settings, has_log: bool) -> ASGIApp:
     if (parent := parent_process()) is not None:
-        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
+        threading.Thread(target=_stop_with_parent, args=(parent.sentinel,), daemon=True).start()
     return application(ServedRegistry.open(root), settings, to_stderr if has_log else None)
 
 
-def _end_after(sentinel: int) -> None:
+def _stop_with_parent(sentinel: int) -> None:
     """Stop this worker cleanly when its parent process has ended, even if the parent was killed."""
     connection.wait([sentinel])
     os.kill(os.getpid(), signal.SIGTERM)

@@ -72,10 +72,10 @@ MIN_RESUMABLE_BYTES = 2**20
 def exclusive(path: Path) -> Iterator[None]:
     """A context that locks a file against other processes. If this process dies, the system releases the lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = take(path, NOTICE_SECONDS)
+    lock = take_lock(path, NOTICE_SECONDS)
     if lock is None:
         system.tell(f"waiting for another command, which holds {path}")
-        lock = take(path)
+        lock = take_lock(path)
     assert lock is not None, "without a limit it is waited for"
     try:
         yield
@@ -83,7 +83,7 @@ def exclusive(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def take(path: Path, seconds: float = -1) -> "BaseFileLock | None":
+def take_lock(path: Path, seconds: float = -1) -> "BaseFileLock | None":
     """Lock a file, created if missing, and return the lock; None if another process still has it after `seconds`.
 
     HostError if the file system has no locks, FileNotFoundError if the file can never be created, for example in /proc.
@@ -135,7 +135,7 @@ def _sweep(scratch: Path, disk: Disk, prefix: str) -> None:
     for name in sorted({match[1] for path in paths if (match := names.fullmatch(path.name))}):
         directory, marker = scratch / name, scratch / f"{name}.lock"
         with suppress(OSError):
-            if (lock := take(marker, 0)) is not None:
+            if (lock := take_lock(marker, 0)) is not None:
                 try:
                     disk.sync_all(scratch)  # the killed command may have renamed files
                     if directory.is_dir() and not directory.is_symlink():
@@ -472,7 +472,7 @@ class DirectoryRegistry(RegistryStore):
         marker = self.scratch / f"{note.partition('-')[0]}.lock"
         with host_errors(f"looking at the locks of {self.url}"):
             try:
-                lock = take(marker, 0) if marker.exists() else None
+                lock = take_lock(marker, 0) if marker.exists() else None
             except PermissionError:
                 return None
             if lock is not None:
@@ -485,7 +485,7 @@ class DirectoryRegistry(RegistryStore):
         with host_errors(f"clearing {directory}"):
             for path in sorted(directory.iterdir()) if directory.is_dir() else ():
                 is_blob = re.fullmatch(r"[0-9a-f]{64}", path.name)
-                if is_blob and (lock := take(path.with_name(f"{path.name}.lock"), 0)) is not None:
+                if is_blob and (lock := take_lock(path.with_name(f"{path.name}.lock"), 0)) is not None:
                     self.disk.unlink(path)
                     self.disk.unlink(Path(lock.lock_file))
                     lock.release()
@@ -544,7 +544,7 @@ class DirectoryPush(StagedBlobs, Push):
         with host_errors(f"writing a blob to {self._url}"):
             if partial not in self._locks and size >= MIN_RESUMABLE_BYTES:
                 self._disk.make_directory(partial.parent, partial.parent.parent)
-                if (lock := take(partial.with_name(f"{partial.name}.lock"), 0)) is not None:
+                if (lock := take_lock(partial.with_name(f"{partial.name}.lock"), 0)) is not None:
                     with self._lock:
                         self._locks[partial] = lock
             if partial not in self._locks:

@@ -327,7 +327,7 @@ class HubClient:
 
 def _check_redirect(response: httpx2.Response) -> None:
     if response.has_redirect_location:
-        requests.target(str(response.request.url), response.headers["Location"])
+        requests.next_url(str(response.request.url), response.headers["Location"])
 
 
 def _one_line(error: object) -> str:
@@ -423,7 +423,7 @@ class HubStore(ObjectStore):
     def revision(self) -> str | None:
         return self._pin.revision if self._pin else None
 
-    def now(self) -> CommitSnapshot:
+    def snapshot(self) -> CommitSnapshot:
         """Return the pinned commit. If no commit is pinned, pin the newest first."""
         with self._lock:
             return self._pin or self.refresh()
@@ -441,7 +441,7 @@ class HubStore(ObjectStore):
         """Commit the operations that `decide` returns. If another commit came first, decide again, up to a limit."""
         unanswered = 0
         for attempt in range(MAX_COMMIT_TRIES):
-            at = self.now() if attempt == 0 else self.refresh()
+            at = self.snapshot() if attempt == 0 else self.refresh()
             try:
                 operations = decide(at, unanswered > 0)
                 self.hub.upload(operations)  # an error of an upload leaves no commit in doubt
@@ -463,7 +463,7 @@ class HubStore(ObjectStore):
         raise RemoteError(f"{self.url} is being changed by others without end", "run the command again")
 
     def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
-        if cached and not cached.data and is_file(self.now().entries([key]).get(key), cached.token):
+        if cached and not cached.data and is_file(self.snapshot().entries([key]).get(key), cached.token):
             return cached
         with self._lock:
             data = (self._pin or self.refresh(key, cached.data or None if cached else None)).read(key)
@@ -472,11 +472,11 @@ class HubStore(ObjectStore):
         return None if data is None else StoredObject(data, token_of(data))
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
-        at = self.now()
+        at = self.snapshot()
         return None if at.is_absent(key) else self.hub.open(key, at.revision, start)
 
     def has(self, keys: Iterable[str]) -> set[str]:
-        return self.now().blobs(keys)
+        return self.snapshot().blobs(keys)
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         def decide(at: CommitSnapshot, is_doubtful: bool) -> list[Operation]:

@@ -250,7 +250,7 @@ class Download:
 MAX_HOPS = 10
 
 
-def target(url: str, location: str | None) -> str:
+def next_url(url: str, location: str | None) -> str:
     """Return the URL to which a request for `url` is redirected. RemoteError if the redirect must not be followed."""
     source = urlsplit(url)
     try:
@@ -375,7 +375,7 @@ def bearer(url: str) -> dict[str, str]:
 
 
 class SameOrigin(urllib.request.HTTPRedirectHandler):
-    """Follows redirects that `target` permits. The token is sent along only if a redirect stays on the same server."""
+    """Follows redirects that `next_url` permits. The token is sent only if a redirect stays on the same server."""
 
     def http_error_302(
         self,
@@ -389,7 +389,7 @@ class SameOrigin(urllib.request.HTTPRedirectHandler):
         try:
             if hops >= MAX_HOPS:
                 raise _refused(urlsplit(req.full_url), f"more than {MAX_HOPS} times")
-            url = target(req.full_url, headers.get("Location"))
+            url = next_url(req.full_url, headers.get("Location"))
         except RemoteError:
             fp.close()
             raise

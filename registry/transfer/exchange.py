@@ -553,17 +553,17 @@ def exchange(
     log: Log | None = None,
     own: Log | None = None,
     plan: Merge | None = None,
-    near: Collection[BlobReader] = (),
+    more: Collection[BlobReader] = (),
 ) -> TransferResult:
     """Copy the versions and channels of a request to the destination. A second run transfers nothing.
 
     `log` is the source's log, `own` the destination's log (from `load_own`), `plan` the result of `merge`; if None,
-    they are read or made. `near` are other readers that may have documents of the destination. Raises the errors of
+    they are read or made. `more` are other readers that may have documents of the destination. Raises the errors of
     `merge` and of both registries; GateError if a policy of the destination governs a channel that would move.
     """
     name = request.name
     source_log = log or load(source, name, destination)
-    own = own or load_own(destination, name, source, *near)
+    own = own or load_own(destination, name, source, *more)
     result_log, merged = own, plan or merge(request, source_log, own)
     before = {version for version, entry in result_log.versions.items() if entry.gone is None}
     channels_before = dict(result_log.channels)
@@ -602,7 +602,7 @@ def exchange(
             if not is_small:
                 mover.move(push, moving)
             progress.step(f"committing {name}")
-            result_log = commit(destination, push, name, change, source, *near, bring=bring, first=own)
+            result_log = commit(destination, push, name, change, source, *more, bring=bring, first=own)
     else:
         destination.confirm(name)
     arrived = [version for version in request.versions if version in result_log.versions]

@@ -240,31 +240,31 @@ class KnownHeads:
         reader: RegistryReader,
         name: str,
         cached: StoredObject | None = None,
-        near: Sequence[BlobReader] = (),
+        more: Sequence[BlobReader] = (),
         is_own: bool = False,
     ) -> StoredObject | None:
         """Read an index file, check it, and save it as the known head. Return None if the file does not exist.
 
         `observe` compares the file with the known head. A changed file must also have the signatures that the trust
-        file requires, unless the registry is the user's own (`is_own`). `near`: readers that may have older parts of
+        file requires, unless the registry is the user's own (`is_own`). `more`: readers that may have older parts of
         the log. If a check fails, the newest file is checked, because a cached file may be old. If that fails too,
         raise ForkError or IntegrityError. If the log only lags behind another location, `stale` gets a notice.
         """
         before = self.read(reader.registry_id, name)
         index = reader.read_index(name, cached)
         try:
-            self._accept(reader, name, index, before, near, is_own)
+            self._accept(reader, name, index, before, more, is_own)
         except (IntegrityError, MissingBlobError):
             index, former = innermost(reader).read_file(index_path(name)), index
             if index == former:
                 raise
-            self._accept(reader, name, index, before, near, is_own)
+            self._accept(reader, name, index, before, more, is_own)
         return index
 
-    def check_own(self, store: RegistryReader, name: str, *near: BlobReader) -> None:
+    def check_own(self, store: RegistryReader, name: str, *more: BlobReader) -> None:
         """Check a log of the user's own registry before a change. IntegrityError or ForkError if others rewrote it."""
         if self.knows(store.registry_id, name):
-            self.read_index(store, name, near=near, is_own=True)
+            self.read_index(store, name, more=more, is_own=True)
 
     def remember(self, store: RegistryReader, name: str, index: StoredObject | None) -> None:
         """Save a known head for an index file that this user just wrote, so that a later loss is noticed."""
@@ -310,12 +310,12 @@ class KnownHeads:
         name: str,
         index: StoredObject | None,
         before: KnownHead | None,
-        near: Sequence[BlobReader] = (),
+        more: Sequence[BlobReader] = (),
         is_own: bool = False,
     ) -> None:
         data, registry = None if index is None else index.data, reader.registry_id
         origin = reader.location.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        after = observe(before, registry, name, data, origin, fetcher(*near, reader), reader.url)
+        after = observe(before, registry, name, data, origin, fetcher(*more, reader), reader.url)
         if after is None or index is None:
             return
         digest, trust = Digest.of(index.data), "" if is_own else trust_digest()

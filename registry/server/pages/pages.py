@@ -28,7 +28,7 @@ from onnxreg.registry.resolution import ChannelStatus, channel_statuses
 from onnxreg.registry.search.catalog import Catalog, find_models, total_size
 from onnxreg.registry.server.answers import HTML, NO_STORE, STATUS, as_served, base_url, of_bytes
 from onnxreg.registry.server.pages.rendering import HERE, POLICY, SCRIPTS, Links, environment
-from onnxreg.registry.server.pages.snippets import OF_TREES, Snippet, snippets
+from onnxreg.registry.server.pages.snippets import STATIC_CLIENTS, Snippet, snippets
 from onnxreg.registry.server.served_registry import Search, ServedRegistry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import StoredObject
@@ -347,7 +347,7 @@ class Pages:
         channel = next(iter(row.channels), None)
         command = None if channel else model.move_command
         lines = snippets(base, model.name, tag, channel, command, digest, manifest, artifact, files, guarded)
-        return [snippet for snippet in lines if not self._is_static or snippet.client in OF_TREES]
+        return [snippet for snippet in lines if not self._is_static or snippet.client in STATIC_CLIENTS]
 
     async def diff(self, request: Request) -> bytes:
         texts = [request.query_params.get(side, "") for side in ("old", "new")]

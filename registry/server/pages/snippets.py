@@ -28,7 +28,7 @@ DTYPES = ("fp32", "fp16", "int8", "uint8", "q4")
 TEXT_FILES = frozenset({"config.json", "tokenizer.json"})
 """The files that libraries of Hugging Face need beside the graph of a text model."""
 
-OF_TREES = frozenset({"reg", "JavaScript client", "JVM client"})
+STATIC_CLIENTS = frozenset({"reg", "JavaScript client", "JVM client"})
 """The clients that need no Hub protocol: a static web server with the registry's files is enough."""
 
 

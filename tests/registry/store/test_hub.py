@@ -387,7 +387,7 @@ def test_an_answer_without_a_commit_may_be_older_than_the_one_that_is_pinned_the
         fresh = open_hub(URL)
         hub.fail("/resolve/", 404, headers=MISSING)
         assert fresh.read_index("m") is None
-        assert fresh.store.now().revision == hub.history(REPO)[-1].id
+        assert fresh.store.snapshot().revision == hub.history(REPO)[-1].id
     fresh = open_hub(URL)
     hub.fail("/resolve/", 304 if is_known else 404, headers={} if is_known else MISSING)
     hub.before(f"GET /api/models/{REPO}/revision/main", lambda: hub.commit(REPO, {"index/m.jsonl": b"2\n"}))

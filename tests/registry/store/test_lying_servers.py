@@ -250,7 +250,7 @@ REFUSED += [(PUBLIC, "http://1.1.1.1/b"), ("http://127.0.0.1:1/a", "http://10.0.
 
 def test_allowed_targets_of_a_redirect():
     for url, location in ALLOWED:
-        assert requests.target(url, location).startswith("http")
+        assert requests.next_url(url, location).startswith("http")
     for url, location in REFUSED:
         with pytest.raises(RemoteError, match="redirects"):
-            requests.target(url, location)
+            requests.next_url(url, location)

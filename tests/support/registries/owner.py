@@ -83,7 +83,7 @@ def verify(registry: Registry, ref: Any = None, remote: Any = None) -> Any:
 
 def repair(registry: Registry, source: Any = None) -> Any:
     copies = maintain.good_copies(registry.remotes, source)
-    return maintain.repair(registry.store, copies, registry.heads, aside=registry.store)
+    return maintain.repair(registry.store, copies, registry.heads, backup=registry.store)
 
 
 def gc(
