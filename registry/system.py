@@ -313,7 +313,7 @@ class Disk:
 
 
 def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
-    """Return a function for a writer to call with the size of each write. It makes the kernel write early."""
+    """Return a function to call after each write, with its size. It makes the kernel write to the disk early."""
     end = advised = start
 
     def advance(count: int) -> None:

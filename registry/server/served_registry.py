@@ -178,7 +178,7 @@ class Queue:
         self._room = threads + settings.waiting  # counted here: the limiter counts a question only later
 
     async def run(self, question: Callable[[], Value]) -> Value:
-        """Answer a question. HttpError 503 if too many wait; InputError if the question takes too many steps."""
+        """Call `question` in a thread. HttpError 503 if too many calls wait; InputError if it takes too many steps."""
         if self._room == 0:
             hint, retry = f"ask again in {RETRY_SECONDS} seconds", {"Retry-After": str(RETRY_SECONDS)}
             raise HttpError(503, "too many questions wait for an answer", hint, retry)

@@ -407,7 +407,7 @@ class CommitSnapshot:
 
 
 Decide = Callable[[CommitSnapshot, bool], list[Operation]]
-"""A function that returns the operations to commit on a snapshot. The flag: an earlier try may have succeeded."""
+"""Returns the operations to commit on a snapshot. The flag is True if an earlier try may have succeeded."""
 
 
 class HubStore(ObjectStore):

@@ -304,7 +304,7 @@ class Sink(Protocol):
 
 
 class Push(Sink, Protocol):
-    """A writer's unit of work. Each blob becomes visible as a whole, at the latest when `publish` returns.
+    """Adds blobs to a registry, then an index file. A blob becomes visible as a whole, at the latest after `publish`.
 
     If a push ends without `publish`, whole blobs may remain, but no partial blobs and no temporary files.
     """
