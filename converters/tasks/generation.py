@@ -8,6 +8,8 @@ Graphs are published only if they generate the same tokens as the model. Names a
 | `decoder` | `decoder_model.onnx` | hidden states and the first tokens of the answer, to logits, keys and values |
 | `decoder_with_past` | `decoder_with_past_model.onnx` | one more token, keys and values, to logits, and the decoder's keys and values |
 | `decoder_merged` | `decoder_model_merged.onnx` | both decoders, switched by `use_cache_branch` |
+
+A model of images and texts that writes (`ImageTextDecoder`) has other graphs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -48,8 +50,10 @@ STAGES = {
     NEXT: "decoder_with_past_model.onnx",
     MERGED: "decoder_model_merged.onnx",
 }
-GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT))
+EMBED, VISION = "embed_tokens", "vision_encoder"
+GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT), (EMBED, VISION, DECODER))
 """The graphs that generate together: the encoder with the merged decoder, or with both decoders."""
+EMBEDS, FEATURES = "inputs_embeds", "image_features"
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
 """The most tokens of an answer: the default (as in pipelines of transformers), and the limit of any request."""
@@ -210,25 +214,35 @@ class CausalDecoder(Saved):
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         import numpy as np
-        import torch
-        from transformers import DynamicCache
 
         model = checkpoint.model
         length = longest(int(self.options.max_seq_length), model)
-        tokens = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)[1]["input_ids"]
+        tokens = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)[1][TOKENS]
+        prompt = dict(zip(REQUIRED, (tokens[:, :6], np.ones_like(tokens[:, :6])), strict=True))
+        proof = partial(prove, [answer_of(model, prompt)])
+        return Graphs({"": self.decoder(model, tokens)}, INPUTS, length, proof=proof)
+
+    def decoder(self, model: Any, tokens: Any, embed: Callable[[Any], Any] | None = None) -> Part:
+        """Return the part of the decoder. With `embed`, it takes `inputs_embeds` in place of the `tokens`."""
+        import numpy as np
+        import torch
+        from transformers import DynamicCache
+
+        inputs = INPUTS if embed is None else (EMBEDS, *INPUTS[1:])
 
         def decode(**tensors: Any) -> Any:
             cached = [tensor for name, tensor in tensors.items() if name.startswith(PAST)]
             # this cache keeps all tokens in every layer, even with a sliding window
             cache = DynamicCache([tuple(cached[at : at + 2]) for at in range(0, len(cached), 2)])
-            plain = {name: tensors[name] for name in INPUTS}
+            plain = {name: tensors[name] for name in inputs}
             result = model(**plain, past_key_values=cache, use_cache=True, return_dict=True)
             layers = result.past_key_values.layers
             return (result.logits, *(state for layer in layers for state in (layer.keys, layer.values)))
 
         def feed(ids: Any, mask: Any) -> dict[str, Any]:
             positions = (mask.cumsum(1) - 1).clip(0)[:, -ids.shape[1] :]
-            return dict(zip(INPUTS, (ids, mask, positions), strict=True))
+            first = ids if embed is None else embed(ids)
+            return dict(zip(inputs, (first, mask, positions), strict=True))
 
         module, feeds = module_of(decode, model=model), list[Feed]()
         ids = np.resize(tokens.reshape(-1), (3, 16))
@@ -244,13 +258,76 @@ class CausalDecoder(Saved):
             past_feed = {f"{PAST}{name}": state[:, :, :earlier].numpy() for name, state in states}
             feeds.append({**feed(ids[:rows, earlier : earlier + new], mask), **past_feed})
         before, total = f"past_{NEW}", f"past_{NEW} + {NEW}"
-        axes = {name: {0: BATCH, 1: NEW} for name in ("input_ids", "position_ids", "logits")}
+        axes = {name: {0: BATCH, 1: NEW} for name in (inputs[0], "position_ids", "logits")}
         axes |= {"attention_mask": {0: BATCH, 1: total}}
         axes |= {f"{PAST}{name}": {0: BATCH, 2: before} for name in names}
         axes |= {f"{PRESENT}{name}": {0: BATCH, 2: total} for name in names}
-        part = part_of(module, feeds, axes, ("logits", *(f"{PRESENT}{name}" for name in names)))
-        prompt = dict(zip(REQUIRED, (tokens[:, :6], np.ones_like(tokens[:, :6])), strict=True))
-        return Graphs({"": part}, INPUTS, length, proof=partial(prove, [answer_of(model, prompt)]))
+        return part_of(module, feeds, axes, ("logits", *(f"{PRESENT}{name}" for name in names)))
+
+
+class ImageTextDecoder(CausalDecoder):
+    """The task of models such as SmolVLM, as the graphs that Transformers.js loads.
+
+    | member | file | inputs, to outputs |
+    |---|---|---|
+    | `embed_tokens` | `embed_tokens.onnx` | `input_ids`, to `inputs_embeds` |
+    | `vision_encoder` | `vision_encoder.onnx` | `pixel_values` and `pixel_attention_mask`, to `image_features` |
+    | `decoder` | `decoder_model_merged.onnx` | `inputs_embeds` and the KV cache, to `logits` and the KV cache |
+
+    The features of images take the place of the image token's embeddings, in order.
+    """
+
+    members = {EMBED: f"{EMBED}.onnx", VISION: f"{VISION}.onnx", DECODER: STAGES[MERGED]}
+    tables = (EMBED,)
+
+    def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
+        import numpy as np
+        import torch
+
+        model, config = checkpoint.model, checkpoint.config
+        inner, patch, image = model.model, config.vision_config.patch_size, config.image_token_id
+        length = longest(int(self.options.max_seq_length), inner.text_model)
+        texts = sample_feeds(checkpoint.tokenizer, config.text_config, REQUIRED, length)
+        ids = [np.where(text[TOKENS] == image, image - 1, text[TOKENS]) for text in texts]
+        table = model.get_input_embeddings()
+
+        def encode(pixel_values: Any, pixel_attention_mask: Any) -> Any:
+            grid = pixel_attention_mask.flatten(0, 1).unfold(1, patch, patch).unfold(2, patch, patch)
+            options = {"patch_attention_mask": grid.sum((-1, -2)) > 0, "return_dict": True}
+            return inner.connector(
+                inner.vision_model(pixel_values.flatten(0, 1), **options).last_hidden_state
+            )
+
+        own = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
+        pixels, masks = (
+            np.concatenate([np.asarray(result[name])[0] for result in own.results])
+            for name in (own.input, "pixel_attention_mask")
+        )
+        feeds = [
+            {
+                own.input: np.resize(pixels, (rows, images, *pixels.shape[1:])),
+                "pixel_attention_mask": np.resize(masks, (rows, images, *masks.shape[1:])).astype(bool),
+            }
+            for rows, images in ((1, 1), (2, 3), (1, 2))
+        ]
+        batch = {0: BATCH, 1: "num_images"}
+        axes = {own.input: batch, "pixel_attention_mask": batch, FEATURES: {0: f"{BATCH} * num_images"}}
+        vision = part_of(module_of(encode, model=model), feeds, axes, (FEATURES,))
+        per_token = {0: BATCH, 1: NEW}
+        embed = part_of(
+            module_of(lambda input_ids: table(input_ids), table=table),
+            [{TOKENS: tokens} for tokens in ids],
+            {TOKENS: per_token, EMBEDS: per_token},
+            (EMBEDS,),
+            True,
+        )
+        decoder = self.decoder(model, ids[1], lambda ids: table(torch.from_numpy(ids)).detach().numpy())
+        count = vision.expected[0][FEATURES].shape[1]
+        prompt = np.concatenate([ids[1][:1, :4], np.full((1, 2 * count), image), ids[1][:1, 4:9]], axis=1)
+        feed = {**feeds[2], TOKENS: prompt, REQUIRED[1]: np.ones_like(prompt)}
+        proof = partial(prove, [replace(answer_of(model, feed), image_token=image)])
+        parts = dict(zip(self.members, (embed, vision, decoder), strict=True))
+        return Graphs(parts, REQUIRED, length, proof=proof)
 
 
 class TextGeneration(CausalDecoder):
@@ -274,6 +351,7 @@ class Answer:
     feed: Feed
     prompt: Any
     tokens: Any
+    image_token: int = -1
 
 
 def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
@@ -328,7 +406,7 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool,
     """Return the share of steps at which graphs choose the model's token. They get the model's earlier tokens."""
     import numpy as np
 
-    model, equal = Generator(paths), []
+    model, equal = Generator(paths, answers[0].image_token), []
     states += [model.encode(answer.feed) for answer in answers[len(states) :]]
     for answer, inputs in zip(answers, states, strict=True):
         decode, before = model.decoding(inputs), answer.prompt
@@ -433,8 +511,8 @@ def _several(value: int | Tokens | None) -> Tokens:
 class Generator:
     """Runs the graphs that generate a text together: one of `GENERATORS`, or a decoder alone."""
 
-    def __init__(self, paths: Mapping[str, Path]) -> None:
-        self._paths = paths
+    def __init__(self, paths: Mapping[str, Path], image_token: int = -1) -> None:
+        self._paths, self._image_token = paths, image_token
         self._sessions = {name: load_session(path) for name, path in paths.items()}
 
     def decoder(self, step: int) -> str:
@@ -449,6 +527,8 @@ class Generator:
 
     def encode(self, feed: Feed) -> dict[str, Any]:
         """Run the encoder, if any. Return the inputs of all steps of the decoder."""
+        if VISION in self._paths:
+            return {FEATURES: self._run(VISION, feed, FEATURES)[FEATURES]}
         if ENCODER not in self._paths:
             return {}
         mask = {MASK: feed["attention_mask"]} if "attention_mask" in feed else {}
@@ -461,6 +541,11 @@ class Generator:
         def decode(tokens: Any) -> Any:
             nonlocal count
             member, count = self.decoder(count), count + tokens.shape[1]
+            if EMBED in self._paths:
+                state[EMBEDS] = self._run(EMBED, {TOKENS: tokens}, EMBEDS)[EMBEDS]
+                if FEATURES in state:
+                    features = state.pop(FEATURES)
+                    state[EMBEDS][tokens == self._image_token] = features.reshape(-1, features.shape[-1])
             feed = step_inputs(tokens, self._sessions[member].get_inputs(), state=state)
             outputs = self._run(member, feed, "logits")
             logits = outputs.pop("logits")[:, -1]

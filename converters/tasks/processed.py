@@ -139,11 +139,10 @@ class Processor:
                     color = "L" if self.processor.data_config["input_size"][0] == 1 else "RGB"
                     self.drawn = [image.convert(color) for image in self.drawn]
                 videos = [[image.rotate(angle) for angle in range(frames)] for image in self.drawn if frames]
-                values = [
-                    self.processor(one, return_tensors="pt", **options)[self.input]
-                    for one in videos or self.drawn
+                self.results = [
+                    self.processor(one, return_tensors="pt", **options) for one in videos or self.drawn
                 ]
-                self.rows: list[Any] = [np.asarray(value, np.float32) for value in values]
+                self.rows: list[Any] = [np.asarray(result[self.input], np.float32) for result in self.results]
         except Exception as error:
             raise unloadable(f"the {kind} of the checkpoint", directory, error) from error
         sizes = zip(*(row.shape for row in self.rows), strict=True)

@@ -151,6 +151,11 @@ IMAGE_TEXTS = TaskHead(
     "image-to-text", "VisionEncoderDecoderModel", "an encoder-decoder from images to text", auto="ForImageTextToText",
     modality="image", aliases=("vision2seq-lm", "image-to-text-with-past"), copies=DECODED,
 )
+IMAGE_CHAT = TaskHead(
+    "image-text-to-text", ("SmolVLMForConditionalGeneration", "Idefics3ForConditionalGeneration"),
+    "a model of images and texts that writes", auto="ForImageTextToText", modality="image", copies=(*PROCESSOR, *DECODED),
+    aliases=("any-to-any", "visual-question-answering", "vqa"),
+)
 HEADS = (
     TaskHead("table-question-answering", "TapasForQuestionAnswering", way=f"its tokenizer has no tokenizer.json: {ADD}"),
     _elsewhere("text-to-audio", ("ForTextToSpeech", "ForTextToWaveform", "ForTextToSpectrogram"), aliases=("text-to-speech",)),
@@ -162,10 +167,8 @@ HEADS = (
     DEPTH, SEGMENTS, NAMED_OBJECTS, OBJECTS, TOWERS, SOUND_TOWERS, CTC, SOUNDS, TaskHead("pretraining", "ForPreTraining", way="export its encoder: --task feature-extraction"),
     _elsewhere("multiple-choice", "ForMultipleChoice"),
     TaskHead("pooling of model2vec", "StaticModel", way="save it with sentence-transformers: StaticEmbedding.from_model2vec"),
-    SPEECH, IMAGE_TEXTS,
-    _alone("image-text-to-text", ("ForConditionalGeneration", "EncoderDecoderModel"), modality="image", aliases=(
-        "any-to-any", "visual-question-answering", "vqa",
-    )),
+    SPEECH, IMAGE_TEXTS, IMAGE_CHAT,
+    _alone("image-text-to-text", ("ForConditionalGeneration", "EncoderDecoderModel"), modality="image"),
     _elsewhere("image-segmentation", ("ForUniversalSegmentation", "ForInstanceSegmentation", "ForSegmentation"), modality="image"),
     _elsewhere("image-to-image", ("ForImageSuperResolution", "ForImageToImage"), modality="image"),
     _elsewhere("keypoint-detection", ("ForPoseEstimation", "ForKeypointDetection"), modality="image"),
@@ -294,7 +297,8 @@ class Task(ABC):
 
     `paths` are the options whose values are files. The other attributes are for the task's recipe. `exporter` is the
     first pass. `members` are the files of several graphs, by name. `merged` has, for each member that `MergeDecoders`
-    makes, its two decoders. `quantizer` turns the weights of the operators `products` into INT8.
+    makes, its two decoders. `quantizer` turns the weights of the operators `products` into INT8; in the members
+    `tables`, embedding tables become INT8.
     """
 
     id: ClassVar[str]
@@ -304,6 +308,7 @@ class Task(ABC):
     members: ClassVar[Mapping[str, str]] = {}
     merged: ClassVar[Mapping[str, tuple[str, str]]] = {}
     products: ClassVar[tuple[str, ...]] = ("MatMul", "Gemm")
+    tables: ClassVar[tuple[str, ...]] = ()
     quantizer: ClassVar[str] = "OnnxDynamicQuantization"
     paths: ClassVar[tuple[str, ...]] = ()
     Options: ClassVar[type[PassParams]] = PassParams

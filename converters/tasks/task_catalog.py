@@ -20,7 +20,13 @@ from onnxreg.converters.tasks import task as kinds
 from onnxreg.converters.tasks import text
 from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED, Saved, find_base, read_config
 from onnxreg.converters.tasks.code import is_factory
-from onnxreg.converters.tasks.generation import CausalDecoder, ProcessedSeq2Seq, Seq2Seq, TextGeneration
+from onnxreg.converters.tasks.generation import (
+    CausalDecoder,
+    ImageTextDecoder,
+    ProcessedSeq2Seq,
+    Seq2Seq,
+    TextGeneration,
+)
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.processed import Masks, Processed
@@ -45,6 +51,7 @@ CLASSES: Sequence[type[Task]] = (
     ProcessedSeq2Seq.of(kinds.IMAGE_TEXTS),
     TextGeneration.of(kinds.DECODER),
     CausalDecoder.of(kinds.DECODER),
+    ImageTextDecoder.of(kinds.IMAGE_CHAT),
     OnnxFile,
 )
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
@@ -130,6 +137,8 @@ def task_recipe(
             first = {"name": "original", "pass": kind.exporter}
         small: dict[str, Any] = {"name": f"{member}_int8" if member else "int8"}
         small |= {"pass": kind.quantizer, "input": first["name"], **quantization}
+        if member in kind.tables:
+            small = {**small, "pass": "EmbeddingQuantization", "params": {}}
         for step, mark in ((first, ""), (small, "_int8")) if member in kind.merged else ():
             one, other = kind.merged[str(member)]  # the quantizer skips weights in branches
             params = {"with_past": f"{other}{mark}", "part": member}

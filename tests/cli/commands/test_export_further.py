@@ -135,6 +135,61 @@ def test_sam_is_two_graphs_that_give_its_masks_and_are_judged_together(reg: Reg,
 
 
 @pytest.mark.more
+@pytest.mark.parametrize("row", ["SmolVLM", pytest.param("Idefics 3", marks=pytest.mark.large)])
+def test_three_graphs_write_about_an_image_what_generate_writes(row: str, reg: Reg, tmp_path: Path) -> None:
+    """As Transformers.js runs them."""
+    import onnxruntime
+    import torch
+    from PIL import Image
+    from transformers import AutoImageProcessor, AutoModelForImageTextToText
+
+    manifest = publish(reg, row, tmp_path, "--output", "out")
+    members = {item["name"]: item["artifacts"] for item in manifest["model_family"]["members"]}
+    files = {
+        "embed_tokens": "embed_tokens",
+        "vision_encoder": "vision_encoder",
+        "decoder": "decoder_model_merged",
+    }
+    assert members == {name: [f"{file}.onnx"] for name, file in files.items()}
+    for graph in manifest["artifacts"]:
+        agreement = next(check for check in graph["checks"] if check["name"] == "generation")
+        assert (agreement["metric"], agreement["value"], agreement["verdict"]) == (
+            "token_agreement",
+            1.0,
+            "pass",
+        )
+    image = Image.open(photograph(tmp_path / "photo.png"))
+    pixels = AutoImageProcessor.from_pretrained("model", backend="pil")(image, return_tensors="np")
+    run = {name: onnxruntime.InferenceSession(f"out/{file}.onnx") for name, file in files.items()}
+    pixels = {name: pixels[name] for name in ("pixel_values", "pixel_attention_mask")}
+    pixels["pixel_attention_mask"] = pixels["pixel_attention_mask"].astype(bool)
+    (features,) = run["vision_encoder"].run(None, pixels)
+    token = json.loads(Path("model/config.json").read_text())["image_token_id"]
+    prompt = np.array([[7, 8, *[token] * features[..., 0].size, 9, 10]])
+    (embeds,) = run["embed_tokens"].run(None, {"input_ids": prompt})
+    embeds[prompt == token] = features.reshape(-1, features.shape[-1])
+    names = [item.name for item in run["decoder"].get_inputs()]
+    past = {
+        name: np.zeros((1, 2, 0, 16), np.float32) for name in names if name.startswith("past_key_values.")
+    }
+    written = list[int]()
+    while len(written) < 20:
+        end = prompt.size + len(written)
+        feed = {"inputs_embeds": embeds, "attention_mask": np.ones((1, end), np.int64), **past}
+        feed["position_ids"] = np.arange(end - embeds.shape[1], end)[None]
+        logits, *present = run["decoder"].run(None, feed)
+        past = dict(zip(past, present, strict=True))
+        written.append(int(logits[0, -1].argmax()))
+        (embeds,) = run["embed_tokens"].run(None, {"input_ids": np.array([written[-1:]])})
+    model = AutoModelForImageTextToText.from_pretrained("model").eval()
+    inputs = {name: torch.from_numpy(array) for name, array in pixels.items()}
+    ids = torch.from_numpy(prompt)
+    settings = {"max_new_tokens": 20, "min_new_tokens": 20, "do_sample": False}
+    expected = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), **inputs, **settings)
+    assert written == expected[0, prompt.size :].tolist() and len({*written}) > 3
+
+
+@pytest.mark.more
 @pytest.mark.parametrize("row", ["VideoMAE", pytest.param("TimeSformer", marks=pytest.mark.large)])
 def test_an_animation_is_classified_by_images_evenly_apart(row: str, reg: Reg, tmp_path: Path) -> None:
     import torch

@@ -51,6 +51,7 @@ def adapter(base: str | None) -> dict[str, Any]:
         (named("SegformerForSemanticSegmentation"), "image-segmentation", ""),
         (named("VisionEncoderDecoderModel") | IMAGE | WORDS, "image-to-text", ""),
         (named("DetrForObjectDetection") | IMAGE, "object-detection", ""),
+        (named("Idefics3ForConditionalGeneration") | IMAGE | WORDS, "image-text-to-text", ""),
         (named("SamModel") | IMAGE, "mask-generation", ""),
         (named("VideoMAEForVideoClassification") | IMAGE, "video-classification", ""),
         (named("OwlViTForObjectDetection") | IMAGE | WORDS, "zero-shot-object-detection", ""),

@@ -82,7 +82,7 @@ def test_every_task_has_a_row_here_and_names_of_other_libraries_are_aliases():
     assert task_catalog.ALIASES.items() <= listed.items()
 
 
-OF_OTHERS = ("text-to-speech", "keypoint-matching", "visual-question-answering")
+OF_OTHERS = ("text-to-speech", "keypoint-matching", "table-question-answering")
 NEAR = {"embedings": "embeddings", "token-clasification": "token-classification", "nerr": "ner"}
 
 

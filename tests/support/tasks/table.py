@@ -241,6 +241,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         Row("OWLv2", "owlv2", "ForZeroShotObjectDetection", OWL, "BertTokenizer", ("Owlv2ImageProcessorPil", SQUARE)),
         Row("BLIP", "blip", "ForImageTextToText", {"text_config": {**TEXT, "encoder_hidden_size": 32}, "vision_config": IMAGE}, "BertTokenizer", ("BlipImageProcessorPil", SQUARE)),
         Row("SmolVLM", "smolvlm", "ForImageTextToText", {"vision_config": IMAGE, "text_config": {"model_type": "llama", **DECODER}, "scale_factor": 2, "image_token_id": 5}, "GPT2Tokenizer", ("SmolVLMImageProcessorPil", {"size": {"longest_edge": SIDE}, "max_image_size": {"longest_edge": SIDE}})),
+        Row("Idefics 3", "idefics3", "ForImageTextToText", {"vision_config": IMAGE, "text_config": {"model_type": "llama", **DECODER}, "scale_factor": 2, "image_token_id": 5}, "GPT2Tokenizer", ("Idefics3ImageProcessorPil", {"size": {"longest_edge": SIDE}, "max_image_size": {"longest_edge": SIDE}})),
     ),
 }  # fmt: skip
 
