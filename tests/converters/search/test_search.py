@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from support.docs.nets import write_mlp
 from support.graphs import graph, read, store
@@ -708,9 +709,9 @@ def test_a_candidate_that_loads_and_is_wrong_does_not_win(
 
     def shuffled(self: OnnxDynamicQuantization, subject: Any) -> Any:
         after = apply(self, subject)
-        for tensor in after.graph.initializer:
-            if tensor.name.endswith("_quantized"):
-                tensor.raw_data = tensor.raw_data[::-1]
+        for name, value in after.graph.initializers.items():
+            if name.endswith("_quantized"):
+                value.const_value = ir.tensor(value.const_value.numpy()[::-1].copy(), name=name)
         return after
 
     monkeypatch.setattr(OnnxDynamicQuantization, "apply", shuffled)
