@@ -414,12 +414,15 @@ def drop_second_names(model: Any) -> None:
             model.graph.remove(node, safe=True)
 
 
-def fold_transposes(model: Any) -> None:
-    """Replace each Transpose of a stored matrix before a MatMul by the transposed matrix, in place."""
+def fold_transposes(model: Any, only_own: bool = False) -> None:
+    """Replace each Transpose of a stored matrix before a MatMul by the transposed matrix, in place.
+
+    With `only_own`, a Transpose stays if other nodes read the matrix.
+    """
     for node in [node for node in model.graph if node.op_type == "Transpose" and not node.domain]:
         matrix, across = node.inputs[0], node.outputs[0]
         is_factor = any(use.node.op_type == "MatMul" and use.idx == 1 for use in across.uses())
-        if is_factor and rank_of(matrix) == 2:
+        if is_factor and rank_of(matrix) == 2 and not (only_own and len(matrix.uses()) > 1):
             array = matrix.const_value.numpy().transpose(node.attributes.get_ints("perm", (1, 0)))
             folded = store(model.graph, across.name or "", array)
             across.replace_all_uses_with(folded, replace_graph_outputs=True)

@@ -25,6 +25,7 @@ BUILT_IN: Mapping[str, type[Pass[Any, Any]]] = {
         base.Original,
         conversion.OnnxConversion,
         conversion.TransformersExport,
+        conversion.TorchScriptExport,
         merge_decoders.MergeDecoders,
         graph_passes.OnnxOpVersionConversion,
         mobile_safe.MobileSafeRewrite,

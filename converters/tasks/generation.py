@@ -78,6 +78,7 @@ TIE = 1e-3
 
 
 class Seq2Seq(Saved):
+    exporter = "TorchScriptExport"
     Options: ClassVar[type[PassParams]] = TextOptions
     members, merged = STAGES, {MERGED: (DECODER, NEXT)}
 

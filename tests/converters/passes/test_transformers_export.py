@@ -1,4 +1,6 @@
-"""`TransformersExport`: what is used of the interface of `transformers.exporters`, and what is set in its results."""
+"""`TransformersExport`: what is used of the interface of `transformers.exporters`, and what is set in its results.
+
+`TorchScriptExport`: when it uses the other exporter, and what it stores once."""
 
 from typing import Any
 
@@ -10,7 +12,7 @@ from support.graphs import read, run
 from support.sampling import sampled
 
 from onnxreg.converters.passes import models
-from onnxreg.converters.passes.conversion import TorchModel, TransformersExport
+from onnxreg.converters.passes.conversion import TorchModel, TorchScriptExport, TransformersExport
 from onnxreg.schema.core.errors import ConversionError
 
 AXES = {"x": {0: "batch"}, "y": {0: "batch"}, "z": {0: "batch"}}
@@ -97,3 +99,28 @@ def test_what_is_refused(made, family, message, capfd):
 def test_two_exports_of_one_module_are_equal():
     first, second = (TransformersExport().apply(subject()).SerializeToString() for _ in range(2))
     assert first == second
+
+
+class Tied(torch.nn.Module):
+    """Reads one matrix as a table and as the weights of a product; the second has weights of its own."""
+
+    def __init__(self, is_odd: bool) -> None:
+        super().__init__()
+        self.table, self.own, self.is_odd = torch.nn.Embedding(200, 64), torch.nn.Linear(64, 64), is_odd
+
+    def forward(self, x: Any) -> Any:
+        y = self.own(self.table(x)) @ self.table.weight.T
+        return torch.logaddexp(y, y) if self.is_odd else y
+
+
+@pytest.mark.parametrize("is_odd", [False, True])
+def test_a_shared_matrix_is_stored_once_and_another_exporter_helps(is_odd: bool) -> None:
+    axes = {"x": {0: "batch", 1: "length"}, "y": {0: "batch", 1: "length"}}
+    source = TorchModel(Tied(is_odd), {"x": torch.arange(6).reshape(2, 3)}, ("y",), axes)
+    model, step = run("fp32", TorchScriptExport(), source)
+    assert step.result["exporter"] == ("transformers" if is_odd else "torchscript")
+    assert ("torchscript_refused" in step.result) == is_odd
+    assert models.weight_bytes(read(model)) < 4 * (200 * 64 + 64 * 65) + 200
+    expected = source.module(torch.arange(4)[None]).detach().numpy()
+    found = models.session(read(model)).run(None, {"x": np.arange(4)[None]})[0]
+    assert np.abs(found - expected).max() < 1e-4
