@@ -195,18 +195,21 @@ def run(
     """Run a plan in `workspace`. Return the draft, and tables of latencies."""
     from onnxreg.converters.engine.plan import ExportPlan
     from onnxreg.converters.engine.run_plan import execute
+    from onnxreg.converters.passes import models
 
     if not isinstance(plan, ExportPlan):
         from onnxreg.converters.families.export_family import export_family
 
-        return export_family(plan, workspace, progress)
+        with models.scratch_in(workspace):
+            return export_family(plan, workspace, progress)
     tables = []
     if plan.evaluation is None:
         draft = execute(plan, workspace, cache, progress)
     else:
         from onnxreg.converters.search.search import run_judged
 
-        draft, timed = run_judged(plan, workspace, cache, progress)
+        with models.scratch_in(workspace):
+            draft, timed = run_judged(plan, workspace, cache, progress)
         tables += [timed] if timed.latencies else []
     if plan.recipe.benchmark is not None:
         from onnxreg.converters.evaluation.latency import measure

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from onnxreg.schema.core.canonical import Digest
+from onnxreg.schema.core.errors import InputError
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -116,14 +117,19 @@ def digest_of(tensor: "ir.TensorProtocol") -> Digest:
 
 
 def copy_bytes(tensor: "ir.TensorProtocol", write: Callable[[Any], Any]) -> None:
-    """Give the bytes of a tensor to `write`. External data is read block by block, unless its file is deleted already."""
+    """Give the bytes of a tensor to `write`. External data is read block by block, unless its file is deleted already.
+
+    Raise InputError if this file became shorter meanwhile.
+    """
     extent = tensor.meta.get("file")
     if extent and extent[0].is_file():
         file, start, size = extent
         with file.open("rb") as data:
             data.seek(start)
             for at in range(0, size, BLOCK_BYTES):
-                write(data.read(min(size - at, BLOCK_BYTES)))
+                if len(block := data.read(min(size - at, BLOCK_BYTES))) < min(size - at, BLOCK_BYTES):
+                    raise InputError(f"{file.name} was cut short while it was read", "export again")
+                write(block)
     else:
         tensor.tofile(SimpleNamespace(write=write))  # type: ignore[attr-defined]
 

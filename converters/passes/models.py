@@ -87,18 +87,27 @@ def to_proto(model: Any) -> Any:
 
 
 def light(model: Any) -> Any:
-    """Copy a model to an `onnx.ModelProto`, in which graph inputs replace large initializers."""
-    return without_weights(_split(model)[0])
+    """Copy a model to an `onnx.ModelProto`, in which graph inputs replace large initializers.
+
+    Of inner types, the main graph keeps what nodes of other domains make, because ONNX cannot infer it.
+    """
+    import onnx_ir as ir
+
+    proto = without_weights(_split(model)[0])
+    values = (value for node in model.graph if node.domain not in STANDARD for value in node.outputs)
+    inner = (value for value in values if value.name and value.type and not value.is_graph_output())
+    proto.graph.value_info.extend(map(ir.to_proto, inner))
+    return proto
 
 
 def replace(model: Any, proto: Any) -> None:
     """Replace the graph of `model` by `proto`, which a tool made from `light(model)`, but keep the large weights."""
     import onnx_ir as ir
 
-    new, large = ir.from_proto(proto), _split(model)[1]
-    for value in [value for value in new.graph.inputs if value.name in large]:
+    new, weights = ir.from_proto(proto), model.graph.initializers
+    for value in [value for value in new.graph.inputs if value.name in weights]:
         new.graph.inputs.remove(value)
-        value.const_value = large[value.name]
+        value.const_value = weights[value.name].const_value
         new.graph.initializers.add(value)
     model.graph, model.ir_version = new.graph, new.ir_version
     model.functions.clear()
@@ -319,7 +328,8 @@ def from_tool(proto: Any) -> Any:
     """Convert the `onnx.ModelProto` that a tool made, without unused imports and weights."""
     import onnx_ir as ir
 
-    model = ir.from_proto(proto)
+    with tool("onnx_ir", "the graph cannot be edited"):
+        model = ir.from_proto(proto)
     drop_unused_imports(model)
     drop_unread_weights(model)
     return model

@@ -188,9 +188,10 @@ def test_other_options_sources_and_bytes_are_judged_anew(judge):
         (SpanF1, "version", 2),
         (module, "SCORES_VERSION", module.SCORES_VERSION + 1),
         (module, "tools", lambda: {"onnxruntime": "0.0"}),
+        (module, "package_versions", lambda names: dict.fromkeys(names, "0.0")),
     ],
 )
-def test_other_versions_and_tools_are_judged_anew(judge, monkeypatch, owner, name, value):
+def test_other_versions_libraries_and_tools_are_judged_anew(judge, monkeypatch, owner, name, value):
     monkeypatch.setattr(owner, name, value)
     assert judge()
 

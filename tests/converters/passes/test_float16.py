@@ -281,3 +281,19 @@ def test_of_a_minimum_nothing_more_can_be_left_out_and_one_that_ends_early_holds
     assert holds(kept)
     assert not any(holds([each for each in kept if each != name]) for name in kept)
     assert needed <= set(minimize(NAMES, holds_at_first))
+
+
+def test_values_that_a_contrib_operator_makes_are_beyond_float16():
+    body = """a = MatMul(x, weight) b = com.microsoft.Gelu(a) big = Mul(b, million) c = com.microsoft.QuickGelu(big)
+        small = Mul(c, millionth) logits = MatMul(small, weight)"""
+    subject = made(body, million=1e6, millionth=1e-6)
+    shapes = [onnx.helper.make_tensor_value_info(name, FLOAT, ["n", 40]) for name in ("a", "b", "big", "c")]
+    subject.graph.value_info.extend(shapes)
+    _, step = run("half", OnnxFloatToFloat16(), subject)
+    assert step.result["overflowing"] == ["Mul_2", "Mul_4", "QuickGelu_3"]
+
+
+def test_a_weight_as_output_is_refused():
+    subject = made("logits = MatMul(x, weight)", "float[n, 40] logits, float[40, 40] weight")
+    with pytest.raises(ConversionError, match="the graph cannot be edited: "):
+        run("half", OnnxFloatToFloat16(), subject)

@@ -285,3 +285,15 @@ def test_a_graph_with_fused_operators_is_quantized(encoder, quantize):
     assert {entry.domain for entry in subject.opset_import} == {"", "com.microsoft"}
     _, step = run_and_compare("int8", quantize, subject)
     assert step.result["weights"] >= 5
+
+
+def test_a_long_list_of_texts_stays_a_weight():
+    subject = graph(
+        "y = Gather(names, x)",
+        "int64[n] x",
+        "string[n] y",
+        names=np.array([f"n{i}" for i in range(2000)], object),
+    )
+    after, _ = run("opset", OnnxOpVersionConversion(target_opset=21), subject)
+    assert [value.name for value in after.graph.input] == ["x"]
+    assert after.graph.initializer == subject.graph.initializer

@@ -210,3 +210,12 @@ def test_a_weight_that_leaves_the_graph_keeps_its_notes(tmp_path):
     copy = onnx.load(tmp_path / "out.onnx", load_external_data=False).graph.initializer[-1]
     assert copy.external_data and copy.doc_string == "trained in May"
     assert [(note.key, note.value) for note in copy.metadata_props] == [("origin", "run 3")]
+
+
+@pytest.mark.parametrize("limit", [0, models.MAX_INLINE_WEIGHT_BYTES])
+def test_weights_that_are_cut_short_while_a_pass_has_them_are_an_error(tmp_path, limit):
+    model = models.load(write(tmp_path, 100))
+    (tmp_path / "weights.bin").write_bytes(b"")
+    with pytest.raises(InputError, match="cut short while it was read"):
+        models.save(model, tmp_path / "out.onnx", limit)
+    assert {file.name for file in tmp_path.iterdir()} == {"model.onnx", "weights.bin"}
