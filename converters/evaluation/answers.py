@@ -26,7 +26,10 @@ from onnxreg.converters.evaluation.evaluators import (
     Run,
     best_answer,
     labels_of,
+    objects,
     output,
+    sigmoid,
+    softmax,
     text_vector,
     transcript,
 )
@@ -139,23 +142,14 @@ def _classes(logits: Floats, labels: Sequence[str], config: Mapping[str, Any], n
     if len(labels) != len(logits):
         message = f"{name} gives {len(logits)} logits, and the version has {len(labels)} labels"
         raise ConversionError(message, "the number of labels in config.json must be the number of logits")
-    problem, activation, scores = config.get("problem_type"), "softmax", _softmax(logits)
+    problem, activation, scores = config.get("problem_type"), "softmax", softmax(logits)
     if problem == "regression":
         activation, scores = "none", logits
     elif problem == "multi_label_classification" or len(logits) == 1:
-        activation, scores = "sigmoid", _sigmoid(logits)
+        activation, scores = "sigmoid", sigmoid(logits)
     order = np.argsort(-scores, kind="stable")
     classes = [{"label": labels[number], "score": float(scores[number])} for number in order]
     return {"classes": classes, "activation": activation}
-
-
-def _softmax(logits: Floats) -> Floats:
-    powers = np.exp(logits - logits.max(-1, keepdims=True))
-    return np.asarray(powers / powers.sum(-1, keepdims=True))
-
-
-def _sigmoid(logits: Floats) -> Floats:
-    return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def _spans(model: TextModel, text: str) -> list[Answer]:
@@ -182,7 +176,7 @@ def _answer(model: TextModel, question: str, context: str) -> Answer | None:
     is_context, score = row.sequences == 1, 1.0
     for side, (name, edge) in enumerate((("start", start), ("end", end))):
         is_edge = row.offsets[is_context][:, side] == edge
-        score *= float(_softmax(_numbers(own, f"{name}_logits")[is_context])[is_edge].max())
+        score *= float(softmax(_numbers(own, f"{name}_logits")[is_context])[is_edge].max())
     return {"text": context[start:end], "start": start, "end": end, "score": score}
 
 
@@ -320,16 +314,13 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
 def _objects(
     logits: Floats, boxes: Floats, labels: Sequence[str], least: float = LEAST_SCORE
 ) -> list[Answer]:
-    """Return the objects, the best first. With a class "no object", scores are softmax values, otherwise sigmoid."""
-    has_nothing = logits.shape[1] > len(labels)
-    scores = _softmax(logits)[:, : len(labels)] if has_nothing else _sigmoid(logits)
-    best, objects = scores.argmax(1), []
-    for at in np.argsort(-scores.max(1), kind="stable"):
-        x, y, width, height = boxes[at]
-        if (score := float(scores[at, best[at]])) >= least:
-            box = [x - width / 2, y - height / 2, x + width / 2, y + height / 2]
-            objects.append({"label": labels[best[at]], "score": score, "box": [float(edge) for edge in box]})
-    return objects
+    """Return the objects, the best first, with scores of `objects`."""
+    scores, classes, corners = objects(logits, boxes, labels)
+    return [
+        {"label": labels[classes[at]], "score": float(scores[at]), "box": corners[at].tolist()}
+        for at in np.argsort(-scores, kind="stable")
+        if scores[at] >= least
+    ]
 
 
 def _vector(values: Floats, name: str) -> Answer:

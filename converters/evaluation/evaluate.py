@@ -120,9 +120,7 @@ def plan_evaluation(
     path = directory / request.suite
     if path.is_relative_to(Path.cwd()):
         path = path.relative_to(Path.cwd())
-    evaluator = next((one for one in EVALUATORS if task in one.tasks), None)
-    if evaluator is None:
-        raise InputError(f"no evaluation here judges {task}", "leave the suite out: the files stay unjudged")
+    evaluator = next(one for one in EVALUATORS if task in one.tasks)
     if (request.label_map or request.label_names) and evaluator is not TokenSpans:
         raise InputError(f"a label map is of spans, and the task is {task}", "leave --label-map out")
     paths = list(outputs)

@@ -20,7 +20,7 @@ from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import CONFIG, digest_file, read_json
 from onnxreg.converters.tasks.checkpoint import TOKENIZER_FILE, load_tokenizer
-from onnxreg.converters.tasks.generation import ENCODER, TOKENS
+from onnxreg.converters.tasks.generation import ENCODER, TOKENS, VISION
 from onnxreg.converters.tasks.processed import read_image, read_sound
 from onnxreg.converters.tasks.task import ExportSubject
 from onnxreg.schema.core.canonical import Digest, convert
@@ -367,6 +367,8 @@ class Completions(TaskEvaluator):
         return Reading([feed], predict)
 
 
+MOST_OBJECTS = 100
+"""The most objects of an image that count, as in COCO."""
 LABELS, GROUPS = "labels", "groups"
 """The optional arrays with the class and the group number of each row."""
 
@@ -394,7 +396,7 @@ class LabelledRows(TaskEvaluator):
             "image-feature-extraction",
             "audio-feature-extraction",
         ),
-        *("depth-estimation", "object-detection", "fill-mask", "zero-shot-image-classification"),
+        *("depth-estimation", "fill-mask", "zero-shot-image-classification"),
         *("zero-shot-audio-classification", "zero-shot-object-detection", "document-question-answering"),
         "mask-generation",
     )
@@ -421,14 +423,19 @@ class LabelledRows(TaskEvaluator):
             raise InputError(f"evaluation suite {path}: {LABELS} must be one class, 0 or more, for each row")
         return label
 
+    @property
+    def inputs(self) -> set[str]:
+        """The inputs of the graphs that no other graph of the version gives."""
+        parts = self.subject.parts.values()
+        internal = {name for part in parts for run in part.expected[:1] for name in run}
+        return {name for part in parts for name in part.feeds[0]} - internal
+
     @classmethod
     def identity(cls, item: LabelledRow) -> Hashable:
         return content(item.feed)
 
     def check(self, suite: Suite) -> None:
-        items, parts = suite.items, self.subject.parts.values()
-        internal = {name for part in parts for run in part.expected[:1] for name in run}
-        expected = {name for part in parts for name in part.feeds[0]} - internal
+        items, parts, expected = suite.items, self.subject.parts.values(), self.inputs
         if items and set(items[0].feed) != expected:
             raise InputError(
                 f"the evaluation suite holds {', '.join(sorted(items[0].feed))}, the model takes {', '.join(sorted(expected))}"
@@ -493,6 +500,60 @@ class LabelledPixels(LabelledRows):
             for pixels in (gold[is_counted & (gold == predicted)], gold[is_counted], predicted[is_counted])
         )
         return np.stack([hits, sum(sides) - hits], axis=1)
+
+
+class ImagePrompts(LabelledRows):
+    """The evaluator of images with the tokens of a prompt. A prediction has the logits of the next token."""
+
+    tasks = ("image-text-to-text",)
+
+    @property
+    def inputs(self) -> set[str]:
+        return {TOKENS, *self.subject.parts[VISION].feeds[0]}
+
+
+class LabelledBoxes(LabelledRows):
+    """The evaluator of images in a `.npz` file. Its array `labels`, if any, has the right boxes of each image.
+
+    `labels` is `[rows, boxes, 5]`: the class (-1: no box), and left, top, right and bottom as shares of the image. With
+    labels, a prediction has the same columns, and the score after the class, of the `MOST_OBJECTS` best objects.
+    """
+
+    tasks = ("object-detection",)
+
+    @classmethod
+    def read_label(cls, value: Any, path: Path) -> Any:
+        if value is not None and (value.shape[2:] != (5,) or value.dtype.kind not in "fiu"):
+            raise InputError(f"evaluation suite {path}: {LABELS} must be five numbers for each box of a row")
+        return None if value is None else value[0][value[0, :, 0] >= 0].astype(np.float64)
+
+    def compare(self, name: str, label: Any, outputs: Mapping[str, Any]) -> Any:
+        if label[:, 0].max(initial=0) >= len(self.labels):
+            raise InputError(f"the evaluation suite has a class above those of the model: {len(self.labels)}")
+        scores, classes, boxes = objects(output(outputs, name), output(outputs, "pred_boxes"), self.labels)
+        best = np.argsort(-scores, kind="stable")[:MOST_OBJECTS]
+        return np.column_stack([classes, scores, boxes])[best]
+
+
+def objects(logits: Floats, boxes: Floats, labels: Sequence[str]) -> tuple[Floats, Integers, Floats]:
+    """Return the scores of objects, their classes, and their boxes (left, top, right, bottom).
+
+    Scores are by softmax if there is a class "no object", or by sigmoid.
+    """
+    has_nothing = logits.shape[1] > len(labels)
+    scores = softmax(logits)[:, : len(labels)] if has_nothing else sigmoid(logits)
+    half = boxes[:, 2:] / 2
+    corners = np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], axis=1)
+    return scores.max(1), scores.argmax(1), corners
+
+
+def softmax(logits: Floats) -> Floats:
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return np.asarray(powers / powers.sum(-1, keepdims=True))
+
+
+def sigmoid(logits: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-logits)))
 
 
 def _vectors(outputs: Mapping[str, Any]) -> Any:
@@ -669,6 +730,16 @@ def transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, An
 
 
 EVALUATORS: tuple[type[TaskEvaluator], ...] = (
-    *(TokenSpans, TextClasses, Answers, Embeddings, LabelledRows, LabelledPixels, Completions),
+    *(
+        TokenSpans,
+        TextClasses,
+        Answers,
+        Embeddings,
+        LabelledRows,
+        LabelledPixels,
+        LabelledBoxes,
+        ImagePrompts,
+        Completions,
+    ),
     *(GeneratedTexts, Transcripts, Pages, SoundClasses),
 )

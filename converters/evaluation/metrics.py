@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import numpy as np
 
-from onnxreg.converters.evaluation.evaluators import LabelledRows
+from onnxreg.converters.evaluation.evaluators import MOST_OBJECTS, LabelledRows
 from onnxreg.converters.evaluation.metric import (
     CHECKED,
     RESAMPLES,
@@ -40,7 +40,7 @@ from onnxreg.schema.core.errors import InputError, listing
 SPANS = frozenset({"token-classification"})
 VECTORS = frozenset({"pooling", "feature-extraction"})
 ROWS = frozenset({"image-classification", "video-classification", "onnx"})
-PIXELS = frozenset({"image-segmentation"})
+PIXELS, BOXES = frozenset({"image-segmentation"}), frozenset({"object-detection"})
 HEARD = frozenset({"automatic-speech-recognition", "image-to-text"})
 MADE = frozenset({"text2text-generation"})
 
@@ -128,6 +128,62 @@ class MeanOverlap(Metric):
         return float(np.mean(hits[union > 0] / union[union > 0])) if union.any() else 0.0
 
 
+OVERLAPS = np.linspace(0.5, 0.95, 10)
+"""The least IoU of an object with a right box, for each average precision of COCO."""
+
+
+class MeanAveragePrecision(Metric):
+    """COCO's mean average precision of boxes of all sizes (`pycocotools.cocoeval`).
+
+    A row has the right boxes of each class and, for each object, its class (-1: none), its score, and the sum of 2**n
+    over the `OVERLAPS` n at which it is right.
+    """
+
+    id = "mean_average_precision"
+    tasks, gold, uses = BOXES, "label", "pycocotools.cocoeval"
+    limit = 0.01
+    min_skill = 0.05
+
+    def columns(self, labels: Sequence[str]) -> tuple[str, ...]:
+        numbers = (f"{key}/{at}" for at in range(MOST_OBJECTS) for key in ("class", "score", "right"))
+        return (*(f"boxes/{label}" for label in labels), *numbers)
+
+    def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
+        judge, objects = library(self.uses).COCOeval(iouType="bbox"), np.full((MOST_OBJECTS, 3), -1.0)
+        objects[:, 1:] = 0
+        boxes, count, common = item.label, 0, {"area": 1, "ignore": 0, "iscrowd": 0}
+        for label in np.unique(prediction[:, 0]):
+            key, own = (0, int(label)), prediction[prediction[:, 0] == label]
+            for rows, side in ((boxes[boxes[:, 0] == label], judge._gts), (own, judge._dts)):
+                corners = np.hstack([rows[:, -4:-2], rows[:, -2:] - rows[:, -4:-2]]).tolist()
+                scores = rows[:, 1].tolist()
+                side[key] = [
+                    {"id": at + 1, "bbox": corners[at], "score": scores[at], **common}
+                    for at in range(len(rows))
+                ]
+            judge.ious = {key: judge.computeIoU(*key)}
+            result = judge.evaluateImg(*key, (0, 2), MOST_OBJECTS)
+            right = (result["dtMatches"] > 0).T @ 2 ** np.arange(len(OVERLAPS))
+            objects[count : count + len(own)] = np.column_stack([own[:, 0], result["dtScores"], right])
+            count += len(own)
+        return [*np.bincount(boxes[:, 0].astype(int), minlength=len(labels)), *objects.ravel()]
+
+    def value(self, rows: Floats) -> float:
+        size = rows.shape[1] - 3 * MOST_OBJECTS
+        objects = rows[:, size:].reshape(-1, 3)
+        objects = objects[np.argsort(-objects[:, 1], kind="stable")]
+        boxes, precisions = rows[:, :size].sum(axis=0), list[float]()
+        for label in np.flatnonzero(boxes):
+            right = objects[objects[:, 0] == label, 2].astype(int)
+            hits = (right[:, None] >> np.arange(len(OVERLAPS)) & 1).cumsum(axis=0)
+            precision = hits / np.arange(1, len(hits) + 1)[:, None]
+            best = np.maximum.accumulate(precision[::-1], axis=0)[::-1]  # at this recall or a higher one
+            for at in range(len(OVERLAPS)):
+                first = np.searchsorted(hits[:, at] / boxes[label], np.linspace(0, 1, 101))
+                precisions.append(best[first[first < len(hits)], at].sum() / 101)
+        return float(np.mean(precisions)) if precisions else 0.0
+
+
 class Spearman(Metric):
     """The rank correlation between the cosines of pairs of texts and the right scores (`scipy.stats.spearmanr`)."""
 
@@ -180,7 +236,7 @@ class OutputCosine(MeanCosine):
     """The mean over the rows of the lowest cosine between an output and the parent's output."""
 
     id = "output_cosine"
-    tasks = frozenset(LabelledRows.tasks) | PIXELS
+    tasks = frozenset(LabelledRows.tasks) | PIXELS | BOXES | {"image-text-to-text"}
 
     def row(self, item: Any, prediction: Any, reference: Any, labels: Sequence[str]) -> Sequence[float]:
         """Return the lowest cosine of any output: 0 if shapes differ, 1 if both vectors are zero."""
@@ -488,7 +544,17 @@ class SpanF1(Metric):
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 METRICS: tuple[type[Metric], ...] = (
     *(CharacterRecall, SpanF1, Accuracy, MacroF1, ExactMatch, AnswerF1, WordErrorRate, CharacterF),
-    *(Spearman, NormalizedGain, MeanCosine, Top1, Top5, MeanOverlap, OutputCosine, Perplexity),
+    *(
+        Spearman,
+        NormalizedGain,
+        MeanCosine,
+        Top1,
+        Top5,
+        MeanOverlap,
+        MeanAveragePrecision,
+        OutputCosine,
+        Perplexity,
+    ),
 )
 
 

@@ -20,7 +20,7 @@ from onnxreg.converters.passes.merge_decoders import PAST
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import CONFIG, GENERATION_CONFIG, read_json
-from onnxreg.converters.tasks.generation import ENCODER, TOKENS, Generator, Rules, generate
+from onnxreg.converters.tasks.generation import EMBED, ENCODER, TOKENS, Generator, Rules, generate
 from onnxreg.schema.core.errors import ConversionError, RegError, why
 from onnxreg.schema.core.units import count_cores
 
@@ -157,6 +157,9 @@ def runner_of(graphs: Mapping[str, Path], directory: Path) -> "Runner":
 
     An encoder-decoder returns the generated tokens of a row, without the prompt. Other graphs return their vectors.
     """
+    if EMBED in graphs:
+        chat = Generator(graphs, read_json(directory / CONFIG)["image_token_id"])
+        return Runner(lambda feed: {"logits": chat.decoding(chat.encode(feed))(feed[TOKENS])})
     if ENCODER not in graphs:
         runners = [artifact_runner(file) for file in graphs.values()]
 

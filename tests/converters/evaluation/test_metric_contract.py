@@ -65,6 +65,11 @@ SUBJECTS: dict[str, tuple[Sequence[Any], Sequence[Any], Sequence[Any]]] = {
         [np.array([[2, 2], [2, 2]])] * 6,
         [np.array([[1, 3], [1, 3]])] * 6,
     ),
+    "mean_average_precision": (
+        [LabelledRow({}, np.array([[0, 0.1, 0.1, 0.5, 0.5], [1, 0.5, 0.5, 1, 1]]))] * 6,
+        [np.array([[0, 0.9, 0.1, 0.1, 0.5, 0.5], [1, 0.8, 0.5, 0.5, 1, 0.9]])] * 6,
+        [np.array([[0, 0.9, 0.1, 0.2, 0.5, 0.5], [0, 0.8, 0.5, 0.5, 1, 1]])] * 6,
+    ),
     "word_error_rate": ([Transcript("a.wav", "Call Anna!")] * 6, ["call  anna"] * 6, ["all Anna"] * 6),
     "chrf": ([TextPair("Haus", "the house")] * 6, ["the house"] * 6, ["a horse"] * 6),
     "perplexity": ([None] * 6, [(1.0, 3, 50)] * 6, [(2.0, 3, 50)] * 6),
@@ -74,6 +79,7 @@ SUBJECTS |= {"macro_f1": SUBJECTS["accuracy"], "exact_match": SUBJECTS["answer_f
 
 @pytest.mark.parametrize("kind", sampled(metrics.METRICS, 3), ids=lambda kind: kind.id)
 def test_a_metric_keeps_what_verdicts_rest_on(kind):
+    pytest.importorskip(kind.uses)
     metric, (items, good, bad) = kind(), SUBJECTS[kind.id]
     parent, worse = (metric.scores(items, predictions, good, LABELS) for predictions in (good, bad))
     value, worse_value = metric.value(parent), metric.value(worse)

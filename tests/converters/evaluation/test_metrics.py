@@ -14,7 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from onnxreg.converters.evaluation import metrics
-from onnxreg.converters.evaluation.evaluators import Document, LabelledPixels, LabelledRows, Question, Texts
+from onnxreg.converters.evaluation.evaluators import (
+    Document,
+    LabelledBoxes,
+    LabelledPixels,
+    LabelledRows,
+    Question,
+    Texts,
+)
 from onnxreg.converters.evaluation.metric import Metric, ScoreTable, metric_errors
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
 from onnxreg.schema.core.errors import InputError, RegError
@@ -112,6 +119,58 @@ def test_the_f_score_of_characters_is_the_mean_of_sacrebleu(pairs):
         CHRF().sentence_score(text, [item.target]).score for text, item in zip(written, items, strict=True)
     ]
     assert value("chrf", items, written) == pytest.approx(np.mean(scores) / 100)
+
+
+def boxes_of(rows: int) -> Any:
+    """Draw boxes: left, top, right and bottom, as shares of an image."""
+    start = RANDOM.uniform(0, 0.6, (rows, 2))
+    return np.hstack([start, start + RANDOM.uniform(0.1, 0.4, (rows, 2))])
+
+
+def test_the_average_precision_of_boxes_is_that_of_coco(capsys):
+    pytest.importorskip("pycocotools")
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    subject: Any = SimpleNamespace(loaded=SimpleNamespace(labels=LABELS))
+    evaluator, coco = LabelledBoxes(subject), COCO()
+    items, predictions, found, right = [], [], [], []
+    for image in range(1, 8):
+        boxes = boxes_of(5)
+        padded = np.vstack([np.column_stack([RANDOM.randint(0, 3, 5), boxes]), np.full((1, 5), -1)])
+        label = evaluator.read_label(padded[None], Path("s.npz"))
+        near = np.vstack([boxes + RANDOM.normal(scale=0.02, size=boxes.shape), boxes_of(150)])
+        middle, size = (near[:, :2] + near[:, 2:]) / 2, near[:, 2:] - near[:, :2]
+        logits = RANDOM.normal(size=(1, 155, 4 if image % 2 else 3))
+        logits[0, range(5), label[:, 0].astype(int)] += 6
+        outputs = {"logits": logits, "pred_boxes": np.hstack([middle, size])[None]}
+        items.append(SimpleNamespace(label=label))
+        predictions.append(evaluator.compare("logits", label, outputs))
+        assert predictions[-1].shape == (100, 6)
+        for rows, side in ((label, right), (predictions[-1], found)):
+            side += [
+                {"image_id": image, "category_id": int(row[0]), "score": row[1], "iscrowd": 0, "id": len(side) + at + 1,
+                 "bbox": [*row[-4:-2], *(row[-2:] - row[-4:-2])], "area": 1.0}
+                for at, row in enumerate(rows)
+            ]  # fmt: skip
+    coco.dataset = {
+        "images": [{"id": n} for n in range(1, 8)],
+        "annotations": right,
+        "categories": [{"id": n} for n in range(3)],
+    }
+    coco.createIndex()
+    judge = COCOeval(coco, coco.loadRes(found), "bbox")
+    judge.evaluate()
+    judge.accumulate()
+    expected = judge.eval["precision"][:, :, :, 0, 2]
+    got = value("mean_average_precision", items, predictions, labels=LABELS)
+    assert got == pytest.approx(expected[expected > -1].mean(), abs=1e-9) and 0.3 < got < 0.99
+    nothing = value("mean_average_precision", items, [each[:0] for each in predictions], labels=LABELS)
+    assert nothing == 0 and capsys.readouterr().err == ""
+    with pytest.raises(InputError, match="five numbers for each box"):
+        evaluator.read_label(np.array([1]), Path("s.npz"))
+    with pytest.raises(InputError, match="a class above those of the model"):
+        evaluator.compare("logits", np.array([[3.0, 0, 0, 1, 1]]), {})
 
 
 def test_the_overlap_of_maps_is_that_of_scikit_learn():

@@ -103,6 +103,10 @@ thousandth, INT8 from 0.9. Made with PyTorch {torch}, transformers {transformers
 {onnxruntime} by `PYTHONPATH=tests python tests/support/tasks/table.py`, from
 [architectures.json](architectures.json). *Optimum*: the types in the table of optimum-onnx
 {optimum} (`optimum/exporters/onnx/model_configs.py`).
+
+Two kinds have no row. The torchvision that timm needs does not import beside the PyTorch of this
+table, so models of timm are tried in an environment of their own ([below](#trained-models)). The
+checkpoints of GLiNER are not in transformers' format: use gliner's own converter, then `reg add`.
 """
 TAIL = """## Trained models
 
