@@ -266,10 +266,7 @@ def _look(files: "UnpackedArtifact", file: Path, texts: list[str]) -> "Answer":
         tokenizer = _text_model(files).tokenizer
         answer = run_named(run, tokenizer, sizes, numbers, texts, _config(files), path)
         return answer, _lines(answer)
-    outputs = run(numbers)
-    if manifest.labels or manifest.task == "image-classification":  # the name may differ
-        outputs = {"logits": next(iter(outputs.values())), **outputs}
-    answer = run_numbers(outputs, manifest.labels or (), _config(files), path, words)
+    answer = run_numbers(run(numbers), manifest.labels or (), _config(files), path, words, manifest.task)
     return answer, _lines(answer)
 
 

@@ -241,15 +241,19 @@ def run_numbers(
     config: Mapping[str, Any],
     name: str,
     words: Mapping[str, int],
+    task: str | None = None,
 ) -> Answer:
     """Decode the outputs for an image or a sound. The module's table lists the answers.
 
     `config` is the checkpoint's config.json, `name` the graph's name in messages, and `words` the content of vocab.json
-    (for CTC). Raises InputError for other outputs, ConversionError for a wrong number of labels.
+    (for CTC). With `labels`, and for the task image-classification, the first output counts as `logits` if none has the
+    name. Raises InputError for other outputs, ConversionError for a wrong number of labels.
     """
     if not outputs or any(array.dtype.kind not in "fiu" or not array.size for array in outputs.values()):
         raise refuse(name, "gives no numbers")
     rows = {key: np.atleast_1d(array)[0].astype(np.float64) for key, array in outputs.items()}
+    if labels or task == "image-classification":
+        rows.setdefault("logits", next(iter(rows.values())))
     logits, depth = rows.get("logits"), rows.get("predicted_depth")
     if logits is None and depth is not None and depth.ndim == 2:
         return {"depth": depth.tolist()}

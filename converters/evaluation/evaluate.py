@@ -6,7 +6,7 @@ A certificate has aggregates only: no text of the suite. `recompute` derives its
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -38,7 +38,7 @@ from onnxreg.converters.source.toolchain import package_versions, tools
 from onnxreg.converters.tasks.generation import GENERATORS
 from onnxreg.converters.tasks.processed import Masks
 from onnxreg.converters.tasks.task import ExportSubject
-from onnxreg.schema.core.canonical import Digest
+from onnxreg.schema.core.canonical import Digest, Record
 from onnxreg.schema.core.errors import ConversionError, InputError, IntegrityError, NotFoundError, suggest
 from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.gates.statements import FULL_PRECISION, EvaluationDocument, MetricRecord
@@ -426,17 +426,13 @@ def time_judged(
             yield from evaluation.time(artifact.path, draft.root / artifact.path, name, file)
 
 
-@dataclass(frozen=True)
-class FigureDifference:
+class FigureDifference(Record, frozen=True):
     """A figure of a certificate that differs from the item scores. `metric` is "" for the verdict."""
 
     metric: str
     key: str
     recorded: Any
     recomputed: Any
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
     def __str__(self) -> str:
         return f"{self.metric or 'the verdict'}: {self.key} is {self.recorded}, recomputed {self.recomputed}"

@@ -59,7 +59,7 @@ def test_a_transcript_has_repeated_tokens_once_and_no_blanks(best, blank, text):
     ],
 )
 def test_another_output_is_a_vector(values, vector, pooling):
-    assert answer(last_hidden_state=values) == {"vector": vector, "pooling": pooling}
+    assert answer((), last_hidden_state=values) == {"vector": vector, "pooling": pooling}
 
 
 MANY_BOXES, PIXELS, FRAMES = np.ones((1, 5, 4)), np.ones((1, 3, 4, 4)), np.ones((1, 7, 3))
@@ -75,6 +75,7 @@ MANY_BOXES, PIXELS, FRAMES = np.ones((1, 5, 4)), np.ones((1, 3, 4, 4)), np.ones(
         ({"logits": FRAMES}, 0, {"eng": {"a": 1}}, InputError),
         ({"logits": FRAMES}, 0, {}, InputError),
         ({"loss": np.ones(1)}, 0, {}, InputError),
+        ({"scores": np.ones((1, 3))}, 2, {}, ConversionError),
         ({"names": np.array([["a"]])}, 0, {}, InputError),
         ({"names": np.zeros((0, 4))}, 0, {}, InputError),
     ],
@@ -85,4 +86,4 @@ def test_outputs_without_their_labels_or_words_are_refused(outputs, labels, word
 
 
 def test_depth_is_given_as_it_is():
-    assert answer(predicted_depth=[[[1.0, 2.0]]]) == {"depth": [[1.0, 2.0]]}
+    assert answer((), predicted_depth=[[[1.0, 2.0]]]) == {"depth": [[1.0, 2.0]]}
