@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from onnxreg.converters.onnx.tensors import ELEMENTS, FLOATS, MAX_AXES, dims_of, tensor_bytes, type_of
+from onnxreg.converters.onnx.wire import GRAPH, INITIALIZER, RAW_DATA, fields
 from onnxreg.schema.core.canonical import Count, Descriptor, convert
 from onnxreg.schema.core.units import count_cores
 from onnxreg.schema.delta.delta_format import (
@@ -35,8 +36,6 @@ from onnxreg.schema.delta.delta_format import (
 from onnxreg.schema.delta.difference import encode, planes
 
 MIN_TENSOR_BYTES = 256
-GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
-"""The field numbers of `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data` in onnx.proto."""
 SAFETENSORS_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 LEVEL, DIFFERENCES = 5, zlib.Z_RLE
 """The zlib level (6 saves 0.6 % more in 1.7 times the time), and the zlib strategy for differences."""
@@ -305,9 +304,9 @@ def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
     import onnx
 
     data = map_file(file)  # onnx gives no offsets
-    graphs = [extent[1:] for extent in _fields(data, 0, len(data), GRAPH)]
-    for _, start, stop in (extent for graph in graphs for extent in _fields(data, *graph, INITIALIZER)):
-        key, first, last = next(_fields(data, start, stop, RAW_DATA), (stop, stop, stop))
+    graphs = [extent[1:] for extent in fields(data, 0, len(data), GRAPH)]
+    for _, start, stop in (extent for graph in graphs for extent in fields(data, *graph, INITIALIZER)):
+        key, first, last = next(fields(data, start, stop, RAW_DATA), (stop, stop, stop))
         tensor = onnx.TensorProto.FromString(bytes(data[start:key]) + bytes(data[last:stop]))
         element, dims = ELEMENTS.get(tensor.data_type), tuple(tensor.dims)
         location, size = path, last - first
@@ -318,32 +317,6 @@ def _onnx(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:
             size = size or tensor_bytes(tensor)  # a tensor need not state its length
         dtype = element.name if element else "unknown"
         yield location, TensorExtent(tensor.name, dtype, dims, first, size)
-
-
-def _fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the fields with this `number` of a protobuf message: (offset, start of the value, end of the value).
-
-    Raises ValueError or KeyError for an invalid message.
-    """
-
-    def varint(at: int) -> tuple[int, int]:
-        last = next(last for last in range(at, at + 10) if data[last] < 0x80)
-        return sum((data[byte] & 0x7F) << 7 * (byte - at) for byte in range(at, last + 1)), last + 1
-
-    while at < end:
-        key, start = varint(at)
-        if key & 7 == 0:
-            stop = varint(start)[1]
-        elif key & 7 == 2:
-            size, start = varint(start)
-            stop = start + size
-        else:
-            stop = start + {1: 8, 5: 4}[key & 7]
-        if stop > end:
-            raise ValueError("a field ends after its message")
-        if key >> 3 == number:
-            yield at, start, stop
-        at = stop
 
 
 def _ort(path: str, file: Path) -> Iterator[tuple[str, TensorExtent]]:

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onnxreg.converters.onnx.tensors import MAX_AXES, map_external, tensor_bytes, without_weights
+from onnxreg.converters.onnx.tensors import MAX_AXES, map_tensor, tensor_bytes, without_weights
+from onnxreg.converters.onnx.wire import parse_light
 from onnxreg.converters.runtime.sessions import quiet
 from onnxreg.converters.source.source_files import scrub
 from onnxreg.schema.core.errors import InputError, RegError, about, listing, missing_extra, unreadable, why
@@ -51,10 +52,11 @@ class MissingDataError(InputError):
         self.files = tuple(files)
 
 
-def load_onnx(path: Path) -> Any:
+def load_onnx(path: Path, places: dict[str, int] | None = None) -> Any:
     """Parse an ONNX file (`onnx.ModelProto`) without its external data.
 
-    Raises InputError if the file is not ONNX or exceeds the limits of this module.
+    With `places`, the bytes of large weights are left out, and `places` gets where they begin in the file. Raises
+    InputError if the file is not ONNX or exceeds the limits of this module.
     """
     try:
         import onnx
@@ -70,10 +72,19 @@ def load_onnx(path: Path) -> Any:
             # A read raises an error if the disk fails; with a mapped file, a signal would end the process.
             check_content(file.read(HEAD_BYTES), path.name)
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
-                model.ParseFromString(view)
+                if places is None:
+                    model.ParseFromString(view)
+                else:
+                    model, starts = parse_light(view)
+                    places.update(starts)
     except OSError as error:
         raise unreadable(path.name, error) from error
-    except (DecodeError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+    except (
+        DecodeError,
+        LookupError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # ValueError: an empty file cannot be mapped
         raise unreadable_model from error
     if not (model.HasField("graph") and model.opset_import and model.ir_version and model.graph.output):
         raise unreadable_model
@@ -237,14 +248,24 @@ def check_light(light: Any) -> None:
     onnx.checker.check_model(light)
 
 
-def read_graph(model: Any, path: Path) -> "ir.Model":
+def read_graph(model: Any, path: Path, places: Mapping[str, int] | None = None) -> "ir.Model":
     """Convert a loaded file to onnx_ir. External data is mapped, and the `version` of each node is its opset.
+
+    `places` are of `load_onnx`.
 
     Raises InputError if the graph or its external data is not valid, or if it has sparse tensors.
     """
+    import numpy as np
     import onnx_ir as ir
 
     external_files(model, path)
+    maps = cache(partial(np.memmap, dtype=np.uint8, mode="r"))  # one for a file: each keeps it open
+
+    def map_external(tensor: Any) -> Any:
+        file = path.parent / tensor.location
+        data = maps(file) if tensor.size else np.empty(0, np.uint8)
+        return map_tensor(tensor, file, tensor.offset or 0, data)
+
     with valid_graph(path):
         for body in (model, *model.functions):
             if len({item.domain or DEFAULT_DOMAIN for item in body.opset_import}) < len(body.opset_import):
@@ -255,11 +276,14 @@ def read_graph(model: Any, path: Path) -> "ir.Model":
             bodies += [function.graph, *function.subgraphs()]
         for value in (value for body in bodies for value in body.initializers.values()):
             if isinstance(value.const_value, ir.ExternalTensor):
-                value.const_value = map_external(value.const_value, path.parent)
+                value.const_value = map_external(value.const_value)
         holders: list[Any] = [*functions, *(node for body in bodies for node in body)]
         for holder, name, item in ((one, *pair) for one in holders for pair in one.attributes.items()):
             if isinstance(item.value, ir.ExternalTensor):
-                holder.attributes[name] = ir.AttrTensor(name, map_external(item.value, path.parent))
+                holder.attributes[name] = ir.AttrTensor(name, map_external(item.value))
+        for name, start in (places or {}).items():
+            value = graph.graph.initializers[name]
+            value.const_value = map_tensor(value.const_value, path, start, maps(path))
         return graph
 
 

@@ -142,13 +142,12 @@ def tensor_of(data: Any, dtype: "ir.DataType", shape: "ir.Shape", name: str | No
     return ir.Tensor(data.view(dtype.numpy()).reshape(shape.numpy()), dtype, shape=shape, name=name)
 
 
-def map_external(tensor: "ir.ExternalTensor", folder: Path) -> Any:
-    import numpy as np
-
-    file, start = folder / tensor.location, tensor.offset or 0
+def map_tensor(tensor: Any, file: Path, start: int, data: Any) -> Any:
+    """Return a tensor whose bytes begin at `start` of a file, which is mapped as `data` (a numpy array of uint8)."""
     size = (tensor.size * tensor.dtype.bitwidth + 7) // 8
-    data = np.memmap(file, np.uint8, "r", start, (size,)) if size else np.empty(0, np.uint8)
-    mapped = tensor_of(data, tensor.dtype, tensor.shape, tensor.name)
+    mapped = tensor_of(data[start : start + size], tensor.dtype, tensor.shape, tensor.name)
+    mapped.doc_string = tensor.doc_string
+    mapped.metadata_props.update(tensor.metadata_props)
     mapped.meta["file"] = (file, start, size)
     return mapped
 

@@ -6,7 +6,7 @@ disk, weights that are too large for protobuf are in `FILE.data`. Equal models g
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import chain, count
@@ -17,6 +17,7 @@ from typing import Any
 from onnxreg.converters.onnx import onnx_graph
 from onnxreg.converters.onnx.onnx_graph import containers, load_onnx, read_graph, scrub_metadata
 from onnxreg.converters.onnx.tensors import MAX_SMALL_ELEMENTS, copy_bytes, tensor_bytes, without_weights
+from onnxreg.converters.onnx.wire import encode
 from onnxreg.converters.runtime.sessions import load_session, quiet, silent_runtime
 from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, why
@@ -26,25 +27,24 @@ MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
 ALIGNMENT_BYTES = 4096
 FIRST_IR_WITH_CONSTANTS = 4
 """The first IR version in which an initializer need not be an input."""
-GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
-"""The numbers of fields in onnx.proto: `ModelProto.graph`, `GraphProto.initializer` and `TensorProto.raw_data`."""
 FLOATS = frozenset({1, 10})
 STANDARD = ("", "ai.onnx")
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
 
 def load(path: Path, scrubbed: bool = False) -> Any:
-    """Read an ONNX file (`onnx_ir.Model`) and map its external data. Initializers are removed from the inputs.
+    """Read an ONNX file (`onnx_ir.Model`) and map its large weights. Initializers are removed from the inputs.
 
     With `scrubbed`, `scrub_metadata` cleans the metadata. Raises InputError if the file or its external data is invalid.
     """
-    proto = load_onnx(path)
+    places: dict[str, int] = {}
+    proto = load_onnx(path, places)
     for tensor in onnx_graph.tensors(proto):
         if tensor.HasField("raw_data") and len(tensor.raw_data) != tensor_bytes(tensor):
             raise InputError(f"{path.name}: the bytes of the weight {tensor.name} do not fit its shape")
     if scrubbed:
         scrub_metadata(proto, path.parent)
-    model = read_graph(proto, path)
+    model = read_graph(proto, path, places)
     inputs = [value for value in model.graph.inputs if not value.is_initializer()]
     if len(inputs) < len(model.graph.inputs):
         model.graph.inputs[:] = inputs
@@ -55,34 +55,38 @@ def load(path: Path, scrubbed: bool = False) -> Any:
 def save(model: Any, path: Path, limit: int = MAX_INLINE_WEIGHT_BYTES) -> tuple[str, ...]:
     """Write a model and return the names of its files. After an error, no file is left."""
     data = path.with_name(f"{path.name}.data")
+    written = {
+        file: file.with_name(f"{file.name}.new") for file in (path, data)
+    }  # a weight may be mapped from `path`
     proto, weights = _split(model)
     try:
         if weight_bytes(model) <= limit:
-            with path.open("wb") as file:
-                _encode(proto, weights, file.write)
-            return (path.name,)
-        with data.open("wb") as file:
-            for tensor in (one for one in proto.graph.initializer if one.name in weights):
-                file.write(bytes(-file.tell() % ALIGNMENT_BYTES))
-                values = {"location": data.name, "offset": file.tell(), "length": tensor_bytes(tensor)}
-                del tensor.external_data[:]
-                for key, value in values.items():
-                    tensor.external_data.add(key=key, value=str(value))
-                copy_bytes(weights[tensor.name], file.write)
-        path.write_bytes(proto.SerializeToString(deterministic=True))
-        return path.name, data.name
-    except BaseException:
-        for one in (path, data):
-            one.unlink(missing_ok=True)
-        raise
+            del written[data]
+            with written[path].open("wb") as file:
+                encode(proto, weights, file.write)
+        else:
+            with written[data].open("wb") as file:
+                for tensor in (one for one in proto.graph.initializer if one.name in weights):
+                    file.write(bytes(-file.tell() % ALIGNMENT_BYTES))
+                    values = {"location": data.name, "offset": file.tell(), "length": tensor_bytes(tensor)}
+                    for key, value in values.items():
+                        tensor.external_data.add(key=key, value=str(value))
+                    tensor.data_location = tensor.EXTERNAL
+                    copy_bytes(weights[tensor.name], file.write)
+            written[path].write_bytes(proto.SerializeToString(deterministic=True))
+        return tuple(new.replace(target).name for target, new in written.items())
+    finally:
+        for new in written.values():
+            new.unlink(missing_ok=True)
 
 
 def to_proto(model: Any) -> Any:
     """Copy a model to an `onnx.ModelProto` with all weights inside."""
     proto, weights = _split(model)
     for tensor in (one for one in proto.graph.initializer if one.name in weights):
-        tensor.raw_data = weights[tensor.name].tobytes()
-        tensor.ClearField("data_location")
+        blocks: list[bytes] = []
+        copy_bytes(weights[tensor.name], blocks.append)
+        tensor.raw_data = b"".join(blocks)
     return proto
 
 
@@ -118,62 +122,27 @@ def _split(model: Any) -> tuple[Any, dict[str, Any]]:
     """Return a model as `onnx.ModelProto` without large weights and inner types, and the large weights by name."""
     import onnx_ir as ir
 
-    stored = {value: value.const_value for value in model.graph.initializers.values()}
-    large = {
-        value: tensor
-        for value, tensor in stored.items()
-        if prod(tensor.shape) > MAX_SMALL_ELEMENTS and tensor.dtype != ir.DataType.STRING
-    }
+    values = model.graph.initializers
+    stored = {name: value.const_value for name, value in values.items()}
+    sizes = {name: prod(one.shape) for name, one in stored.items() if one.dtype != ir.DataType.STRING}
+    weights = {name: stored[name] for name, size in sizes.items() if size > MAX_SMALL_ELEMENTS}
     try:
-        for value, tensor in large.items():
-            about = {"doc_string": tensor.doc_string, "metadata_props": dict(tensor.metadata_props)}
-            value.const_value = ir.ExternalTensor(
-                "", None, None, tensor.dtype, shape=tensor.shape, name=value.name, **about
-            )
+        for name, one in weights.items():
+            notes = {"doc_string": one.doc_string, "metadata_props": dict(one.metadata_props)}
+            external = ir.ExternalTensor("", None, None, one.dtype, shape=one.shape, name=name, **notes)
+            values[name].const_value = external
         proto = ir.to_proto(model)
     finally:
-        for value, tensor in large.items():
-            value.const_value = tensor
+        for name, one in weights.items():
+            values[name].const_value = one
+    for tensor in (one for one in proto.graph.initializer if one.name in weights):
+        tensor.ClearField("external_data")
+        tensor.ClearField("data_location")
     for body in containers(proto):
         del body.value_info[:]
     for entry in (one for one in proto.opset_import if not one.domain):
         entry.ClearField("domain")  # exporters leave it out
-    return proto, {value.name: tensor for value, tensor in large.items()}
-
-
-def _encode(proto: Any, weights: Mapping[str, Any], write: Callable[[Any], Any]) -> None:
-    """Write what `_split` made as one file. Protobuf itself would copy all weights twice."""
-
-    def part(message: Any, numbers: range) -> bytes:
-        part = type(message)()
-        part.CopyFrom(message)
-        for field in (field for field, _ in message.ListFields() if field.number not in numbers):
-            part.ClearField(field.name)
-        return bytes(part.SerializeToString(deterministic=True))
-
-    def head(number: int, size: int) -> bytes:  # the size in groups of 7 bits
-        groups = [size >> at & 0x7F for at in range(0, max(size.bit_length(), 1), 7)]
-        return bytes((number << 3 | 2, *(group | 0x80 for group in groups[:-1]), groups[-1]))
-
-    graph, tensors = proto.graph, list[tuple[bytes, int, Any]]()
-    for tensor in graph.initializer:
-        weight, size = weights.get(tensor.name), 0
-        if weight is not None:
-            tensor.ClearField("external_data")
-            tensor.ClearField("data_location")
-            size = tensor_bytes(tensor)
-        begin = tensor.SerializeToString() + (head(RAW_DATA, size) if size else b"")
-        tensors.append((head(INITIALIZER, len(begin) + size) + begin, size, weight))
-    del graph.initializer[:]
-    first, last = part(graph, range(INITIALIZER)), part(graph, range(INITIALIZER, 100))
-    length = len(first) + sum(len(begin) + size for begin, size, _ in tensors) + len(last)
-    proto.ClearField("graph")
-    write(part(proto, range(GRAPH)) + head(GRAPH, length) + first)
-    for begin, _, weight in tensors:
-        write(begin)
-        if weight is not None:
-            copy_bytes(weight, write)
-    write(last + part(proto, range(GRAPH, 100)))
+    return proto, weights
 
 
 def tensors(model: Any) -> Iterator[Any]:

@@ -56,7 +56,7 @@ def test_a_model_runs_a_part_for_each_element_of_a_set():
 
 
 def test_a_file_with_two_names_is_no_external_data_of_onnx_and_onnx_ir(tmp_path):
-    """`models.load` and `tensors.map_external` read it."""
+    """`onnx_graph.read_graph` reads it."""
     path = tmp_path / "model.onnx"
     onnx.save(graph(TWICE, w=(40, 40)), path, save_as_external_data=True, location="w.bin", size_threshold=0)
     (tmp_path / "second.bin").hardlink_to(tmp_path / "w.bin")
