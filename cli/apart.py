@@ -67,10 +67,14 @@ def run(work: Callable[[Progress], Result], progress: Progress, minutes: float =
 
 
 def receive(channel: "Connection", progress: Progress, minutes: float, wait: Callable[[], int]) -> Any:
-    """Return the answer of a process. Before it, the process sends the label of each step, or "" if no step runs.
+    """Return the answer of a process. Before the answer, the process sends the label of each step that begins, and ""
+    while no step runs.
 
-    Raise ConversionError if a step takes longer than `minutes` (0: no limit) or the process ends without an answer;
-    HostError if it was killed, as Linux does if memory is short. `wait` waits for its end and returns its status.
+    `minutes` is the limit for each step; 0 means no limit. `wait` waits for the end of the process and returns its
+    status.
+
+    Raise ConversionError if a step takes longer, and if the process ends without an answer. Raises HostError if the
+    process was killed, as Linux does when memory is short.
     """
     label = ""
     with suppress(EOFError, ConnectionError):

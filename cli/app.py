@@ -166,7 +166,9 @@ def _skip_globals(words: Sequence[str]) -> list[str]:
 
 @cache
 def build(alone: str | None = None) -> Any:
-    """Build the command line with every verb or, to start fast, with only the verb `alone`."""
+    """Build the command line with every verb. If `alone` names a verb, build only this verb, so that the program starts
+    fast.
+    """
     app = typer.Typer(name="reg", cls=RootGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback(invoke_without_command=True)(_globals)
     for name, verb in VERBS.items():
@@ -192,9 +194,9 @@ def build(alone: str | None = None) -> Any:
 def _typer_function(verb: Callable[..., None]) -> Callable[..., None]:
     """Wrap a verb's function for typer. The wrapper passes the session in typer's context to the function.
 
-    The wrapper has the option `--json` if the verb's help describes it. A parameter `query` of the verb becomes all
-    options of the function `query`. The hint of an error also says where a misplaced argument belongs. If it suggests a
-    command about channels, it says that the command needs the same `--remote`.
+    The wrapper has the option `--json` if the verb's help describes it. If the verb has a parameter `query`, the
+    wrapper has instead the options that the function `query` declares. The hint of an error also says where a misplaced
+    argument belongs. If it suggests a command about channels, it says that the command needs the same `--remote`.
     """
     signature = inspect.signature(verb)
     _, *parameters = signature.parameters.values()

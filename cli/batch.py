@@ -95,7 +95,9 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
 
 
 def _resolve_path(text: Any, directory: Path) -> str:
-    """Make a path or `file.py:function` relative to the job file's directory, if such a file exists there."""
+    """Resolve a path, or the path in `file.py:function`, against the job file's directory. If no file exists there,
+    return the text unchanged.
+    """
     name = str(text)
     file = name.rpartition(":")[0] or name
     exists = (directory / name).exists() or (directory / file).is_file()
@@ -356,7 +358,10 @@ def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
 
 
 def serve(descriptor: int) -> None:
-    """Run the command lines, lists of words, that arrive on a channel. Send back the steps and the answer of each.
+    """Read command lines from a channel and run each. A command line is a list of words.
+
+    While a command line runs, the label of each step is sent back. At its end, the answer is sent back (see
+    `run_line`).
 
     All runs share one import of PyTorch.
     """

@@ -117,7 +117,7 @@ class Session:
 
     @staticmethod
     def place(remote: "RegistryStore | None") -> str:
-        """Return ` in URL` for a remote, "" for the local registry: the end of a sentence."""
+        """Return the end of a message: ` in URL` for a remote, and "" for the local registry."""
         return "" if remote is None else f" in {remote.url}"
 
     def check_target(self, directory: Path) -> Path:
@@ -151,13 +151,17 @@ class Session:
 
 
 def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option with a value, named `names` or like its parameter. `default=...` makes it required."""
+    """Declare an option with a value. The option has the given names; by default, it has the name of the function's
+    parameter. `default=...` makes it required.
+    """
     more |= {"show_default": default not in (None, ...), "readable": False}  # a file is checked by its reader
     return typer.Option(default, *names, help=help, **more)
 
 
 def flag(help: str, *names: str) -> Any:
-    """Declare an option without a value, named `names` or like its parameter."""
+    """Declare an option without a value. The option has the given names; by default, it has the name of the function's
+    parameter.
+    """
     return typer.Option(False, *names, help=help)
 
 
@@ -221,7 +225,9 @@ DEVICE = option(
 
 
 def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) -> Iterator[tuple[str, str]]:
-    """Split each text at `=` into key and value. Raise InputError if one is missing; `empty` allows empty values."""
+    """Split each text at `=` into key and value. Raise InputError if the key, the `=` or the value is missing. If
+    `empty` is set, the value may be missing.
+    """
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (name and sign and (value or empty)):
@@ -235,7 +241,9 @@ def query(
     formats: list[str] | None = option("An accepted format, best first; may be repeated.", "--format"),
     precision: str | None = PRECISION,
     certified: bool = flag("Only certified artifacts."),
-    max_size: str | None = option("The most bytes to download, with all files: 30MB (10^6), 28MiB (2^20)."),
+    max_size: str | None = option(
+        "The maximum size of the download in bytes, with all files: 30MB (10^6), 28MiB (2^20)."
+    ),
     min_recall: list[str] | None = option(
         "The least measured recall of a label, such as PHONE=0.95; may be repeated.", metavar="LABEL=SHARE"
     ),
@@ -292,7 +300,9 @@ def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Dige
 
 
 def read_one_device(word: str | None) -> "Device | None":
-    """Return the device that `--device` names, if any. Raise InputError unless a file has exactly one device."""
+    """Return the device that `--device` names, or None if the option is missing. Raise InputError if `--device` names a
+    file that does not have exactly one device.
+    """
     if word is None:
         return None
     devices = read_devices(word)

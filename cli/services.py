@@ -49,7 +49,8 @@ def publish(
     latency is measured. So does a plan with a skipped step, because the step's tool may be installed now.
 
     Without `cached`, every step runs, and no result is cached. With `is_preview`, nothing is published; the version
-    that would be published is returned. `minutes` limits each step in the program `reg` (see `apart.run`).
+    that would be published is returned. `minutes` limits the time of each step. The limit holds only in the program
+    `reg`, which runs the steps in a child process (see `apart.run`).
     """
     from onnxreg.converters.engine.cache import EXPORTS
     from onnxreg.converters.engine.plan import ExportPlan
@@ -181,9 +182,10 @@ def make_deltas(
 ) -> DeltaReport:
     """Make deltas from older versions to a version in `store`. Files that `registry` has are not fetched.
 
-    They start from the versions `since`; by default, from the previous release and the versions of channels. Raise
-    NotFoundError if a version does not exist; ConflictError if the store is a mirror; HostError if numpy is not
-    installed.
+    The older versions are `since`; by default, they are the previous release and the versions that channels hold.
+
+    Raise NotFoundError if a version does not exist, ConflictError if the store is a mirror, and HostError if numpy is
+    not installed.
     """
     with needs("onnx", "making deltas"):
         from onnxreg.converters.delta.make import make_delta

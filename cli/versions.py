@@ -38,7 +38,7 @@ def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedPro
 
 
 def blocks(*parts: Iterable[str]) -> Iterator[str]:
-    """Join blocks of lines, with an empty line between two. Empty blocks are left out."""
+    """Join blocks of lines, with an empty line between each block and the next. Empty blocks are left out."""
     full = [lines for part in parts if (lines := list(part))]
     for index, lines in enumerate(full):
         yield from (["", *lines] if index else lines)
@@ -243,7 +243,8 @@ def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
 def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
     """Yield lines about the graphs that an app loads: inputs, outputs, opset and operators.
 
-    If inputs or outputs differ, yield a table with one graph of each kind; with `is_full`, lines about each kind.
+    If the graphs have different inputs or outputs, they form groups with equal inputs and outputs. Then yield a table
+    with a row for each group or, if `is_full` is set, lines about each group.
     """
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:

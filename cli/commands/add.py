@@ -1,4 +1,4 @@
-"""`reg add`, `import`: make versions of existing model files, or of models that others published."""
+"""`reg add` and `reg import`: make versions from existing model files, or from models that others published."""
 
 import re
 import sys
@@ -66,7 +66,7 @@ def add(
     The models of a version are alternatives with the same inputs and outputs. Models that work together are members:
     --member detector=det.onnx --member recognizer=rec.onnx (docs/pipelines.md).
 
-    With --parent, a verdict says if the other files have the parent's weights, rounded.
+    With --parent, a verdict for each other file says if its weights are the rounded weights of the parent.
 
     If a version with the same manifest exists, only --version makes a new version.
 
@@ -133,7 +133,8 @@ def import_(
     Digests, sizes, contracts and operators are computed again, and differences from the claims are listed. If the
     directory has the parent of an artifact, a verdict says if the artifact is the parent with rounded weights.
 
-    With --json as `reg add`, and {differences: [{path, claimed, found}], proofs}; from oci:// without proofs.
+    With --json: the document of `reg add` with two more keys, differences: [{path, claimed, found}] and proofs. If
+    SOURCE is oci://, proofs is missing.
     """
     if source.startswith("oci://"):
         from onnxreg.registry.oci import fetch_version

@@ -135,7 +135,8 @@ def promote(
 ) -> None:
     """Move a channel to a version if the version meets the policy (`reg policy show`); otherwise exit status 8.
 
-    The log keeps the findings as evidence. Everyone who pulls the channel checks again (docs/gates.md).
+    The log keeps the findings as evidence. Whoever pulls from the channel verifies again that the version meets the
+    policy (docs/gates.md).
 
     With --json: {ref, channel, policy_holds, moved, before, findings: [{requirement, verdict, detail}]}; before is the
     channel's previous version, or null.

@@ -24,7 +24,9 @@ def command(
     query: Query,
     remote: str | None = REMOTE,
 ) -> None:
-    """Show the version and artifact that each device gets from `reg resolve`; of a pipeline, for each member.
+    """Show the version and artifact that each device gets from `reg resolve`.
+
+    For a pipeline, they are shown for each member.
 
     If a device gets nothing, the exit status is 8.
 

@@ -143,7 +143,10 @@ def sign(
 
 
 def write_bundle(path: Path, published: Release, key: "PrivateKey") -> None:
-    """Write a bundle for model_signing of a pulled version. Raise InputError unless the key is ECDSA P-256."""
+    """Write a bundle, which the tool model_signing can check, of a pulled version.
+
+    Raise InputError if the key is not ECDSA P-256.
+    """
     from onnxreg.schema.manifest.vocabulary import FILENAME
     from onnxreg.schema.signing.dsse import make_bundle
 

@@ -41,7 +41,8 @@ def command(
 
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path, severity,
     artifact?, old, new, message, note?}], overview}, where overview is the screen (reg builtin schemas diff-overview).
-    If on record, also {proofs: {old, new}} (verdicts by path) and {attested: {old, new}} (states).
+    If proofs are on record for the versions, there is a key proofs: {old, new}, with verdicts by path. If later
+    evaluations changed states, there is a key attested: {old, new}, with states.
     """
     from onnxreg.registry.system import check_outfile
 

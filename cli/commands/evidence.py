@@ -51,8 +51,9 @@ def attest(
 
     The report names an artifact by its digest, and travels with the version.
 
-    With --json: {ref, artifact, path, stated, attested, state}; stated is the manifest's state, attested the report's
-    state, and state the state that counts from now on. For a benchmark as `reg measure`.
+    With --json: {ref, artifact, path, stated, attested, state}; the key stated has the state in the manifest, attested
+    has the state in the report, and state has the state that is valid from now on. For a benchmark, the document is as
+    in `reg measure`.
     """
     from onnxreg.registry.signing import signing_key
     from onnxreg.registry.trust.signatures import attest as attest_evaluation
@@ -93,7 +94,8 @@ def measure(
     """Time artifacts and their full-precision parents on this machine, and log the latencies.
 
     Runs of artifact and parent alternate, on one thread, with random inputs of 32 and 128 tokens. `reg export` with a
-    suite measures this too. With --on-device nothing runs here: a client in examples/ measured (docs/latency.md).
+    suite measures this too. With --on-device nothing runs on this machine: FILE has the latencies that a client in
+    examples/ has measured (docs/latency.md).
 
     With --json: {ref, benchmark, speeds, logged}; benchmark is `reg builtin schemas benchmark`, speeds are by path.
     """
@@ -145,10 +147,10 @@ def prove(
     key: str | None = option("Sign the logged reports with this key of yours."),
     remote: str | None = REMOTE,
 ) -> None:
-    """Prove that each quantized artifact is its parent with rounded weights, from the bytes alone.
+    """Prove that each quantized artifact is its parent with rounded weights.
 
     The verdict is `proven`, `bounded` (with the largest error in steps) or `not-provable` (with the reason): see
-    docs/prove.md. No model is run. A proof says nothing about the parent itself.
+    docs/prove.md. The proof uses only the bytes of the files: no model is run. It says nothing about the parent itself.
 
     With --json: {ref, proofs: [{path, parent, report}]}; report is `reg builtin schemas faithfulness`.
     """
@@ -210,8 +212,8 @@ def certificates(
 
     With --json: {ref, certificates: [{artifact, digest, suite, parent, task, state, stated, metrics: [{metric, version,
     direction, rule, limit, parent, value, loss, interval, samples, groups, state, reasons, settings, item_scores}],
-    differences: [{metric, key, recorded, recomputed}], speeds?}]}; stated is the state in the certificate, state the
-    state after later evaluations; differences is null without --recompute.
+    differences: [{metric, key, recorded, recomputed}], speeds?}]}; the key stated has the state in the certificate, and
+    the key state has the state after later evaluations; differences is null without --recompute.
     """
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))

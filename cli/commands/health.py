@@ -36,9 +36,9 @@ def verify(
 ) -> None:
     """Read every byte and every log line again, and list all damage. Remaining damage is exit status 4.
 
-    Unreadable parts, without damage, are exit status 6 for a remote and 9 for a local registry. History is compared
-    with the history that you saw before, and signatures with your trust file. A governed channel that was moved without
-    a promotion is exit status 8.
+    If parts cannot be read and no damage was found, the exit status is 6 for a remote and 9 for a local registry.
+    History is compared with the history that you saw before, and signatures with your trust file. A governed channel
+    that was moved without a promotion is exit status 8.
 
     With --repair: blobs come from any registry that has them; a log comes only from a mirror; an index file that
     differs from its log is rebuilt, after a copy is saved in local/damaged.
@@ -85,7 +85,11 @@ PROMOTE = "promote a version that meets the policy: reg promote NAME:VERSION CHA
 
 
 def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
-    """Raise IntegrityError for damage, RemoteError or HostError if parts were not read, or GateError for channels."""
+    """Raise the error that a report asks for, if any.
+
+    It is IntegrityError if there is damage. It is RemoteError or HostError if parts could not be read, and GateError if
+    a governed channel was moved without a promotion.
+    """
     if damages := _known(report):
         raise IntegrityError(f"{counted(len(damages), 'damaged part')}{left} in {url}", hint)
     if report.damages:
@@ -172,10 +176,10 @@ def doctor(
         metavar="PATH",
     ),
 ) -> None:
-    """Check a registry and its surroundings, with a fix for each finding.
+    """Check a registry and its surroundings, and suggest a fix for each finding.
 
-    Without --clear nothing is changed. The worst finding sets the exit status: 4 integrity, 6 remote, 3 not found, 9
-    environment.
+    Without --clear nothing is changed. The worst finding sets the exit status. From the worst to the least, it is 4 for
+    integrity, 6 for a remote, 3 for something that is not found, and 9 for the environment.
 
     --clear deletes a file that does not belong in a registry, or the note of a running `reg gc` or `reg mirror`. Clear
     a note only if its process is dead: otherwise files that somebody relies on may be deleted.

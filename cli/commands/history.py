@@ -23,7 +23,9 @@ def log(
     offline: bool = OFFLINE,
     max_age: str | None = MAX_AGE,
 ) -> None:
-    """Show every event of a model, in the order of the log, and verify the chain. `.policy` names the log of policies.
+    """Show every event of a model, in the order of the log, and verify the chain.
+
+    If NAME is `.policy`, show the log of policies.
 
     TIME says when a line came into this registry. For a line that was pushed or pulled, WHAT also says when and in
     which registry it was written. Times and actors are as claimed. SIGNED BY names the key that signed the line, by its
@@ -86,12 +88,12 @@ def history(
 ) -> None:
     """Show how size, a figure and the verdict changed from version to version, newest first.
 
-    Each line is about the smallest artifact of a version that has the figure. Figures can be compared only if they were
-    measured on the same suite.
+    Each line is about one version. Of the artifacts that have the figure, it shows the smallest. Figures can be
+    compared only if they were measured on the same suite.
 
     With --json: {name, metric, versions: [{version, manifest, time, actor, status, channels, artifact: {path, format,
     precision, size, state, speeds?, figures}, value, interval, suite, verdict, artifacts: [the same]}]}; artifact is
-    null if the manifest was taken down, and value if the artifact lacks the figure.
+    null if the manifest was taken down; value is null if the artifact lacks the figure.
     """
     from onnxreg.registry.log.contents import read_history
     from onnxreg.registry.log.log import load

@@ -38,8 +38,9 @@ def command(
 ) -> None:
     """Resolve models and record the matching artifacts, file by file, for `reg pull --locked`.
 
-    The options are those of `reg resolve`. The lock file stores REF and options, beside its other models. Without REF,
-    the models in the lock file are resolved again. The same answers give the same bytes.
+    The options are those of `reg resolve`. The lock file stores each REF with its options; other models that are
+    already in the file stay. Without REF, the models in the lock file are resolved again. The same answers give the
+    same bytes.
 
     With --json: {output, changed, models, changes: [{name, before, after}]}; models is the lock file's table of models,
     before and after are entries of this table, or null. If a locked channel is being rolled out, also rollouts: [{ref,

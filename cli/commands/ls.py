@@ -41,17 +41,19 @@ def command(
 ) -> None:
     """List the models of the registry, or the versions of one model, newest first.
 
-    With --format, --precision or --certified: list each model's matching artifacts, from its newest release with such
-    artifacts. The list of a remote comes from its catalog, if somebody publishes one (reg index publish).
+    With --format, --precision or --certified: list the matching artifacts of each model. They are those of the newest
+    release that has matching artifacts. The list of a remote comes from its catalog, if somebody publishes one (reg
+    index publish).
 
     With --json: {models: [{name, versions, newest, channels}], snapshot?}; versions is a count, newest may be null,
     snapshot is the time of the catalog that answered. With --format, --precision or --certified each model also has
     {version, manifest, artifacts: [{format, precision, path, digest, size, download_size, state}]}.
 
     For one model: {name, registry, versions: [{version, manifest, size?, state, yanked, held, states?, attested?,
-    channels}]}; state is empty, yanked, refused (an artifact is), pinned, partial, expired or purged; held has the
-    paths of the artifacts that are here, null if all are. If the index file has them, size is the bytes of all held
-    files, and states has the artifacts' states by path, with later refusals.
+    channels}]}; state is empty, yanked, refused (if an artifact is refused), pinned, partial, expired or purged; held
+    has the paths of the artifacts that this registry has, and is null if it has all; size is the bytes of all held
+    files; states has the artifacts' states by path, with later refusals. If the index file does not record sizes and
+    states, these two keys are missing.
     """
     session = session.with_max_age(max_age)
     reader = session.reader(remote, offline, checked=False)

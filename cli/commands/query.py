@@ -28,7 +28,7 @@ def command(
     session: Session,
     expression: str | None = argument("A condition on artifacts; see docs/query.md.", "[EXPR]"),
     names: str = argument("Only models that match this pattern.", "[NAME]", models=True, default="*"),
-    limit: int | None = option("The most artifacts to show.", min=1),
+    limit: int | None = option("The maximum number of artifacts to show.", min=1),
     export: Path | None = option("Write them to this file: .parquet, .jsonl or .csv, one row for each."),
     remote: str | None = REMOTE,
     max_age: str | None = MAX_AGE,

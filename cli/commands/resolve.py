@@ -46,8 +46,9 @@ def command(
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state, contract?,
     kv_cache?, stated?, speeds?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,
     detail}]}; the outer size counts all files; stated is the manifest's state, if a later evaluation refused the
-    artifact. Also deltas: [{new, old, delta, size, url, from?}], if any, and during a rollout {to, manifest, percent,
-    salt, seq, where?, in} as rollout. If nothing matches, the same with nulls.
+    artifact. If there are deltas, there is a key deltas: [{new, old, delta, size, url, from?}]. During a rollout, there
+    is a key rollout: {to, manifest, percent, salt, seq, where?, in}. If nothing matches, the document has the same
+    keys, and nulls.
     """
     target_device = read_one_device(device)
     reader = session.with_max_age(max_age).reader(remote, offline)

@@ -57,7 +57,7 @@ def command(
     ),
     audio: Path | None = option("Write down what is said in this file of sound, such as a .wav."),
     max_tokens: int | None = option(
-        f"The most tokens that are generated; by default {MAX_NEW_TOKENS}, or what an encoder-decoder states.",
+        f"The maximum number of generated tokens; by default {MAX_NEW_TOKENS}, or what an encoder-decoder states.",
         min=1,
     ),
     image: Path | None = option("Run it on this image file, as its task says; a video is an animated one."),
@@ -69,10 +69,10 @@ def command(
     """Run an artifact on the CPU of this machine; `reg resolve` with the same options chooses the same artifact.
 
     With --self-test, a difference beyond the tolerances is exit status 8. With --remote the files are fetched for this
-    run only. The task decides the result (docs/tasks.md): --text shows spans, classes, the part of --context that
-    answers a question, vectors, a continuation, or the text that an encoder-decoder generates; --audio shows spoken
-    words, classes or a vector; --image shows classes, objects, segments, depth, a vector or text, and with --text what
-    of the texts it shows.
+    run only. The task decides the result (docs/tasks.md). --text shows spans, classes, vectors, a continuation, the
+    text that an encoder-decoder generates, or an answer, which is a part of --context. --audio shows spoken words,
+    classes or a vector. --image shows classes, objects, segments, depth, a vector or text. --image with --text shows
+    which of the texts fit the image.
 
     With --json: {name, version, path, runtime}, and the keys of the option. --self-test: {passed, cases: [{case,
     output, values, max_abs_error, atol, rtol, beyond, passed}]}; --input: {outputs: {name: {dtype, shape, data}}};
@@ -134,7 +134,9 @@ def command(
 def _resolve(
     reader: "RegistryReader", ref: Ref, query: Query, device: "Device | None", is_whole: bool
 ) -> list[Resolution]:
-    """Resolve the ref to one artifact or, with `is_whole`, an encoder-decoder to its encoder and each decoder."""
+    """Resolve the ref to one artifact. If `is_whole` is set and the ref names an encoder-decoder, resolve it to its
+    encoder and each of its decoders.
+    """
     try:
         return [resolve(reader, ref, query, device)]
     except NoAnswerError as nothing:

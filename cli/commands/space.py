@@ -86,7 +86,8 @@ def du(
 ) -> None:
     """Show the space that each model uses alone (UNIQUE) and shares with other models.
 
-    UNIQUE would be free without this model; the largest comes first. `reg gc` frees the unreferenced space.
+    UNIQUE is the space that would become free if this model were removed. The model with the largest UNIQUE comes
+    first. `reg gc` frees the unreferenced space.
 
     With --json: {models: [{name, versions, blobs, bytes, unique, shared}], unreferenced: {blobs, bytes}, total: {blobs,
     bytes}}; versions counts the versions whose files are here; unreferenced and total are for the whole registry.

@@ -296,8 +296,9 @@ def mirror(
     that SRC no longer has, or that DST refuses, are listed.
 
     With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes}, skipped: [{name,
-    tag, reason}]}: models of SRC, versions new in DST, transferred events and blobs, deleted blobs; tag is a version or
-    channel, null for a whole model.
+    tag, reason}]}; models, versions, events and blobs are numbers: of the models of SRC, of the versions that are new
+    in DST, and of the transferred events and blobs. freed is about the blobs that were deleted in DST. tag is a version
+    or a channel, or null for a whole model.
     """
     from onnxreg.registry.transfer.exchange import worst_error
     from onnxreg.registry.transfer.mirror import mirror as copy_registry

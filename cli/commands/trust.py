@@ -74,8 +74,8 @@ def trust_reset(
 ) -> None:
     """Forget the known heads of a registry, for example after a backup was restored. Without NAME, forget its URL too.
 
-    The next answer is accepted like a first answer. Ask the registry's operator first: afterwards nobody can notice
-    that the registry lost events, was rewritten or was replaced.
+    The next answer of the registry is accepted, as at the first contact. Ask the registry's operator first: afterwards
+    nobody can notice that the registry lost events, was rewritten or was replaced.
     """
     remotes = session.remotes()
     registry_id = remotes.id_of(registry)

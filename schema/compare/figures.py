@@ -51,9 +51,9 @@ def own_interval(check: Check) -> Interval | None:
 class FigureRow(Record, frozen=True, kw_only=True):
     """One figure of one artifact in the old and the new version.
 
-    `change` is absent if the figures cannot be compared. `interval` is its 95 % interval, computed from published
-    intervals or from numbers of samples (`basis`). If it includes 0, `verdict` is `unclear`. `direction` says which
-    values are better.
+    `change` is absent if the figures cannot be compared. `interval` is the 95 % interval of `change`. `basis` says
+    whether it was computed from published intervals or from numbers of samples. If the interval includes 0, `verdict`
+    is `unclear`. `direction` says which values are better.
     """
 
     artifact: str

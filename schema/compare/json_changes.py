@@ -49,7 +49,9 @@ class Spot(NamedTuple):
         return self._replace(path=path, pattern=pattern, pointers=(before, after))
 
     def item(self, name: str, i: int = 0, j: int = 0) -> "Spot":
-        """Return the position of an item of this list, at index `i` of the old list and `j` of the new list."""
+        """Return the position of an item of the list at this position. The item has the index `i` in the old list and
+        the index `j` in the new list.
+        """
         quoted = json.dumps(name) if _QUOTED.search(name) else name
         return self._replace(
             path=f"{self.path}[{quoted}]",

@@ -44,7 +44,11 @@ class LocatedChange(NamedTuple):
 
 
 class ManifestDiff(Record, frozen=True, kw_only=True):
-    """All changes, worst first. If `compatible`, an app for the old version can run the new one unchanged."""
+    """All changes from one version to another, worst first.
+
+    If `compatible` is true, an app that was made for the old version can run the new version without a change to the
+    app.
+    """
 
     format: Literal["onnxreg-diff"]
     format_version: Literal[1]
@@ -98,7 +102,10 @@ def diff_of(located: Sequence[LocatedChange]) -> ManifestDiff:
 def paired(
     old: Sequence[Part], new: Sequence[Part], named: NamedList
 ) -> dict[str, tuple[Part | None, Part | None]]:
-    """Pair the items of two lists by name, with None for a missing item. Items of the new list come first."""
+    """Pair the items of two lists by name. A pair is (old, new), with None for an item that one list lacks.
+
+    The names of the new list come first, in its order. The names that only the old list has come last.
+    """
     documents, new_documents = ([item.to_json() for item in items] for items in (old, new))
     pairs, removed, added = match(documents, new_documents, named.namers)
     before = {j: old[i] for _, i, j in pairs}

@@ -116,7 +116,8 @@ def overview(
 ) -> tuple[ManifestDiff, DiffOverview]:
     """Compare two manifests. Return the diff, and the screen.
 
-    `states` has the artifacts' states after later evaluations, and their speeds, of the old and the new version.
+    `states` is a pair, for the old and for the new version. Each has the states of the version's artifacts after later
+    evaluations, and their speeds.
     """
     changes = located_changes(old, new, states)
     diff = diff_of(changes)
@@ -293,7 +294,8 @@ def _figures_sentence(figures: Sequence[FigureRow]) -> str:
 def _facts(
     changes: Sequence[LocatedChange], positions: Mapping[Place, Sequence[int]], pairs: ArtifactPairs
 ) -> list[FactRow]:
-    """Make one fact of all changes of a section, severity and kind, the worst first.
+    """Make one fact for each combination of section, severity and kind. It covers all changes that have them. The worst
+    facts come first.
 
     Example: `opset added in 2 artifacts: opset_imports["com.microsoft"] 1 (an older runtime may refuse it)`.
     """

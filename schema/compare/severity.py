@@ -102,7 +102,9 @@ class Rule(Struct, frozen=True):
 
 
 def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tuple[Share, Share]:
-    """Compare two artifacts by their semantic digests. Return the answers for the graphs and for the weights."""
+    """Compare two artifacts by their semantic digests. Return two words, for the graphs and for the weights: each is
+    `same`, `new` or `not known`.
+    """
     if old is None or new is None:
         return "not known", "not known"
     graph, weights = (same(old.get(half), new.get(half)) for half in ("graph", "weights"))
@@ -165,7 +167,11 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
 
 
 def _axis_judge(harmless: tuple[str, ...]) -> Judge:
-    """Make a judge of axes: a change of kind is breaking, except the `harmless` one, such as (static, dynamic)."""
+    """Make a judge of the changes of an axis, which is static or dynamic.
+
+    The change `harmless`, a pair of kinds such as (static, dynamic), is notable. If the axis stays dynamic, a change is
+    cosmetic. Any other change is breaking.
+    """
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))

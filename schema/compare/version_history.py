@@ -21,7 +21,11 @@ class HistoryArtifact(ArtifactSide, frozen=True, kw_only=True):
 
 
 class HistoryRow(Record, frozen=True, omit_defaults=False):
-    """One version. `artifact` is its smallest artifact with the metric or, without one, its smallest artifact."""
+    """One version in the history of a model.
+
+    `artifact` is the smallest artifact that has the metric. If no artifact has the metric, it is the smallest of all
+    artifacts.
+    """
 
     version: str
     manifest: Digest

@@ -82,7 +82,9 @@ class WrittenDocument(Document):
 
 
 def invalid(error: ValidationError, label: str, keys: Iterable[str] = (), listing: str = "") -> InputError:
-    """Make an error of one fault that pydantic found, if possible an unknown key. The hint names similar `keys`."""
+    """Make an error about one of the faults that pydantic found. It prefers a fault that is an unknown key. Then the
+    hint names those of `keys` that are similar.
+    """
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()
     words = problem["msg"].removeprefix("Value error, ").replace("Input should be", "it must be")

@@ -69,8 +69,8 @@ def check_content(head: bytes, name: str) -> None:
 class FileState(NamedTuple):
     """The state of a file: if the file changes, its state changes. `size` is in bytes, times are in ns.
 
-    `modified` is the time of the last change of the bytes, which programs can set. `changed` is the time of the last
-    change of the inode, which they cannot set; some file systems lack it.
+    `modified` is the time of the last change of the bytes. Programs can set this time. `changed` is the time of the
+    last change of the inode. Programs cannot set this time, and some file systems lack it.
     """
 
     device: int
@@ -87,7 +87,10 @@ class FileState(NamedTuple):
         return f"{self.device} {self.inode} {self.size} {self.modified} {self.changed}"
 
     def token(self, now: int) -> str:
-        """Return the state, read at the time `now` (ns), as text; "" if the next change might leave it the same."""
+        """Return the state, read at the time `now` (ns), as text.
+
+        Return "" if the file changed so recently that a further change might not change the state.
+        """
         has_fine_times = os.name == "posix" and self.changed % 10**9 != 0
         is_old = now - max(self.modified, self.changed) > SETTLED_NANOSECONDS
         return str(self) if has_fine_times and is_old else ""

@@ -163,8 +163,8 @@ PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
 def check_path(path: str) -> str:
     """Return a path unchanged. Raise InputError, with the reason, if a manifest must not have it.
 
-    A path is relative, and means the same file on POSIX, Windows and object stores. So short names of Windows, such as
-    `OPENME~1.JSO`, are refused.
+    A path is relative, and means the same file on POSIX, Windows and object stores. Therefore the short (8.3) names of
+    Windows, such as `OPENME~1.JSO`, are refused.
     """
     data = path[: MAX_PATH_CHARS + 1].encode("utf-8", "surrogatepass")
     parts = data.split(b"/")

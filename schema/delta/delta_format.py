@@ -17,7 +17,7 @@ from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Version
 
 MAGIC = b"ONXDELT1"
-BLOCK_BYTES = 2**20  # the most that one literal or one difference makes
+BLOCK_BYTES = 2**20  # the maximum size of the new bytes of one literal or one difference
 MAX_PAYLOAD_BYTES = 2 * BLOCK_BYTES  # compressed or not
 WIDTHS = (1, 2, 4, 8)
 
@@ -57,7 +57,9 @@ class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Span(NamedTuple):
-    """The next `length` bytes of the new file, from the old file number `source` at `offset`, or from the payload."""
+    """The next `length` bytes of the new file. They are made from the bytes at `offset` of one old file, whose number
+    is `source`, or from the payload, or from both (a difference).
+    """
 
     op: int  # COPY, LITERAL or DIFFERENCE
     length: int

@@ -1,10 +1,10 @@
 """Differences of arrays: `encode` makes a payload, from which `restore` makes the new bytes. Needs numpy.
 
 Elements of `width` bytes are read as unsigned little-endian integers. In float mode, they are first mapped to integers
-of the same order. The old element is subtracted from the new one, modulo 256 ** width, and the sign moves to the lowest
-bit (zigzag). The lowest bytes of all elements are stored first, then the second-lowest, and so on (planes). A sparse
-payload begins with a bit for each element: 1 if it changed. Only changed elements follow, with zigzag values reduced by
-1.
+that sort as the floats do. The old element is subtracted from the new one, modulo 256 ** width, and the sign moves to
+the lowest bit (zigzag). The lowest bytes of all elements are stored first, then the second-lowest, and so on (planes).
+A sparse payload begins with a bit for each element: 1 if it changed. Only changed elements follow, with zigzag values
+reduced by 1.
 """
 
 from typing import Any
@@ -16,7 +16,10 @@ from onnxreg.schema.delta.delta_format import FLOAT, SPARSE, Span, inflate
 
 
 def restore(span: Span, old: bytes) -> Any:
-    """Make new bytes from old: uint8, shape `[span.length]`. Raise InputError if the payload has a wrong size."""
+    """Make the new bytes of a difference from the old bytes. The result is a uint8 array of shape `[span.length]`.
+
+    Raise InputError if the payload has a wrong size.
+    """
     kind = np.dtype(f"<u{span.width}")
     before = np.frombuffer(old, kind)
     if span.mode & SPARSE:
@@ -41,7 +44,9 @@ def encode(new: Any, old: Any, mode: int) -> bytes:
 
 
 def planes(payload: bytes, length: int, width: int, mode: int) -> list[Any]:
-    """Split a payload into the mask of changed elements, if it is sparse, and planes, such as all lowest bytes."""
+    """Split a payload into its planes. A plane has one byte of each element: the first plane has the lowest bytes. If
+    the payload is sparse, the mask of changed elements comes first.
+    """
     data = np.frombuffer(payload, np.uint8)
     mask_size = (length // width + 7) // 8 if mode & SPARSE else 0
     parts = [data[:mask_size], *np.array_split(data[mask_size:], width)]

@@ -20,8 +20,8 @@ class ProfileField(WrittenDocument):
 
     A field with `from` shows the `value` at a JSON pointer, or a table. Each match of the pointer `rows`, in which `*`
     means any key, is a row. A column is a label and a path from the row, such as `../size`; a path that ends in `#`
-    gives the key. With `from: log`, the lines are selected by `kinds` of events and by a value at the pointer `having`;
-    with `this`, also by the version.
+    gives the key. With `from: log`, only those lines are read whose event has one of these `kinds` and that have some
+    value at the pointer `having`. With `this`, only lines about the version of the dossier are read.
     """
 
     label: Text
@@ -83,7 +83,9 @@ class DossierProfile(WrittenDocument):
 
 
 class OwnerFacts(WrittenDocument):
-    """Statements by the owner of a model, by key of an owner field. A statement is a text or a list of paragraphs."""
+    """Statements that the owner of a model made. `statements` maps the key of an owner field to the statement, which is
+    a text or a list of paragraphs.
+    """
 
     facts: First
     name: ModelName

@@ -6,8 +6,8 @@ The files keep their paths. Some also get aliases, which are the paths from whic
   `onnx/model_int8.onnx`, `onnx/model_uint8.onnx`, `onnx/model_q4.onnx` or `onnx/model_quantized.onnx`
   (`DEFAULT_DTYPE_SUFFIX_MAPPING` of transformers.js 3);
 * Optimum and OpenMed: the same names at the root, and for OpenMed also `openmed-onnx.json`;
-* a stage of a pipeline: the stage's name instead of `model`, such as `onnx/encoder_fp16.onnx`, and the common stem of its
-  files, such as `onnx/encoder_model_fp16.onnx`;
+* a stage of a pipeline: the stage's name instead of `model`, such as `onnx/encoder_fp16.onnx`. If all files of the
+  stage have one stem, such as `encoder_model`, there is a second alias with this stem: `onnx/encoder_model_fp16.onnx`;
 * all these clients: `config.json`, `id2label.json` and the tokenizer at the root.
 """
 
@@ -135,7 +135,7 @@ _VARIANT = re.compile(
 
 
 def is_companion(path: str) -> bool:
-    """True if a graph's runtime reads the file at `path` beside the graph, such as a tokenizer."""
+    """True if the file at `path`, such as a tokenizer, is read by a runtime together with a graph."""
     return _COMPANIONS.fullmatch(path) is not None and _FOREIGN.fullmatch(path) is None
 
 

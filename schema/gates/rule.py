@@ -115,7 +115,7 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
-        """The changes since `before`; empty without `before`."""
+        """The changes since the version in `before`. Empty if `before` is None."""
         return () if self.before is None else tuple(diff(self.before, self.manifest).changes)
 
     def of_formats(self, formats: Sequence[str]) -> list[Artifact]:
@@ -125,7 +125,9 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
         return [evaluation for evaluation in self.evaluations if evaluation.artifact == artifact.digest]
 
     def evaluated(self, rule: "Rule") -> list[Artifact]:
-        """Return the artifacts whose format `rule.certified` lists; if there are none, all evaluated artifacts."""
+        """Return the artifacts with a format that `rule.certified` lists. If there is no such artifact, return all
+        artifacts that were evaluated.
+        """
         return self.of_formats(rule.certified) or [
             item for item in self.manifest.artifacts if _losses(item) or item.suite is not None
         ]
@@ -257,7 +259,7 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that each smaller artifact is proven to be a float32 artifact with rounded weights. The newest proof
+    """Check that each artifact below float32 is proven to be a float32 artifact with rounded weights. The newest proof
     decides.
 
     If the rule has `signed_by`, one of these keys must have signed the proof.

@@ -3,7 +3,8 @@ log.
 
 An evaluation is a certificate that an export wrote, or a shorter document of another tool (docs/gates.md). A proof says
 that an artifact is its parent with rounded weights (docs/prove.md). A latency depends on the machine, so a manifest
-does not have it; its checks are named `latency of batch 8` or `latency, short (17 tokens)`.
+does not have it. The checks that state a latency are named, for example, `latency of batch 8` or `latency, short (17
+tokens)`.
 """
 
 from collections.abc import Collection
@@ -37,9 +38,9 @@ class ItemScores(Document):
 class MetricRecord(Document):
     """The figures of one metric on one artifact, and the rule that judged them.
 
-    `parent` and `value` are the figures of the parent and of the artifact. The `loss` must be below `limit`. All three
-    are null if not measured. `interval` is the paired 95 % interval of the loss. `package` defines the metric, if it is
-    a plug-in.
+    `parent` and `value` are the figures of the parent and of the artifact. The `loss` must be below `limit`. If they
+    were not measured, `parent`, `value` and `loss` are null. `interval` is the paired 95 % interval of the loss.
+    `package` defines the metric, if it is a plug-in.
     """
 
     metric: Text
@@ -154,7 +155,7 @@ class FaithfulnessReport(Document):
 
 
 class RecordedProof(Struct, frozen=True):
-    """A proof in a log. `signers` has the names and the id of each trusted key that signed it."""
+    """A proof in a log. `signers` has one set for each trusted key that signed it: the names of the key, and its id."""
 
     report: FaithfulnessReport
     signers: tuple[frozenset[str], ...] = ()
@@ -167,7 +168,9 @@ class RecordedProof(Struct, frozen=True):
 
 
 def full_precision_ancestor(manifest: Manifest, artifact: Artifact) -> Artifact | None:
-    """Return the nearest float32 ancestor of an artifact, else its parent, else None. A proof compares the two."""
+    """Return the ancestor with which a proof compares an artifact. It is the nearest float32 ancestor. If no ancestor
+    is float32, it is the parent. Return None if the artifact has no parent.
+    """
     lineage = manifest.ancestors(artifact)
     exact = (item for item in lineage if item.precision == FULL_PRECISION)
     return next(chain(exact, lineage), None)
@@ -179,8 +182,8 @@ def proof_pairs(
     """Return the artifacts that can be proven, each with the ancestor to compare it with.
 
     `paths` selects artifacts. With `has_parent`, the caller has a file to compare with, and each ancestor is None.
-    Raise InputError, about the version `label`, if a selected artifact is not a graph or has no parent, or if no
-    artifact has one.
+    Raise InputError if a selected artifact is not a graph or has no parent, and if no artifact of the version has a
+    parent. The error names the version by `label`.
     """
     artifacts = {artifact.path: artifact for artifact in manifest.artifacts}
     chosen = [artifacts[path] for path in paths or artifacts]

@@ -36,9 +36,10 @@ class BackboneSpec(WrittenDocument):
     `classes` are its class ids in order, as in the checkpoint's config. `logits` and `embedding` name the graph's
     outputs. `file` is the file name of its graphs.
 
-    For other modules, `factory` is a function (`module:function` or `file.py:function`) that is called with `arguments`
-    and returns the module. Then `checkpoint` is a file of weights, and `input` is the shape (channels, height, width).
-    The module returns a dict with both outputs by name, or a tuple (logits, embedding).
+    If `save_pretrained` did not write the checkpoint, `factory` is a function (`module:function` or `file.py:function`)
+    that is called with `arguments` and returns the module. Then `checkpoint` is a file of weights, and `input` is the
+    shape (channels, height, width). The module returns a dict with both outputs by name, or a tuple (logits,
+    embedding).
     """
 
     checkpoint: Text
@@ -66,8 +67,9 @@ class HeadsSpec(WrittenDocument):
     """The heads of a family. `folder` has a checkpoint for each class id of the backbone: `<id>.safetensors`.
 
     `none` lists the class ids without a head. `classes` maps a class id to the classes of its head, in order; if the
-    head's checkpoint records classes, they are the same. `activation` is applied between the layers of a head. `file`
-    is the folder of the heads' graphs, `logits` the name of their output.
+    head's checkpoint records classes too, the recorded classes must be equal. `activation` is applied between the
+    layers of a head. `file` is the path of the folder with the heads' graphs. `logits` is the name of the output of
+    these graphs.
     """
 
     folder: Text
@@ -112,7 +114,7 @@ class ParityLimits(WrittenDocument):
 
 
 class RoleSizes(WrittenDocument):
-    """The most bytes of one file, by precision, such as `1000000` or `32MB`."""
+    """The maximum size of one file in bytes, for each precision: `1000000` or `32MB`, for example."""
 
     float32: Bytes | None = None
     float16: Bytes | None = None
@@ -120,7 +122,7 @@ class RoleSizes(WrittenDocument):
 
 
 class SizeLimits(WrittenDocument):
-    """The most bytes of one file, by role."""
+    """The limits on the sizes of files: for each role of a graph, the maximum sizes by precision."""
 
     backbone: RoleSizes = RoleSizes()
     head: RoleSizes = RoleSizes()
@@ -144,9 +146,9 @@ class FamilyFile(WrittenDocument):
     """A model family: backbone, heads, detector, variants and limits.
 
     `evaluation` is an `.npz` file of images that were not used for training (`input`: float32, `[n, channels, height,
-    width]`). Precisions are compared and the detector is measured on it. `preprocessing` is as in the manifest.
-    `certify` maps a member, such as `backbone` or `head:<id>`, to a suite that judges its lower precisions against
-    float32 (docs/certification.md).
+    width]`). On these images precisions are compared, and the detector is measured. `preprocessing` is as in the
+    manifest. `certify` maps a member, such as `backbone` or `head:<id>`, to a suite that judges its lower precisions
+    against float32 (docs/certification.md).
     """
 
     family: First

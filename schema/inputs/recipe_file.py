@@ -62,7 +62,7 @@ class RecipeCheck(WrittenDocument):
     """A limit on a measurement of an output. If it is not met, nothing is published.
 
     `output` is a path, or `*` for all. The metric `bytes` is the size of the file; the others compare with the source.
-    `share` limits `max_abs_diff` by a part of the source's largest value.
+    If `share` is set, the limit of `max_abs_diff` is `share` times the source's largest value.
     """
 
     output: Text = "*"
@@ -117,7 +117,9 @@ class EvaluationRequest(WrittenDocument):
 
 
 class SearchCandidate(WrittenDocument):
-    """A candidate of a search: steps in order. The first step reads the result of the search's step `input`."""
+    """A candidate of a search: steps in order. The field `input` of the search names a step of the recipe, and the
+    first step of the candidate reads its result.
+    """
 
     name: StepName
     steps: Annotated[Items[RecipeStep], Field(min_length=1, max_length=8)]
@@ -155,7 +157,9 @@ class SearchRequest(WrittenDocument):
 
 
 class Benchmark(WrittenDocument):
-    """A benchmark of the outputs on the CPU (docs/vision.md): `runs` timed runs for each size in `batches`."""
+    """A benchmark of the outputs on the CPU (docs/vision.md). For each batch size in `batches`, the number of timed
+    runs is `runs`.
+    """
 
     runs: Annotated[Count, Field(gt=0, le=100_000)] = 100
     threads: UpTo1024 = 1
@@ -163,7 +167,10 @@ class Benchmark(WrittenDocument):
 
 
 class FieldTranslation(WrittenDocument):
-    """One field of another tool's document, and what it `became` in the recipe. `value` is null if it is not used."""
+    """One field of another tool's document, its `value`, and what it `became` in the recipe.
+
+    If the recipe does not use the field, `value` may be null.
+    """
 
     field: Text
     value: Any
@@ -171,7 +178,7 @@ class FieldTranslation(WrittenDocument):
 
 
 class ModelStatements(WrittenDocument):
-    """A licence (an SPDX expression or a name of the Hub) and a description in one line."""
+    """A licence, which is an SPDX expression or a name that the Hub uses, and a description in one line."""
 
     license: Annotated[str, AfterValidator(value_error(check_license))] | None = None
     description: Description | None = None

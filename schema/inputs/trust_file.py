@@ -29,7 +29,9 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RevocationPoint(_Table, frozen=True):
-    """A line of a log, by its number `seq` and its digest `head`. A revoked key counts up to such a line."""
+    """A line of a log, by its number `seq` and its digest `head`. Signatures by a revoked key stay valid up to this
+    line of the log.
+    """
 
     registry: str
     model: str
@@ -41,7 +43,7 @@ class RevocationPoint(_Table, frozen=True):
 
 
 class Revocation(_Table, frozen=True):
-    """The revocation of a key. The key still counts up to the lines in `until`."""
+    """The revocation of a key. Signatures by the key stay valid up to the lines in `until`."""
 
     date: Any
     reason: str

@@ -1,6 +1,6 @@
 """Events, which are facts about one model, and the lines of a log, which order events.
 
-The id of an event is the SHA-256 of its canonical bytes, and so is the same in every registry.
+The id of an event is the SHA-256 of its canonical bytes. Therefore an event has the same id in every registry.
 
 A line belongs to the log of one registry: `{"seq", "prev", "event", "via"?, "sig"?}`. `prev` is the digest of the
 previous line. `via` names the registry and the line from which the event was copied. `sig` signs the line and, through
@@ -205,7 +205,9 @@ class OptionalEvent(Event, frozen=True, kw_only=True):
 
 
 class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
-    """The deltas of a version were replaced. The blobs are the table of deltas and the deltas in it."""
+    """The deltas of a version were replaced. The blobs that this event refers to are the table of deltas, and the
+    deltas that the table lists.
+    """
 
     version: Version
     manifest: Digest
@@ -218,7 +220,7 @@ class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
 
 
 class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
-    """A rollout of a channel began, widened or stopped. The only blob is the evidence.
+    """A rollout of a channel began, widened or stopped. The only blob that this event refers to is `evidence`.
 
     `expects` is the manifest of the channel, which itself does not move. `version` is None if the rollout stopped.
     `policy` and `evidence` are as in `Tag`.

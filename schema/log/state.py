@@ -116,7 +116,7 @@ class FileSummary(Record, frozen=True):
 
 
 class KvCacheSummary(Record, frozen=True):
-    """The memory of a decoder's keys and values: bytes for each token, and the most tokens."""
+    """The cache of keys and values of a decoder: its bytes for each token, and the maximum number of tokens in it."""
 
     bytes_per_token: Count
     max_tokens: Count
@@ -197,7 +197,9 @@ class VersionSummary(Record, frozen=True, dict=True):
     def with_verdicts(
         self, verdicts: Mapping[Digest, str], speeds: Mapping[Digest, tuple[Speed, ...]] = {}
     ) -> "VersionSummary":
-        """Return a copy with later verdicts on the artifacts and their speeds, both by artifact digest."""
+        """Return a copy with the later verdicts on the artifacts, and with the speeds of the artifacts. The keys of
+        `verdicts` and of `speeds` are digests of artifacts.
+        """
         if (verdicts.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = []
@@ -375,7 +377,9 @@ class Channel(Record, frozen=True):
 
 
 class Rollout(Record, frozen=True):
-    """A rollout of a channel (docs/rollouts.md): a share of its devices gets the version `to` first."""
+    """A rollout of a channel (docs/rollouts.md). A share of the channel's devices gets the version in the field `to`
+    before the other devices.
+    """
 
     to: Version
     manifest: Digest
@@ -407,7 +411,9 @@ Speeds = dict[Digest, dict[Digest, tuple[Speed, ...]]]
 
 
 class Checkpoint(Record, frozen=True):
-    """A blob with a model's tables up to its last sealed line. `versions` has every version that was not dropped."""
+    """A blob with a model's tables, as computed from the model's log up to the last sealed line. `versions` has every
+    version that was not dropped.
+    """
 
     versions: dict[Version, VersionEntry] = {}
     channels: dict[str, Channel] = {}
@@ -456,7 +462,9 @@ class State(Record, frozen=True, dict=True):
         return summary.with_verdicts(verdicts, self.speeds.get(summary.manifest, {}))
 
     def artifact_states(self, manifest: "Manifest | None", entry: VersionEntry) -> ArtifactStates:
-        """Return the states of a version's artifacts after later evaluations; empty without a manifest."""
+        """Return the states of a version's artifacts, with the evaluations since its publication taken into account.
+        Return {} if `manifest` is None.
+        """
         states, speeds = dict[str, ArtifactState](), self.speeds.get(entry.manifest, {})
         for item in manifest.artifacts if manifest else ():
             verdict, timed = entry.attested.get(item.digest), speeds.get(item.digest, ())
@@ -487,7 +495,8 @@ class State(Record, frozen=True, dict=True):
 def newest_of(
     entries: Mapping[Version, VersionEntry], count: int = SUMMARIZED_RELEASES
 ) -> tuple[Version, ...]:
-    """Return the `count` newest usable releases, after at most `count` pre-releases that are newer still.
+    """Return the newest usable versions: first at most `count` pre-releases that are newer than every release, then the
+    `count` newest releases.
 
     Of versions with equal SemVer precedence, the one that was published last comes first.
     """
@@ -513,7 +522,9 @@ def version_of(state: State, tag: str) -> Version:
 def no_version(
     name: str, subject: str, entries: Mapping[Version, VersionEntry], advice: str = ""
 ) -> NotFoundError:
-    """Make the error that a model has no `subject`, such as `version 9.0.0`. The hint lists versions after `advice`."""
+    """Make the error that a model has no `subject`, such as `version 9.0.0`. The hint is `advice`, followed by a list
+    of versions.
+    """
     newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)
     shown = newest[:MAX_LISTED_VERSIONS]
     names = [f"{version} (yanked)" if entries[version].yanked else str(version) for version in shown]
@@ -522,6 +533,6 @@ def no_version(
 
 
 def no_channel(name: str, tag: str, channels: Collection[str], more: str = "") -> NotFoundError:
-    """Make the error for a model without a channel. The hint lists its channels, followed by `more`."""
+    """Make the error that a model has no channel `tag`. The hint lists the channels that it has, followed by `more`."""
     listed = f"its channels: {', '.join(channels)}" if channels else "it has none yet: `reg tag` makes one"
     return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed + more))

@@ -1,4 +1,5 @@
-"""A model family: a manifest with several graphs. An app runs the backbone, then the head for the class that it gives.
+"""A model family: a manifest with several graphs. An app runs the backbone, and then the head of the class that the
+backbone predicts.
 
 A pipeline, such as a detector and a recognizer, is a family whose members are stages.
 """
@@ -30,7 +31,8 @@ Graph = tuple[Mapping[str, Tensor], Mapping[str, Tensor]]  # inputs and outputs,
 class Classes(Document):
     """The class ids of a classifier, in the order of the last axis of its output `output`.
 
-    `digest` was recorded at training. It equals `classes_digest(ids)`, so the order of `ids` is right.
+    `digest` was recorded at training. Validation demands that it equals `classes_digest(ids)`: this shows that `ids`
+    are in the order of training.
     """
 
     output: Text

@@ -1,6 +1,6 @@
 """`openmed-onnx.json`, format version 2: the document of one version.
 
-It states neither the machine and the time of the conversion, nor the number of the version.
+It does not state the machine of the conversion, the time of the conversion or the number of the version.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,8 +42,8 @@ class Preprocessing(Document):
     The image is scaled to `size` (height, width), in pixels. If `resize` is set, the image's shorter edge is scaled to
     that many pixels, and then a centre rectangle of `size` is cropped. Values are scaled to 0 to 1. `mean` is
     subtracted, and the result is divided by `std`, per channel in the order of `color`. `layout` is the order of the
-    axes. `resample` is the filter's name in Pillow. `sample` is the result for a drawn image, as a test for other
-    programs.
+    axes. `resample` is the filter's name in Pillow. `sample` has the values that result for an image that onnxreg
+    generates. Another program can generate the same image, and so test its preprocessing.
     """
 
     size: tuple[Pixels, Pixels]
@@ -184,7 +184,7 @@ class SemanticDigest(Document):
 
 
 class KvCache(Document):
-    """The cache of keys and values of a decoder: its bytes for each token, and the most tokens."""
+    """The cache of keys and values of a decoder: its bytes for each token, and the maximum number of tokens in it."""
 
     bytes_per_token: Annotated[Count, Field(gt=0)]
     max_tokens: Annotated[Count, Field(gt=0)]
@@ -193,8 +193,8 @@ class KvCache(Document):
 class Step(Document):
     """A pass that was applied, with its parameters and its result.
 
-    `input` is the step whose result was read; without `input`, it was the source. `skipped` says which missing
-    dependency kept an optional pass from running.
+    `input` is the step whose result this step read. Without `input`, this step read the source. `skipped` says which
+    missing dependency kept an optional pass from running.
     """
 
     name: Text
@@ -354,8 +354,8 @@ class Artifact(StoredFile):
 
     `parent` is the digest of the artifact from which it was made. `ort_format` is the version of a file in ORT format.
     `semantic` is absent if the graph cannot be read. `contrib` lists what the graph needs of ONNX Runtime: operators of
-    `com.microsoft`, and features newer than their operator. `kv_cache` is set for a decoder with a cache.
-    `reproducible` is false if conversions are known to give different bytes.
+    `com.microsoft`, and features that a later release of ONNX Runtime added to an operator. `kv_cache` is set for a
+    decoder with a cache. `reproducible` is false if conversions are known to give different bytes.
     """
 
     format: FormatName
@@ -559,13 +559,17 @@ class Manifest(Document):
 
     @property
     def members(self) -> dict[str, str]:
-        """The name of the member of each artifact, by the artifact's path; empty unless this is a family."""
+        """For the path of each artifact, the name of the member that the artifact belongs to. Empty if this is not a
+        family.
+        """
         members = self.model_family.members if self.model_family else ()
         return {path: member.name for member in members for path in member.artifacts}
 
     @property
     def stages(self) -> dict[str, str]:
-        """The name of the stage of each artifact, by the artifact's path; empty unless this is a pipeline."""
+        """For the path of each artifact, the name of the stage that the artifact belongs to. Empty if this is not a
+        pipeline.
+        """
         return self.members if self.model_family and self.model_family.stages else {}
 
     @property

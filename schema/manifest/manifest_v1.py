@@ -1,7 +1,7 @@
 """`openmed-onnx.json`, format version 1: the manifest that OpenMed's converter writes.
 
 Every key may be absent or null. The classes declare only the keys that decide how a directory is read.
-`converters.importers.openmed` makes version 2 of it.
+`converters.importers.openmed` converts such a manifest to format version 2.
 """
 
 from typing import Annotated, Literal

@@ -43,7 +43,10 @@ def read_operator_set(data: bytes) -> tuple[Need, ...]:
 
 
 class Restriction(msgspec.Struct, frozen=True):
-    """The element types that a config allows for an operator, by position. `custom` has OneHot's, as triples."""
+    """The element types that a config allows for an operator, by the position of an input or output.
+
+    For the operator OneHot, `custom` has the allowed triples of element types.
+    """
 
     inputs: dict[str, frozenset[str]] = {}
     outputs: dict[str, frozenset[str]] = {}

@@ -63,7 +63,9 @@ def check_license(text: str) -> str:
 
 
 def hub_license(text: str) -> dict[str, str]:
-    """Return a model card's keys of a licence: `license`, and `license_name` if the Hub has no name for it."""
+    """Return the keys by which a model card states a licence: `license`, and also `license_name` if the Hub has no name
+    for the licence.
+    """
     name = re.sub(r"-(only|or-later)$", "", text.lower())
     return {"license": name} if name in HUB_NAMES else {"license": "other", "license_name": text.lower()}
 

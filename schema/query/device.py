@@ -1,7 +1,7 @@
 """A device: the ONNX Runtime of an app, and the phone on which the app runs. docs/resolve.md is the specification.
 
-Rollouts: each device computes from its own random seed if it takes part, and reports nothing. docs/rollouts.md is the
-specification.
+Rollouts: each device has a random seed of its own. From it the device computes whether it takes part, and it reports
+nothing. docs/rollouts.md is the specification.
 """
 
 import hashlib
@@ -271,7 +271,8 @@ DEVICE_FIELDS: Final[dict[str, FieldKind]] = {
 def rollout_versions(
     state: State, tag: str | None, device: Device | None, seed: str, digest: Digest | None = None
 ) -> list[Version]:
-    """Return a list of the version that a rollout of the channel `tag` gives to a device; [] if it gives none.
+    """Return a list with the one version that a rollout of the channel `tag` gives to a device. Return [] if the
+    rollout gives the device none.
 
     If `digest` is given, the version must have this manifest.
     """

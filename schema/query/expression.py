@@ -92,7 +92,7 @@ class Literal(NamedTuple):
 
     @classmethod
     def of_text(cls, value: str) -> "Literal":
-        """Quote a text, which may contain one kind of quotes."""
+        """Put a text in quotes. The text may contain either ' or ", but not both."""
         quote = '"' if "'" in value else "'"
         return cls(value, f"{quote}{value}{quote}")
 
@@ -388,7 +388,9 @@ def short(text: str) -> str:
 
 
 def _nearest(name: str, fields: Iterable[str]) -> str:
-    """Return a hint about an unknown field: similar fields, all fields or, for `acme/model`, a test of the name."""
+    """Return a hint about an unknown field. If the word looks like a model's name, such as `acme/model`, the hint
+    suggests a condition on `name`. Otherwise the hint lists similar fields or, if there are none, all fields.
+    """
     if "/" in name:
         return f"write name = {name}"
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}

@@ -1,10 +1,10 @@
 """The newest opset, ONNX IR version and ORT format that each release of ONNX Runtime loads.
 
-Measured with wheels from PyPI, by loading a graph of one `Relu` with rising versions: 1.15.1, 1.16.3, 1.17.3, 1.18.1,
-1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.27.0, 1.29.0 and 1.31.1. A release between two with equal results
-counts as equal to both. Format 5 came with 1.13, format 6 with 1.16
-(https://onnxruntime.ai/docs/performance/model-optimizations/ort-format-models.html, microsoft/onnxruntime#20670). Files
-of older formats load with limits, and count as too old.
+They were measured with wheels of ONNX Runtime from PyPI: each wheel loaded a graph of one `Relu` with rising opsets and
+versions. The wheels were 1.15.1, 1.16.3, 1.17.3, 1.18.1, 1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.27.0, 1.29.0
+and 1.31.1. If two of them gave equal results, the releases between them count as equal to both. Format 5 came with
+1.13, format 6 with 1.16 (https://onnxruntime.ai/docs/performance/model-optimizations/ort-format-models.html,
+microsoft/onnxruntime#20670). Files of older formats load with limits, and count as too old.
 
 Contrib operators are operators of ONNX Runtime's domain `com.microsoft`. A *need* is an operator, alone or with one
 feature: `MatMulNBits`, `MatMulNBits bits=8`, `MatMulNBits inputs=5`, or `ai.onnx:DequantizeLinear Int4x2` in another
@@ -87,7 +87,9 @@ class Use(NamedTuple):
 
 
 def all_needs(use: Use) -> Iterator[str]:
-    """Yield the needs of a node: its operator, then the operator with each of its features."""
+    """Yield the needs of a node: first the operator, then, for each feature that the node uses, the operator with the
+    feature.
+    """
     domain, name, inputs, types, attributes, in_ort_format = use
     operator = name if domain == DOMAIN else f"{domain}:{name}"
     yield operator
@@ -102,7 +104,7 @@ def all_needs(use: Use) -> Iterator[str]:
 
 
 def needs(uses: Iterable[Use]) -> tuple[str, ...]:
-    """Return, sorted, the needs of all nodes that some releases of ONNX Runtime may not meet."""
+    """Return those needs of the nodes which some releases of ONNX Runtime may not meet. They are sorted."""
     needed = {
         word
         for use in uses

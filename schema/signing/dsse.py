@@ -101,7 +101,9 @@ def pae(payload_type: str, payload: bytes) -> bytes:
 
 
 class Signature(Record, frozen=True):
-    """A signature, and the id of the key that is said to have made it. It is not verified."""
+    """A signature, and the id of the key that is said to have made it. Neither the signature nor the id has been
+    verified.
+    """
 
     sig: bytes
     keyid: str = ""
@@ -178,9 +180,10 @@ class Statement(Record, frozen=True):
 
 
 def release_statement(name: str, version: Version, manifest: bytes) -> Statement:
-    """Make the statement that the bytes `manifest` are the version `version` of a model.
+    """Make the statement that a manifest, given as bytes, is a version of a model.
 
-    It repeats the recipe and all certificates, so that an auditor can read them without onnxreg.
+    The statement repeats the recipe and all certificates of the manifest, so that an auditor can read them without
+    onnxreg.
     """
     value = convert(canonical.decode(manifest, "manifest"), dict[str, Any], "manifest")
     artifacts = [
@@ -225,9 +228,9 @@ def read_sig(text: str) -> Signature:
 def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Sign) -> bytes:
     """Sign a directory with exactly these files. Return a bundle of OpenSSF Model Signing 1.0 (key mode).
 
-    Programs without onnxreg check the directory with it (github.com/sigstore/model-transparency). The bundle is a
-    Sigstore bundle 0.3 whose statement lists every file with its SHA-256. Raise InputError if the key is not ECDSA
-    P-256.
+    Other programs can check the directory by the bundle, without onnxreg (github.com/sigstore/model-transparency). The
+    bundle is a Sigstore bundle 0.3 whose statement lists every file with its SHA-256. Raise InputError if the key is
+    not ECDSA P-256.
     """
     if key.kind != BUNDLE_KEY_KIND:
         hint = f"reg key new NAME --kind {BUNDLE_KEY_KIND} makes such a key"
