@@ -189,7 +189,11 @@ class ArchiveRegistry(RegistryStore):
 
 
 def open_archive(path: Path) -> ArchiveRegistry:
-    """Open an archive. NotFoundError if it is absent, InputError for another file, IntegrityError if it is damaged."""
+    """Open an archive.
+
+    Raises NotFoundError if the file does not exist, InputError if it is not an archive, and IntegrityError if it is
+    damaged.
+    """
     check_given(path, "archive", "`reg archive create` makes one")
     with host_errors(f"reading {path}"), path.open("rb") as file:
         if path.suffix not in SUFFIXES and file.read(4) != b"PK\3\4" and not zipfile.is_zipfile(file):

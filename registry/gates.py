@@ -2,8 +2,8 @@
 
 A policy governs a channel if it has a rule for the channel. Only a promotion moves a governed channel: `ChannelGate`
 judges the version by the newest policy, and the event records the findings as evidence. When a channel is read, its
-version is judged again, from the log and its blobs. The start and each `advance` of a rollout are promotions too.
-During a rollout, only `finish` moves the channel. See docs/gates.md.
+version is judged again, from the log and its blobs. The start and each `advance` of a rollout are judged and recorded
+as promotions are, but the channel itself moves only at `finish`. See docs/gates.md.
 """
 
 import secrets
@@ -183,10 +183,11 @@ class ChannelGate(Struct, frozen=True, dict=True):
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """Return the manifest in a channel's earlier moves with which to compare `manifest`; None if there is none.
+    """Return the manifest with which `manifest` is compared before a channel moves to it; None if there is none.
 
-    This is the last promoted manifest that differs, else the last that differs. If no move was a promotion and the
-    last move is to `manifest` already, return None.
+    This is the last promoted manifest in the channel's earlier moves `past` that is not `manifest` itself. If there is
+    none, it is the last manifest in `past` that is not `manifest`. But if no move was a promotion and the channel is at
+    `manifest` already, return None.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]

@@ -306,7 +306,11 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Remove a manifest from the report if its blob is reported too, and missing blobs that no log needs by now."""
+    """Remove damage from the report that is reported twice, or that has gone by itself.
+
+    Remove a damaged manifest if its blob is reported too. Remove a missing blob if no log needs the blob any more: to
+    find this out, the logs are read again.
+    """
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -450,7 +454,7 @@ def repair(
     progress: Progress = SILENT,
     backup: DirectoryRegistry | None = None,
 ) -> VerifyReport:
-    """Verify a registry, or only `ref`, and repair the damage. Repeat this while a repair succeeds.
+    """Verify a registry, or only `ref`, and repair the damage. Both steps are repeated as long as a repair succeeds.
 
     Return the last report, with the repaired damage, and with the reasons why other damage remains. Without `source`,
     only data of `remote` is used. `backup` is this machine's registry, which keeps damaged index files.
@@ -473,7 +477,11 @@ def repair(
 
 
 def good_copies(remotes: Remotes, name: str | None) -> RegistryStore | None:
-    """Open the remote `name` for `repair`, by default `origin` or the only remote. None without a default."""
+    """Open the remote from which `repair` takes good copies.
+
+    This is the remote `name`. If `name` is None, it is `origin` or, without an `origin`, the only remote. Returns None
+    if `name` is None and there is no such remote.
+    """
     has_default = "origin" in remotes.urls or len(remotes.urls) == 1
     return remotes.open(name) if name is not None or has_default else None
 
@@ -609,7 +617,10 @@ def salvage(
 
 
 def joined(registry: str, name: str, own: Sequence[LogLine], copy: Sequence[LogLine] = ()) -> list[LogLine]:
-    """Join the lines of two copies of a log, up to the first line that both lack. IntegrityError if they disagree."""
+    """Join two copies of a log. Each copy may lack lines that the other copy has.
+
+    The result ends before the first line that both copies lack. Raises IntegrityError if the copies disagree.
+    """
     following = {line.prev: line for line in copy}
     for line in own:
         other = following.setdefault(line.prev, line)

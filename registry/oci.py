@@ -243,7 +243,10 @@ class OciServer(HttpStore):
         return super().send(method, key, headers, body)
 
     def log_in(self, challenges: Iterable[str], refused: Mapping[str, str]) -> bool:
-        """Log in as `challenges` demand, since the server refused the headers `refused`. True if they changed."""
+        """Log in by a method that the server's `challenges` allow, after the server refused the headers `refused`.
+
+        Return True if the headers to send are now different from `refused`.
+        """
         with self._lock:
             if self._authorization != refused:
                 return True  # another thread has logged in
@@ -325,7 +328,10 @@ class OciClient(Sink):
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document whose blobs are stored already; return the answer's headers. InputError if too large."""
+        """Store a document whose blobs are stored already, and return the headers of the answer.
+
+        Raises InputError if the document is too large.
+        """
         if len(document.data) > MAX_OCI_BYTES:
             problem = f"a document of this version exceeds the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
             raise InputError(problem, "a version of fewer files fits")
@@ -575,9 +581,11 @@ def fetch_version(
 ) -> Release:
     """Fetch a version that `reg push` published at an `oci://` URL, and publish it here, by default with its number.
 
-    `statements`: also record the statements about the version. None means True, but InputError if a configured key
-    would sign their lines. Raise InputError if the OCI manifest is not of onnxreg, or not of model `name`;
-    IntegrityError for wrong bytes; RemoteError for more than `MAX_STATEMENTS` statements.
+    If `statements` is True, the statements about the version are recorded too; if it is False, they are not. None means
+    True. But if there are statements and a signing key is configured, None raises InputError: the key would sign a line
+    for each statement, so the caller must decide. Also raises InputError if the OCI manifest is not of onnxreg, or not
+    of model `name`; IntegrityError if bytes are wrong; and RemoteError if there are more than `MAX_STATEMENTS`
+    statements.
     """
     target = OciTarget.parse(url)
     DirectoryRegistry.create(publisher.store.root, publisher.store.disk)

@@ -61,7 +61,10 @@ class Publisher(Struct, frozen=True):
             return self._publish(push, manifest, data)
 
     def preview(self, draft: Draft) -> Release:
-        """Return the release that `add` would make, or raise its ConflictError. Nothing is stored."""
+        """Return the release that `add` would make, but store nothing.
+
+        Raises the ConflictError that `add` would raise.
+        """
         manifest = draft.manifest(measure(draft.root, draft.paths()))
         log = Log("0" * 32, check_name(draft.name), fetcher())
         with suppress(NotFoundError):  # no registry yet
@@ -126,7 +129,11 @@ def _release(log: Log, version: Version, is_new: bool) -> Release:
 def _choose_version(
     log: Log, requested: Version | None, digest: Digest, task: str | None
 ) -> tuple[Version, bool]:
-    """Return the version to publish, and True if it is new. ConflictError if it is gone, or the task changes."""
+    """Return the version under which to publish a manifest, and True if this version is new.
+
+    Raises ConflictError if the requested version was published with this manifest and its files are gone. Also raises
+    it if the latest version with the same major number is a model for another task.
+    """
     twins = {version: entry for version, entry in log.versions.items() if entry.manifest == digest}
     if requested in twins:
         if (gone := twins[requested].gone) is not None:
@@ -147,5 +154,8 @@ def _choose_version(
 
 
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:
-    """Return the version with the highest SemVer precedence; of several, the last published version."""
+    """Return the version with the highest SemVer precedence.
+
+    If several versions have this precedence, return the one that was published last.
+    """
     return max(entries, key=lambda version: (version.precedence, entries[version].seq), default=None)

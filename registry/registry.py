@@ -1,4 +1,7 @@
-"""`Registry`, the Python API for everything except conversion. Methods import rarely needed modules when they run."""
+"""`Registry`, the Python API for everything except conversion.
+
+Modules that are rarely needed are imported inside the methods that need them.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +146,11 @@ class Registry:
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
-        """Return the `Decisions` of this registry or `remote`. Before changes, check the log of `name` (None: all)."""
+        """Return the `Decisions` of this registry, or of `remote`.
+
+        This method first checks the log of `name`, or all logs if `name` is None. The log of `name` in a remote is
+        checked later, when it is read.
+        """
         if name is None or remote is None:
             self.check_logs(None if name is None else [name], remote)
         reader = None if remote is None else CheckedReader(remote, self.heads)
@@ -210,10 +217,11 @@ class Registry:
     ) -> TransferResult:
         """Copy a version to a remote, given as a name, URL or path. A missing remote is created.
 
-        A yanked version is copied, with its yank, only if `ref` names exactly this version. `restore` brings back a
-        version that expired in the remote. `channels`: copy the versions of these channels too, and move the remote's
-        channels. `heal`: copy files again that a remote has lost (on this machine, this is always done). `layout="hub"`
-        also writes the files to the paths at which other libraries load them from the Hub.
+        A yanked version is copied, together with its yank, only if `ref` names exactly this version. If `restore` is
+        set, a version that expired in the remote is brought back. For each of `channels`, the channel's version is
+        copied too, and the channel in the remote is set to this version. If `heal` is set, files that the remote has
+        lost are copied again; a remote on this machine gets them even without `heal`. `layout="hub"` also writes the
+        files to the paths at which other libraries load them from the Hub.
         """
         ref, home = _ref(ref), self.store
         log = open_log(home, ref.name)
@@ -291,9 +299,10 @@ class Registry:
     ) -> TransferResult:
         """Copy a version from a remote and verify every byte. If there is no registry here, create it.
 
-        `restore` brings back a version that expired here. `selection`: add only the selected artifacts with their
-        companions, and record which artifacts are present. `channels`: copy the versions of these channels too,
-        and move the channels here to them. `deltas` allows files to arrive as differences from local files.
+        If `restore` is set, a version that expired here is brought back. If `selection` is given, only the selected
+        artifacts and their companions are added, and the log records which artifacts are present. For each of
+        `channels`, the channel's version is copied too, and the channel in this registry is set to this version. If
+        `deltas` is set, files may arrive as differences from local files.
         """
         from onnxreg.registry.resolution import check_version_trust
 
@@ -353,7 +362,10 @@ class Registry:
     def write_out(
         self, ref: Ref | str, output: Path, progress: Progress = SILENT, selection: Selection = EVERYTHING
     ) -> Release:
-        """Replace `output` (of a run directory: its `exports`) by a version's files, or by the selected artifacts."""
+        """Replace the directory `output` by the files of a version, or by only the selected artifacts.
+
+        If `output` is a run directory, only its folder `exports` is replaced.
+        """
         from onnxreg.registry.transfer.export_files import check_target, folder_in, materialize
 
         output = folder_in(output)

@@ -197,7 +197,10 @@ class RemoteCopy:
 
     @contextmanager
     def refetch_after_error(self, name: str) -> Iterator[None]:
-        """After an IntegrityError in this context, the next read requests the whole index file in any case."""
+        """A context. If an IntegrityError leaves it, the next read of the index file of `name` requests the whole file.
+
+        The file is then requested even if it has not changed at the remote.
+        """
         try:
             yield
         except IntegrityError:
@@ -207,7 +210,10 @@ class RemoteCopy:
             raise
 
     def local_path(self, name: str) -> Path | None:
-        """Return a path for a file about the remote, which others may delete; None if no file can be written."""
+        """Return a path at which a file about the remote may be kept, or None if no file can be written.
+
+        Other processes may delete this file at any time.
+        """
         with suppress(RegError, OSError):
             self._create()
             self.store.store.make_scratch()
@@ -277,7 +283,11 @@ class OfflineReader(ReaderWrapper):
 
 
 class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
-    """`remotes.json`: `names[path]` has the remotes of the registry at `path`, `pins` the registry id at each URL."""
+    """The content of `remotes.json`.
+
+    `names[path]` has the remotes of the registry at `path`: their URLs by name. `pins` has the id of the registry at
+    each URL.
+    """
 
     names: dict[str, dict[str, str]] = {}
     pins: dict[str, str] = {}

@@ -49,7 +49,7 @@ class Resolution(Struct, frozen=True):
 
     @property
     def warnings(self) -> Iterator[str]:
-        """Yield a warning if the answer is an older release, and a warning if the artifact was refused."""
+        """Yield a warning if a newer version was rejected, and a warning if an evaluation refused the artifact."""
         own, ref = self.located.version, self.located.ref
         others = (item.version for item in self.outcome.rejected if item.artifact)
         if newer := next((other for other in others if other.precedence > own.precedence), None):
@@ -132,10 +132,12 @@ def check_version_trust(
     known_heads: KnownHeads | None = None,
     look_for_policy: bool = False,
 ) -> None:
-    """Check the version that a query found. IntegrityError if it lacks a signature that the trust file demands.
+    """Check the version that a query found.
 
-    GateError if the ref names a governed channel, and the version was not promoted or fails the policy. `index` is the
-    index file, if it was read already. `look_for_policy`: request the log of policies even if nothing indicates one.
+    Raises IntegrityError if the version lacks a signature that the trust file demands. Raises GateError if the ref
+    names a governed channel, and the version was not promoted or fails the policy. `index` is the index file, if it was
+    read already. If `look_for_policy` is set, the log of policies is requested even if nothing suggests that the
+    registry has policies.
     """
     trust, registry = trust_if_any(), reader.registry_id
     if trust and any(need.versions for need in trust.required(registry, located.name)):

@@ -2,8 +2,8 @@
 
 * Only this module reads the environment variables of `reg`.
 * A store uses the file system only through `Disk`, which the crash tests replace.
-* `run_parallel` runs work on several threads. After Ctrl-C, or if one thread fails, it sets a stop event. Then `sleep`
-  and `check_stop`, which waiting or copying code calls, raise CancelledError.
+* `run_parallel` runs work on several threads. After Ctrl-C, or if one thread fails, it sets a stop event. Code
+  that waits or copies calls `sleep` or `check_stop`, which then raise CancelledError.
 """
 
 import errno
@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, TypeVar
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, RegError
 
 tell: Callable[[str], None] = lambda message: None
-"""Receives sentences for the user, such as about a long wait. A command line may replace it."""
+"""This is called with sentences for the user, for example about a long wait. `reg` assigns another function."""
 
 VARIABLES = {
     "REG_HOME": "The default registry's directory.",
@@ -52,7 +52,10 @@ def variable(name: str) -> str | None:
 
 
 def variable_names() -> list[str]:
-    """List the names of the variables. Instead of `REG_TOKEN_HOST`, list the variables that are set for hosts."""
+    """List the names of the environment variables of `reg`.
+
+    Instead of the placeholder `REG_TOKEN_HOST`, list the variables of this form that are set.
+    """
     hosts = sorted(name for name in os.environ if name.startswith(TOKEN_PREFIX))
     return [name for name in VARIABLES if not name.startswith(TOKEN_PREFIX)] + hosts
 
@@ -291,8 +294,9 @@ class Disk:
     ) -> None:
         """Move temporary files durably to their final paths (`files`: pairs of paths), and make missing directories.
 
-        Make the names of older files (`relied`) durable too, since another process may have just made them: sync all
-        directories up to `root`. `shared`: call `share` on each file.
+        The files `relied` exist already, but another process may have made them just now. So their names are made
+        durable too: all directories from these files up to `root` are synced. If `shared` is set, `share` is called on
+        each new file and directory.
         """
         pairs = list(files)
         for source, target in pairs if shared else ():
@@ -313,7 +317,10 @@ class Disk:
 
 
 def write_back(file: BinaryIO, start: int = 0) -> Callable[[int], None]:
-    """Return a function to call after each write, with its size. It makes the kernel write to the disk early."""
+    """Return a function that makes the kernel write `file` to the disk early.
+
+    Call the function after each write, with the number of bytes that were written.
+    """
     end = advised = start
 
     def advance(count: int) -> None:

@@ -46,14 +46,18 @@ RULES = {
 
 
 Cell = dict[str, Any]
-"""A cell of a table: a `value` and its `sources`. Without a `rule`, the value is copied from its one source.
+"""A cell of a table: a `value` and its `sources`. If the cell has no `rule`, the value is copied from its only source.
 
-A source has a `pointer` (RFC 6901), the `value` there, and the document's `blob`, or `log`, `line` and `digest`.
+A source has a `pointer` (RFC 6901) into a JSON document, and the `value` there. If the document is a blob, the source
+also has the digest of this `blob`. If it is a log line, the source also has `log`, `line` and `digest`.
 """
 BLANK: Cell = {"value": None}
 Row = tuple[Cell, ...]
 Table = dict[str, Any]
-"""A table: `rows` of cells, the titles in `columns`, and maybe a `caption`. A single value has no `columns`."""
+"""A table: `rows` of cells, the titles in `columns`, and maybe a `caption`.
+
+A table that has only one value has no `columns`.
+"""
 
 
 def table(columns: Iterable[str], rows: Iterable[Row], **caption: str) -> list[Table]:
@@ -86,7 +90,11 @@ class Source(NamedTuple):
         )
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
-        """Make a row for each place that matches `pattern`. Columns are JSON pointers from there; `/a/b#` gives `b`."""
+        """Make a row for each place in the document that matches `pattern`.
+
+        A column is a JSON pointer that starts at this place. If it ends with `#`, the cell has the last name in the
+        pointer instead of the value there: `/a/b#` gives `b`.
+        """
 
         def cell(location: str, column: str) -> Cell:
             target = pointer.relative(location, column.removesuffix("#"))
@@ -210,7 +218,10 @@ def render(dossier: dict[str, Any]) -> bytes:
 
 
 def cell_text(cell: Cell) -> str:
-    """Return a cell's value as text. A list of texts is joined by commas; others are JSON. A long text is cut off."""
+    """Return a cell's value as text, and cut off a long text.
+
+    A list of texts is joined by commas. A value that is neither a text nor such a list is written as JSON.
+    """
     value = "" if cell["value"] is None else cell["value"]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value)

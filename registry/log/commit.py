@@ -254,7 +254,11 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 
 
 def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
-    """Return the size in bytes of every blob, by key. `to_delete`: IntegrityError if an index file has a wrong name."""
+    """Return the size in bytes of every blob, by key.
+
+    If the caller will delete blobs, it sets `to_delete`. Then a file in `index/` that is not a model's index file
+    raises IntegrityError, since it may be a model whose blobs would be deleted.
+    """
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():
         is_misnamed = path.lower().endswith(".jsonl") and model_of(path) is None

@@ -125,7 +125,10 @@ def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
 
 
 def present_paths(log: Log, version: Version) -> ArtifactPaths:
-    """Return the paths of the artifacts that the registry has of a version: None for all, () for none."""
+    """Return the paths of those artifacts of a version that the registry has.
+
+    None means all artifacts. The result is () if the version is unknown or its files are gone.
+    """
     entry = log.versions.get(version)
     return () if entry is None or entry.gone is not None else entry.held
 

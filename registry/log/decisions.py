@@ -1,4 +1,7 @@
-"""Decisions about versions, such as `tag`, `yank` and `purge`, and records of deltas. All append events to logs."""
+"""Decisions about versions, such as `tag`, `yank` and `purge`, and records of deltas.
+
+Each decision and each record appends an event to a log.
+"""
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
@@ -140,10 +143,11 @@ class Decisions(Struct, frozen=True):
         return DecisionResult(target, bool(self._decide(log, decide)))
 
     def expiry(self, log: Log, keep: int) -> list[events.Expire]:
-        """Return the events that expire a model's old versions, in order of publication. InputError if `keep` < 1.
+        """Return the events that expire a model's old versions, in order of publication.
 
-        These versions stay: the `keep` newest releases, at most `keep` newer pre-releases, pinned versions, versions of
-        channels and rollouts. A yanked version stays if it is among the newest, but is not counted.
+        These versions stay: the `keep` newest releases, at most `keep` pre-releases that are newer than these releases,
+        pinned versions, and the versions of channels and rollouts. A yanked version that is among the newest stays too,
+        but does not count: another version stays as well. Raises InputError if `keep` < 1.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"
@@ -266,7 +270,11 @@ def _find_exact(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
 
 
 def delta_bases(ledger: Log, version: Version, since: Collection[Version]) -> list[Version]:
-    """Return the versions that deltas start from: `since` or, if empty, the previous release and those of channels."""
+    """Return the versions from which deltas to `version` are made: the versions `since`.
+
+    If `since` is empty, these are the previous release and the versions of channels. Raises NotFoundError if a version
+    in `since` has no files here.
+    """
     entries = ledger.versions
     for old in since:
         if old not in entries or entries[old].gone is not None:
@@ -291,7 +299,11 @@ def publish_deltas(
     deltas: Collection[Delta],
     actor: str | None,
 ) -> list[Delta]:
-    """Add deltas to a version; `push` has their blobs. Keep and return its `MAX_DELTAS` smallest deltas, sorted."""
+    """Add deltas to a version. The caller has put their blobs into `push`.
+
+    Of the old and new deltas of the version, only the `MAX_DELTAS` smallest are kept. They are returned, sorted by
+    size.
+    """
     table: list[Delta] = []
 
     def change(log: Log) -> Collection[Digest] | None:
@@ -307,7 +319,10 @@ def publish_deltas(
 
 
 def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = None) -> list[Digest]:
-    """Append events that withdraw the deltas from and to these versions. Return the deltas that the events keep."""
+    """Append events that withdraw all deltas from and to the versions `gone`.
+
+    Such an event replaces the deltas of a version by those that remain. Return the digests of the remaining deltas.
+    """
     blobs: list[Digest] = []
     for version, event in sorted(_current(log).items()):
         remaining = _remaining(log, event, gone)
@@ -317,9 +332,10 @@ def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = Non
 
 
 def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
-    """Return the deltas and delta tables of a log from which somebody could rebuild files of these versions.
+    """Return the blobs of a log, deltas and delta tables, from which somebody could rebuild files of these versions.
 
-    If a table cannot be read, all its deltas are included. Deltas that other versions also use are left out.
+    If a table cannot be read, all blobs that its event names are included. Deltas that other versions still use are
+    left out.
     """
     blobs: set[Digest] = set()
     for _, event in log.events(Deltas):

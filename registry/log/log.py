@@ -3,7 +3,8 @@
 A `Log` has the lines (each with an event), and the state that follows from them. `Replay` computes the state.
 
 New lines form the *tail*. When it has 64 lines, the next line *seals* them: a segment blob stores these lines, and a
-checkpoint blob stores the versions and channels after them. A replay from the first line gives equal bytes.
+checkpoint blob stores the versions and channels as they are after these lines. A replay of the log from its first line
+gives the same checkpoint, byte for byte.
 """
 
 from __future__ import annotations
@@ -100,11 +101,11 @@ class MismatchError(IntegrityError):
 
 
 class Replay:
-    """Applies a model's events to tables, which are empty at first or come from a checkpoint.
+    """Applies a model's events to tables. At first the tables are empty, or they are those of a checkpoint.
 
-    `versions` has the entries of all versions that were not dropped; `recent` has the entries that changed after the
-    checkpoint, also of dropped versions. `tombstones` are blobs that may not come back. `refused` are artifacts that
-    any evaluation refused.
+    `versions` has the entries of all versions that were not dropped. `recent` has the entries that changed after the
+    checkpoint, including those of dropped versions. `tombstones` are blobs that may not come back. `refused` are the
+    artifacts that at least one evaluation refused.
     """
 
     def __init__(self, name: str, start: Checkpoint, speeds: Speeds | None = None) -> None:
@@ -220,7 +221,10 @@ class Replay:
         self.speeds[event.manifest] = {artifact: table[artifact] for artifact in newest}
 
     def indexed_versions(self) -> list[Version]:
-        """Return the versions that each index file describes: the newest, and versions of channels and rollouts."""
+        """Return the versions whose summaries the model's index file has.
+
+        These are the newest versions, and the versions of channels and rollouts.
+        """
         targets = (channel.version for channel in self.channels.values())
         rolled_out = (rollout.to for rollout in self.rollouts.values())
         return sorted({*newest_of(self.versions), *targets, *rolled_out})
@@ -297,7 +301,8 @@ class Log:
     """One model's history in memory, and the state that follows from it.
 
     `state` is line 1 of the index file. The tables of all versions (`versions`, `channels`, ...) are computed at first
-    use, from a blob with older tables (the checkpoint) and newer lines. IntegrityError if they contradict the state.
+    use: the checkpoint, a blob, has older tables, and the lines that are newer than the checkpoint are applied to them.
+    IntegrityError is raised if the result contradicts `state`.
 
     `index` is the index file that was read, if any. `tail` are the lines that are not sealed. `documents` are small
     blobs that no store has yet. `fetched` keeps blobs that were read. A `mirrored` log refuses new events.
@@ -354,7 +359,7 @@ class Log:
 
     @property
     def state(self) -> State:
-        """Line 1 of the index file. After new lines, it is computed again, which may read manifests."""
+        """Line 1 of the index file. After lines were appended, it is computed again, which may read manifests."""
         if not self._is_current:
             self._state, self._is_current = self._derive(self._replay, is_new=True), True
         return self._state
@@ -367,7 +372,11 @@ class Log:
         return replay
 
     def replay_from(self, checkpoint: Digest | None, lines: Iterable[LogLine]) -> Replay:
-        """Return the tables of a checkpoint (None: empty) after these lines. IntegrityError if a line is wrong."""
+        """Start with the tables of a checkpoint, apply lines to them, and return the result.
+
+        If `checkpoint` is None, the tables are empty at first. Raises IntegrityError if the checkpoint or a line is
+        wrong.
+        """
         with about(f"the log of {self.name} cannot be read", IntegrityError, VERIFY_ADVICE):
             start = Checkpoint()
             if checkpoint is not None:
@@ -401,12 +410,15 @@ class Log:
         )  # fmt: skip
 
     def check(self) -> Log:
-        """Replay the tail now, and return this log. Raise StateError if the state contradicts the tables."""
+        """Replay the tail at once, instead of at first use, and return this log.
+
+        Raises StateError if the state in the index file is not what the replay gives.
+        """
         self._replay  # noqa: B018 -- computed once
         return self
 
     def prove(self) -> None:
-        """Replay the whole log and read the manifests of its summaries. StateError if the state contradicts them."""
+        """Replay the whole log, and summarize its manifests again. Raises StateError if this gives another state."""
         if Log.replay(self.lines(), self.registry, self.name, self.fetch).state != self.state:
             raise self._contradiction
 
@@ -479,10 +491,10 @@ class Log:
         return first
 
     def find(self, ref: Ref, yanked: bool = False, gone: bool = False) -> LocatedVersion:
-        """Find the version that a ref means. NotFoundError if it does not exist.
+        """Find the version that a ref means. Raises NotFoundError if it does not exist.
 
-        A yanked version is found only if `yanked` is set or the ref has a digest, a version without files only if
-        `gone` is set. MismatchError if tag and digest of the ref name different manifests.
+        A yanked version is found only if `yanked` is set or the ref has a digest. A version without files is found only
+        if `gone` is set. Raises MismatchError if the tag and the digest of the ref name different manifests.
         """
         target = self._by_digest(ref.digest) if ref.digest and ref.tag is None else self._by_tag(ref, yanked)
         if target.entry.gone is not None and not gone:
@@ -523,7 +535,11 @@ class Log:
         return LocatedVersion(self.name, version, entry)
 
     def summary(self, target: LocatedVersion, member: str | None = None) -> VersionSummary:
-        """Return a version's summary, with all later verdicts and speeds. `member` is the family member to include."""
+        """Return the summary of a version, with all verdicts and speeds that were recorded after its publication.
+
+        The summary of a family leaves out most of its members. If `member` is given, the summary has the artifacts of
+        this member too.
+        """
         summary = self.state.summaries.get(target.version)
         has_member = member is None or (summary is not None and bool(summary.members))
         if summary is None or summary.manifest != target.entry.manifest or not has_member:
@@ -566,7 +582,11 @@ class Log:
     # Writing
 
     def append(self, event: Event, via: Via | None = None) -> LogLine:
-        """Append an event, signed if `sign` is set. ConflictError if the event contradicts the tables."""
+        """Append an event, and sign its line if `sign` is set.
+
+        Raises ConflictError if the event does not fit the model's versions, channels and rollouts, or if this log is in
+        a mirror.
+        """
         self.check_own()
         for tag, rollout in self.rollouts.items():
             moves = isinstance(event, events.Tag | events.Untag) and event.tag == tag
@@ -614,7 +634,7 @@ class Log:
         return b"".join(line + b"\n" for line in (self.state.encode(), *(line.raw for line in self.tail)))
 
     def check_keys(self) -> None:
-        """Raise HostError if the state has keys of a newer build, which this build would lose."""
+        """Raise HostError if a newer onnxreg wrote fields into the state that this build would lose."""
         if self._line and State.decode(self._line).encode() != self._line:
             lost = f"a newer onnxreg wrote the index of {self.name}, with keys that would be lost"
             raise HostError(lost, UPGRADE)

@@ -2,7 +2,8 @@
 
 A model is a repository. A revision is a version, a channel or a manifest's digest. A commit is the start of a digest. A
 repository has the paths in the manifest, and aliases that clients expect, such as `onnx/model.onnx`. After a later
-verdict, an alias may name another file. Source: requests of huggingface_hub 2.4, transformers.js 3 and 4.
+verdict, an alias may name another file. This module answers the requests that huggingface_hub 2.4 and transformers.js 3
+and 4 send.
 """
 
 import re

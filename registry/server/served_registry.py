@@ -121,7 +121,10 @@ class ServedRegistry(DirectoryRegistry):
         return "" if index is None else index.token
 
     def rule_keys(self) -> tuple[str, str]:
-        """Return keys for caches, which change with policies and trust file. HostError for a bad trust file."""
+        """Return parts for the keys of caches. They change when the policies or the trust file change.
+
+        Raises HostError if the trust file cannot be used.
+        """
         try:
             load_trust()
         except RegError as error:
@@ -204,7 +207,10 @@ class Search:
     async def ask(
         self, question: Callable[[Catalog], bytes], key: Hashable = None, artifacts: bool = False
     ) -> bytes:
-        """Answer a question. `artifacts`: load them for it. `key`: cache the answer until the catalog changes."""
+        """Answer a question. If `artifacts` is set, load the artifacts into the catalog first.
+
+        If `key` is given, cache the answer until the catalog changes.
+        """
 
         def answer() -> bytes:
             self._registry.store.check_readable()

@@ -56,7 +56,11 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """The counters of a server. If workers share a directory, `registry` has the sums over all workers."""
+    """The counters of a server.
+
+    `registry` is the collector registry of prometheus_client from which they are read. If several workers share a
+    directory, it has the sums over all workers.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -269,7 +273,7 @@ def configuration(make: Callable[[], ASGIApp], settings: Settings, workers: int 
 
 
 def serve(root: Path, listener: socket.socket, settings: Settings, has_log: bool, workers: int = 1) -> None:
-    """Answer requests in `workers` processes. SIGTERM and SIGINT stop the server after its running answers."""
+    """Answer requests in `workers` processes. After SIGTERM or SIGINT, finish the running answers, then stop."""
     make = partial(_make, root, settings, has_log)
     config = configuration(make, settings, workers)
     if workers > 1:

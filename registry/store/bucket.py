@@ -36,10 +36,13 @@ from onnxreg.schema.core.errors import IntegrityError, RegError, RemoteError, wh
 SMALL_BYTES, PART_BYTES = 2**20, 5 * 2**20
 """An object above `SMALL_BYTES` counts as large (see `MAX_BUFFERED`). Above `PART_BYTES`, it is uploaded in parts."""
 MAX_PARTS = 9_000
-"""The most parts of an object (S3 allows 10,000). A larger object has larger parts."""
+"""Maximum number of parts of an object; S3 allows 10,000. If an object needs more, its parts are made larger."""
 PARTS_AT_A_TIME = 2
 MAX_BUFFERED = 1
-"""The most large objects that are uploaded at a time. Each needs the memory of `PARTS_AT_A_TIME` + 2 parts."""
+"""Maximum number of large objects that are uploaded at the same time.
+
+Each of them needs the memory of `PARTS_AT_A_TIME` + 2 parts.
+"""
 READ_BYTES = 2**18
 MAX_WORKERS = 16
 HEADS_PER_PAGE = 8

@@ -33,7 +33,10 @@ SCHEMES: dict[str, tuple[str, ...]] = {
 CONNECT_SECONDS = 10
 FLAGS = ("anonymous", "path_style")
 MAX_PREFIX_BYTES = 800
-"""The most bytes of a prefix. A key in S3 has at most 1024 bytes, of which a model's index file needs up to 213."""
+"""Maximum length of a prefix in bytes.
+
+A key in S3 has at most 1024 bytes, and the key of a model's index file needs up to 213 bytes after the prefix.
+"""
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
 
 

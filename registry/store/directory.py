@@ -244,7 +244,10 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: OpenAt) -> 
 
 
 class DirectoryStore(ObjectStore):
-    """An `ObjectStore` of the files below `root`. A token from `get` is a SHA-256; `list` makes it from `stat`."""
+    """An `ObjectStore` of the files below `root`.
+
+    `get` makes a file's token from the bytes: it is their SHA-256. `list` makes another kind of token, from `stat`.
+    """
 
     def __init__(self, root: Path, disk: Disk, url: str = "") -> None:
         self.root = root

@@ -208,7 +208,11 @@ class HubPush(StagedBlobs, Push):
         ]
 
     def model_operations(self, at: CommitSnapshot, name: str, index: bytes) -> list[Operation]:
-        """Return the operations that update layout and card. A bad layout is an error only after `choose_layout`."""
+        """Return the operations that update the model's layout and the model card.
+
+        If `layout.json` is wrong, an error is raised only if `choose_layout` was called for this model. Otherwise, only
+        the card is updated.
+        """
         try:
             state = State.decode(index.partition(b"\n")[0])
         except InputError:
@@ -362,7 +366,11 @@ def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
 
 
 def replace_metadata(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-    """Replace the metadata `written` earlier in a card. Keys that people changed, and unreadable cards, stay."""
+    """Put `metadata` into a model card, and return the new card.
+
+    `written` is the metadata that the last push put into the card; it is replaced. Keys that people changed since stay
+    as they are. A card that cannot be read is returned unchanged.
+    """
     import yaml
 
     match = _FRONT_MATTER.match(card)  # `ModelCard` drops null keys and changes `model-index`

@@ -171,7 +171,11 @@ class HubClient:
     def read(
         self, path: str, revision: str | None = None, cached: bytes | None = None
     ) -> tuple[bytes | None, str]:
-        """Return a small file's bytes (None if absent), and the id of the commit read, by default the newest commit."""
+        """Return a small file's bytes, or None if it is absent, and the id of the commit from which it was read.
+
+        This commit is `revision`, by default the newest commit. If `cached` has the bytes of the file, they are not
+        sent again.
+        """
         conditions = {"If-None-Match": f'"{git_hash(cached)}"'} if cached is not None else {}
         data: bytes | None
         try:
@@ -234,9 +238,10 @@ class HubClient:
                 )
 
     def commit(self, operations: list[Operation], message: str, parent: str) -> str:
-        """Apply all operations in one commit on `parent`, after their `upload`, and return the commit's id.
+        """Apply all operations in one commit after the commit `parent`, and return the id of the new commit.
 
-        StaleParentError if the commit was not applied, UnansweredError if this is unclear.
+        The caller must have called `upload` with the operations. Raises StaleParentError if the commit was not applied,
+        and UnansweredError if it is unknown whether the commit was applied.
         """
         address = {"revision": self._revision, **self._repo}
         try:

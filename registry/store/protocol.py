@@ -304,9 +304,10 @@ class Sink(Protocol):
 
 
 class Push(Sink, Protocol):
-    """Adds blobs to a registry, then an index file. A blob becomes visible as a whole, at the latest after `publish`.
+    """Adds blobs to a registry, then an index file.
 
-    If a push ends without `publish`, whole blobs may remain, but no partial blobs and no temporary files.
+    A blob is never visible in part. It is visible when `publish` returns, and may be visible earlier. If a push ends
+    without `publish`, whole blobs may remain, but no partial blobs and no temporary files.
     """
 
     id: str
@@ -336,13 +337,17 @@ class Push(Sink, Protocol):
         """Store a file as `put` does. The file may be moved instead of copied. `hasher` also receives the bytes."""
 
     def flush(self) -> None:
-        """Make all blobs put so far durable and visible, without `publish`. Only for blobs that a log already names."""
+        """Make durable and visible all blobs that were put up to now, without `publish`.
+
+        This is only for blobs that a log names already.
+        """
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
-        """Make all blobs put so far durable, then replace the model's index file. Then both survive a power cut.
+        """Make durable all blobs that were put up to now, then replace the model's index file.
 
-        `expected` is the token of the index file that was read; None if there was none. If another writer has changed
-        the file since, raise LostRaceError and do not replace it; `publish` may be called again with new bytes.
+        When `publish` returns, the blobs and the index file survive a power cut. `expected` is the token of the index
+        file that the caller read, or None if there was none. If another writer has changed the file since, raise
+        LostRaceError and do not replace it; `publish` may be called again with new bytes.
         """
 
 
@@ -367,10 +372,10 @@ class ObjectStore(Protocol):
         return bool(self.has([key]))
 
     def create(self, key: str, source: BinaryIO) -> bool:
-        """Write a new object; return False, and write nothing, if the object exists.
+        """Write a new object. If the object exists, write nothing and return False.
 
-        The object becomes visible only when `source` was read to its end. If reading fails, nothing is written. As an
-        exception, a large blob may replace equal bytes.
+        There is one exception: a large blob that exists may be overwritten with the same bytes. The object becomes
+        visible only when `source` was read to its end. If reading fails, nothing is written.
         """
         return self.swap(key, source.read(), None)
 
@@ -448,7 +453,8 @@ class ReadOnlyStore(ObjectStore):
 class RegistryStore(RegistryReader):
     """A registry, local or remote, whose files are in an object store. It can be read and written.
 
-    `known_id` is the registry's id, if the caller knows it. Then `registry.json` is read only for its other fields.
+    `known_id` is the registry's id, if the caller knows it. Then `registry.json` is not read until another of its
+    fields is needed.
     """
 
     note_kinds: Collection[Kind] = ("intents", "condemned")  # that this store keeps

@@ -78,7 +78,8 @@ def pump(
 ) -> tuple[Digest, int]:
     """Copy a stream into a sink (None: discard the bytes) and hash it; return digest and size in bytes.
 
-    `advance` gets the number of bytes since its last call. Bytes that `hasher` received before count in the digest.
+    `advance` gets the number of bytes since its last call. If `hasher` has received other bytes before this call, the
+    digest covers these bytes too.
     """
     block = memoryview(bytearray(CHUNK_BYTES if isinstance(hasher, PieceHasher) else HASHED_BYTES))
     hasher, total = hasher or hashlib.sha256(), 0

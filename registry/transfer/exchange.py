@@ -134,10 +134,10 @@ def merge(
     destination: Log,
     channels_before: Mapping[str, Channel] | None = None,
 ) -> Merge:
-    """Return the changes that fulfil a request. Their `apply` fails if a channel moved since `channels_before`.
+    """Return the changes that fulfil a request. `Merge.apply` fails if a channel has moved since `channels_before`.
 
-    Raises the errors of `missing_lines`; ConflictError if needed files were taken down at the destination;
-    IntegrityError if documents of the source contradict each other; InputError if too many artifacts are selected.
+    Raises the errors of `missing_lines`. Raises ConflictError if needed files were taken down at the destination,
+    IntegrityError if documents of the source contradict each other, and InputError if too many artifacts are selected.
     """
     versions, is_copy = request.versions, source.registry == destination.registry
     lines = missing_lines(request, source, destination)
@@ -169,9 +169,14 @@ def merge(
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
     """Return the lines that the destination lacks, in the source's order, but with statements and yanks at the end.
 
-    Between copies of one registry, these are all later lines; ConflictError if artifacts are selected, ForkError for a
-    fork. Between two registries, these are the publications and statements of requested versions, all refusals, and
-    verdicts and yanks of versions that the destination has or gets. Raises the errors of `check_versions`.
+    Between copies of one registry, these are all lines after the last common line. ConflictError is raised if artifacts
+    are selected, and ForkError if the copies have different histories. Between two different registries, these are:
+
+    * the publications of the requested versions, and the statements about them,
+    * all refusals of artifacts,
+    * the verdicts on versions that the destination has or will get, and the yanks of these versions.
+
+    Raises the errors of `check_versions`.
     """
     if source.registry == destination.registry:
         _check_present(source, request.versions)
@@ -228,8 +233,9 @@ def _statement_key(event: Attest | Timing) -> tuple[object, ...]:
 def check_versions(request: ExchangeRequest, source: Log, destination: Log) -> None:
     """Check that the requested versions can be copied between registries with different ids.
 
-    ConflictError if a version has another manifest at the destination, or lost its files there and is not restored.
-    NotFoundError if the source lacks a version or a requested artifact.
+    Raises ConflictError if a version has another manifest at the destination. Also raises it if the version's files
+    were removed there, unless the version expired and the request restores it. Raises NotFoundError if the source lacks
+    a version or a requested artifact.
     """
     _check_present(source, request.versions)
     for version in request.versions:
@@ -257,7 +263,11 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
 
 
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
-    """Raise IntegrityError if a version has another manifest at the destination, or equal logs list other versions."""
+    """Check what `Merge.apply` has written.
+
+    Raises IntegrityError if a version has another manifest at the destination. Also raises it if both logs have the
+    same lines, but the tables of versions differ.
+    """
     if source.head == destination.head and source.versions != destination.versions:
         problem = f"two copies of one log of {source.name} say different things of its versions"
         raise IntegrityError(problem, "the state line of one of them is wrong: run `reg verify` in both")
@@ -310,7 +320,10 @@ def selected_paths(
 def paths_after(
     source: Log, destination: Log, selected: Mapping[Version, ArtifactPaths]
 ) -> dict[Version, ArtifactPaths]:
-    """Return the artifacts that the destination will have of each version. InputError if too many for one event."""
+    """Return which artifacts of each version the destination will have after the transfer.
+
+    Raises InputError if the paths of a version's artifacts do not fit into one event.
+    """
     after: dict[Version, ArtifactPaths] = dict.fromkeys(selected)
     for version, paths in selected.items():
         present = present_paths(destination, version)
@@ -631,7 +644,8 @@ def exchange_possible(
 ) -> TransferResult:
     """Fulfil the request `choose(log)` as far as possible. `result.skipped` lists what was not copied, and why.
 
-    A channel moves only if its version is copied. If no event is missing, nothing is copied unless `heal` is set.
+    A channel moves only if its version is copied. If the destination has all events already, files are copied only if
+    `heal` is set.
     """
     result = TransferResult(name)
     with list_errors(name, result.skipped):
@@ -669,7 +683,10 @@ def exchange_possible(
 
 @contextmanager
 def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
-    """A context that lists an error about a model in `skipped`. Errors of registries or this machine are raised."""
+    """A context that appends an error about the model `name` to `skipped`, instead of raising it.
+
+    Errors about a registry or about this machine are raised.
+    """
     try:
         yield
     except (ForkError, HostError, RemoteError):

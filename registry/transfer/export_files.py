@@ -45,7 +45,10 @@ def folder_in(directory: Path) -> Path:
 
 
 def prefix_in(folder: Path) -> str:
-    """Return the prefix that paths lose in this folder: `exports/` in the `exports` folder of a run, else ""."""
+    """Return the prefix to remove from the manifest's paths when files are written into this folder.
+
+    In the `exports` folder of a run this is `exports/`, in any other folder "".
+    """
     is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
     return f"{EXPORTS}/" if is_exports else ""
 

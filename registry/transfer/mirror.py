@@ -55,7 +55,11 @@ class MirrorResult(Struct):
 def open_both(
     remotes: Remotes, source: str, destination: str, new_id: bool = False
 ) -> tuple[RegistryStore, RegistryStore]:
-    """Open both registries; make a missing destination, as a mirror unless `new_id`. InputError if both are one."""
+    """Open the source and the destination of a mirror.
+
+    A missing destination is created: as a mirror or, if `new_id` is set, as a registry with an id of its own. Raises
+    InputError if source and destination are the same registry.
+    """
     if remotes.url_of(source) == remotes.url_of(destination):
         raise InputError("source and destination are the same registry", "name another place")
     source_store = remotes.open(source)
@@ -98,7 +102,10 @@ def mirror(
 def _copy_exactly(
     source: RegistryStore, destination: RegistryStore, report: MirrorResult, progress: Progress
 ) -> None:
-    """Make an exact copy: copy all models with missing lines, and delete the blobs that no log needs now."""
+    """Make an exact copy of the source.
+
+    Copy each model whose log at the destination lacks lines. Then delete the blobs that no log needs any more.
+    """
     trust = load_trust()
     policies = read_policies(source)
     enforce_policies(trust, policies)

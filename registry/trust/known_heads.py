@@ -72,7 +72,7 @@ class KnownHead(Record, frozen=True):
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
     def seen_at(self, origin: str, seq: int) -> KnownHead:
-        """Return a copy with `seq` lines for the location `origin`, or with the greater number that was seen there."""
+        """Return a copy that records how many lines the location `origin` has: `seq`, or more if it had more before."""
         places = [item for item in self.places.items() if item[0] != origin][-MAX_PLACES + 1 :]
         return self.replace(places=dict([*places, (origin, max(seq, self.places.get(origin, 0)))]))
 
@@ -220,8 +220,11 @@ class KnownHeads:
         self._stale, self._warn, self._warned = stale, warn, False
 
     def read(self, registry_id: str, name: str) -> KnownHead | None:
-        """Read a log's known head, if any, before the log's index file is read. IntegrityError if it is damaged."""
-        # another process may save a newer head: an index file that was read before looks like a rollback
+        """Return a log's known head, or None if there is none. Raises IntegrityError if it is damaged.
+
+        Call this before you read the log's index file. Otherwise another process may save a newer head meanwhile, and
+        the index file, which was read before, would look like a rollback.
+        """
         with host_errors(f"reading the known head of {name} in {self._root}"):
             try:
                 data = self._path(registry_id, name).read_bytes()

@@ -91,7 +91,10 @@ class SignatureVerdict(Struct, frozen=True):
 
 
 class SignatureJudge(NamedTuple):
-    """Judges signatures on a model in a registry by a trust file. `digest_at` returns the digest of a log line."""
+    """Judges the signatures on one model in one registry. The trust file `trust` says which keys count.
+
+    `digest_at` returns the digest of a log line.
+    """
 
     trust: Trust
     registry: str
@@ -227,7 +230,8 @@ def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
 def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
     """Yield the proofs that these events name, oldest first, with the names of the trusted keys that signed them.
 
-    A report is yielded again only if it has a new signer. Malformed statements are skipped.
+    If several statements have the same proof, it is yielded again only if a further key signed it. Malformed statements
+    are skipped.
     """
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
     lines = {event.statement: seq for seq, event in reversed([*log.events(Attest)])}
@@ -332,10 +336,12 @@ def enforce(trust: Trust, reader: RegistryReader, name: str, index: StoredObject
 
 
 def enforce_policies(trust: Trust, log: PolicyLog) -> None:
-    """Raise IntegrityError if the log of policies is missing, or lacks a signature that trust file or policies require.
+    """Check the signatures of the log of policies.
 
-    If a policy names keys, one of these keys must sign the next policy. This rule is checked only if the trust file has
-    all these keys, unrevoked, or requires signed lines.
+    Raises IntegrityError if a signature is missing that the trust file or an earlier policy requires, or if the trust
+    file requires a policy and there is none. If a policy names keys, one of these keys must sign the next policy. This
+    last rule is checked only in two cases: if the trust file has all these keys and none of them is revoked, or if the
+    trust file requires signed lines.
     """
     if not log.lines and trust.governs(log.registry):
         raise IntegrityError("it has no policy, and must have one", SIGNERS_ADVICE)
@@ -350,9 +356,10 @@ def enforce_policies(trust: Trust, log: PolicyLog) -> None:
 def unauthorized_policies(
     trust: Trust, registry: str, lines: Sequence[LogLine]
 ) -> Iterator[tuple[frozenset[str], str]]:
-    """Find policies without a signature by a key that the previous policy names. Yield the named keys and an error.
+    """Find each policy that was not signed by any key that the previous policy names.
 
-    A signature counts if its key is in the trust file, for any model. IntegrityError if a policy is unreadable.
+    For each of them, yield the keys that the previous policy names, and the text of an error. A signature counts if its
+    key is in the trust file, even for other models. Raises IntegrityError if a policy is unreadable.
     """
     from onnxreg.schema.gates.policy import policy_of
 
@@ -515,7 +522,10 @@ def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
 
 
 def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) -> dict[str, RecordedProof]:
-    """Return the newest proof of each artifact, by path. A signed proof comes before an unsigned one."""
+    """Return one proof of each artifact, by the artifact's path.
+
+    This is the newest signed proof. If no proof of the artifact is signed, it is the newest unsigned proof.
+    """
     children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
     latest: dict[str, RecordedProof] = {}
     proofs = recorded_proofs(log, attestations(log, digest, manifest), trust) if children else ()

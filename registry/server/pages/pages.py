@@ -49,7 +49,7 @@ from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
-"""The most versions on the page of a history, links to figures there, and letters in the name of a figure."""
+"""Maximum numbers: of versions on a history page, of links to figures on this page, of letters in a figure's name."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
 IMAGES = "image-classification"
 TRIALS = (IMAGES, "token-classification", "text-classification", "pooling", "feature-extraction")
@@ -235,7 +235,7 @@ class Pages:
         return self._templates.get_template(template).render(values).encode()
 
     def _endpoint(self, make: Callable[[Request], Awaitable[bytes]], policy: str = POLICY) -> Endpoint:
-        """Return an endpoint that answers with the page from `make`, or with a page about its RegError."""
+        """Return an endpoint that answers with the page from `make` or, if `make` raises RegError, with an error page."""
 
         async def endpoint(request: Request) -> Response:
             try:

@@ -26,8 +26,9 @@ from onnxreg.schema.manifest.vocabulary import LOSS, UNJUDGED
 HERE = Path(__file__).parent
 MAX_JSON_CHARS = 2000
 POLICY = "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; base-uri 'none'"
+"""The content security policy of all pages."""
 SCRIPTS = "; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
-"""`POLICY` is the content security policy of all pages. A page with the script that tries a model adds `SCRIPTS`."""
+"""This is added to `POLICY` on a page with the script that runs a model in the browser."""
 
 
 class Links:
@@ -110,7 +111,7 @@ def printable(value: Any) -> Any:
 
 
 def sentence(text: str) -> str:
-    """End a message with a full stop. Give its first word a capital letter, but not a name such as `acme/pii`."""
+    """End a message with a full stop, and capitalize its first word unless it is a name such as `acme/pii`."""
     first = text.partition(" ")[0]
     start = text[:1].upper() if first.strip(",:;").isalpha() else text[:1]
     return start + text[1:] + ("" if not text or text[-1] in ".?!" else ".")
