@@ -8,7 +8,7 @@ from typing import Any
 
 from onnxreg.converters.passes import conversion
 from onnxreg.converters.tasks import code
-from onnxreg.converters.tasks.checkpoint import load_model, module_of
+from onnxreg.converters.tasks.checkpoint import load_model
 from onnxreg.converters.tasks.code import Consent, Factory
 from onnxreg.converters.tasks.image_classification import load_into, subject_of
 from onnxreg.converters.tasks.task import IMAGES
@@ -105,4 +105,4 @@ def _with_embedding(model: Any, names: tuple[str, str]) -> Any:
         embedding = model(image).logits
         return dict(zip(names, (classifier(embedding), embedding), strict=True))
 
-    return module_of(classify, body=model, classifier=classifier)
+    return conversion.module_of(classify, body=model, classifier=classifier)

@@ -59,26 +59,34 @@ def eval_module(subject: TorchModel) -> Iterator[Any]:
 
     The module is in evaluation mode, and computes on a single thread.
     """
-    import torch
-
     names, module, training = list(subject.inputs), subject.module, subject.module.training
     takes_names = hasattr(module, "config") or "return_dict" in inspect.signature(module.forward).parameters
     options = {"return_dict": True} if takes_names else {}
 
-    class Traceable(torch.nn.Module):
-        def __init__(self, model: Any) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, *tensors: Any) -> Any:
-            result = self.model(**dict(zip(names, tensors, strict=True)), **options)
-            return _outputs_of(result, subject.outputs)
+    def forward(*tensors: Any) -> Any:
+        return _outputs_of(module(**dict(zip(names, tensors, strict=True)), **options), subject.outputs)
 
     try:
         with one_torch_thread():
-            yield Traceable(module).eval()
+            yield module_of(forward, model=module)
     finally:
         module.train(training)
+
+
+def module_of(forward: Callable[..., Any], **parts: Any) -> Any:
+    """Return a torch module that computes `forward`. `parts` are its attributes, such as other modules."""
+    import torch
+
+    class Composed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, part in parts.items():
+                setattr(self, name, part)
+
+        def forward(self, *tensors: Any, **named: Any) -> Any:
+            return forward(*tensors, **named)
+
+    return Composed().eval()
 
 
 def _outputs_of(result: Any, names: Sequence[str]) -> tuple[Any, ...]:
@@ -290,13 +298,8 @@ class TransformersExport(ModuleExport):
         import torch
         from transformers.exporters import OnnxConfig, OnnxExporter
 
-        class ByName(torch.nn.Module):
-            def __init__(self, model: Any) -> None:
-                super().__init__()
-                self.model = model
-
-            def forward(self, **tensors: Any) -> Any:
-                return dict(zip(outputs, self.model(*map(tensors.get, inputs)), strict=True))
+        def by_name(**tensors: Any) -> Any:
+            return dict(zip(outputs, module(*map(tensors.get, inputs)), strict=True))
 
         # argument names in Python have no dots
         inputs = {f"input_{number}": name for number, name in enumerate(subject.inputs)}
@@ -315,7 +318,7 @@ class TransformersExport(ModuleExport):
             eval_module(subject) as module,
         ):
             examples = {plain: subject.inputs[name] for plain, name in inputs.items()}
-            program = OnnxExporter().export(ByName(module).eval(), examples, config).program
+            program = OnnxExporter().export(module_of(by_name, model=module), examples, config).program
         for value in (*program.graph.inputs, *program.graph.outputs):
             value.name = {**inputs, **outputs}[value.name]
         program.ir_version = models.oldest_ir(program)

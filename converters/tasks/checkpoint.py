@@ -294,22 +294,6 @@ def part_of(
     return Part(subject, feeds, expected, per_token, cases)
 
 
-def module_of(forward: Callable[..., Any], **parts: Any) -> Any:
-    """Return a torch module that computes `forward`. `parts` are its attributes, such as other modules."""
-    import torch
-
-    class Composed(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            for name, part in parts.items():
-                setattr(self, name, part)
-
-        def forward(self, *images: Any, **inputs: Any) -> Any:
-            return forward(*images, **inputs)
-
-    return Composed().eval()
-
-
 def write_companions(
     directory: Path, checkpoint: LoadedCheckpoint, name: str, graphs: Graphs
 ) -> tuple[list[str], list[str]]:

@@ -22,6 +22,7 @@ import msgspec
 
 from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.base import PassParams
+from onnxreg.converters.passes.conversion import module_of
 from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
 from onnxreg.converters.passes.model_builder import step_inputs
 from onnxreg.converters.passes.samples import Feed
@@ -32,7 +33,6 @@ from onnxreg.converters.tasks.checkpoint import (
     LoadedCheckpoint,
     Saved,
     described,
-    module_of,
     part_of,
     read_config,
 )

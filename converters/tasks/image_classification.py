@@ -13,7 +13,7 @@ from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import digest_file, scrub
 from onnxreg.converters.source.toolchain import require
 from onnxreg.converters.tasks import code
-from onnxreg.converters.tasks.checkpoint import module_of, part_of
+from onnxreg.converters.tasks.checkpoint import part_of
 from onnxreg.converters.tasks.code import Factory
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Task
 from onnxreg.schema.core.canonical import directory_digest
@@ -204,7 +204,7 @@ def subject_of(
         return dict(zip(names, tensors(module(*image.values())), strict=True))
 
     axes = {} if fixed_batch else {name: {0: "batch"} for name in (input_name, *names)}
-    return conversion.TorchModel(module_of(run, module=module), {input_name: example}, names, axes)
+    return conversion.TorchModel(conversion.module_of(run, module=module), {input_name: example}, names, axes)
 
 
 def load_into(module: Any, path: Path) -> None:

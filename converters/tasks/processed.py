@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from onnxreg.converters.passes.conversion import module_of
 from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR
 from onnxreg.converters.tasks.checkpoint import (
     Graphs,
     LoadedCheckpoint,
     Saved,
-    module_of,
     part_of,
     unloadable,
 )

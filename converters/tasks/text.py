@@ -14,6 +14,7 @@ import msgspec
 from pydantic import PositiveInt
 
 from onnxreg.converters.passes.base import PassParams
+from onnxreg.converters.passes.conversion import module_of
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import read_json, read_object
 from onnxreg.converters.tasks import task as kinds
@@ -24,7 +25,6 @@ from onnxreg.converters.tasks.checkpoint import (
     Saved,
     locate,
     located_source,
-    module_of,
     part_of,
     read_config,
     require_processor,
