@@ -164,7 +164,8 @@ def measure_version(
         with fetched(reader, version, artifacts, progress) as directory:
             files = {artifact.path: directory / artifact.path for artifact in artifacts}
             named = [(item.path, parent.path) for item, parent in pairs]
-            return compare_files(files, named, manifest.max_sequence_length).document(manifest).encode()
+            table = apart.run(lambda _: compare_files(files, named, manifest.max_sequence_length), SILENT)
+            return table.document(manifest).encode()
 
 
 class DeltaReport(NamedTuple):

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from onnxreg.cli import apart
 from onnxreg.cli.options import DEVICE, REF, REMOTE, Session, flag, option, read_one_device
 from onnxreg.cli.output import counted, needs, printable, table
 from onnxreg.registry.resolution import NoAnswerError, Resolution, resolve
 from onnxreg.schema.core.errors import GateError, InputError, NotFoundError
 from onnxreg.schema.core.files import check_given
 from onnxreg.schema.core.ref import Ref
+from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.query.resolve import Query
 
 if TYPE_CHECKING:
@@ -113,16 +115,21 @@ def command(
         files = parts[0]
         if options[0] in NOUNS:
             _check_takes(files, options[0])
-        if len(parts) > 1:
-            result, lines = _generate(parts, text or [], passage, image or audio, max_tokens)
-        elif text and not image:
-            result, lines = _read(files, text, passage, max_tokens or MAX_NEW_TOKENS)
-        elif file := image or audio:
-            result, lines = _look(files, file, text or [])
-        elif feeds is not None:
-            result, lines = _feed(files, feeds)
-        else:
-            result, lines = _self_test(files, runtime)
+
+        def work(_: Progress) -> "Answer":
+            if len(parts) > 1:
+                result, lines = _generate(parts, text or [], passage, image or audio, max_tokens)
+            elif text and not image:
+                result, lines = _read(files, text, passage, max_tokens or MAX_NEW_TOKENS)
+            elif file := image or audio:
+                result, lines = _look(files, file, text or [])
+            elif feeds is not None:
+                result, lines = _feed(files, feeds)
+            else:
+                result, lines = _self_test(files, runtime)
+            return result, list(lines)
+
+        result, lines = apart.run(work, SILENT)
         session.show(identity | result, lines)
     if result.get("passed") is False:
         raise GateError(

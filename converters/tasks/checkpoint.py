@@ -513,7 +513,7 @@ def load_model(directory: Path, head: kinds.TaskHead, trust_remote_code: bool = 
 
 
 def unloadable(
-    part: str, directory: Path, error: Exception, hint: str = "copy its files again, all of one model"
+    part: str, directory: Path, error: BaseException, hint: str = "copy its files again, all of one model"
 ) -> InputError:
     """Return the error for a `part` that transformers cannot load. Raise HostError if a package is missing."""
     refuse_missing(error, part)
@@ -532,7 +532,9 @@ def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
         if (directory / TOKENIZER_FILE).is_file() and tokenizer.is_fast:
             tokenizer = _as_in_file(tokenizer, directory)
         tokenizer("a")  # wrong settings show only now
-    except Exception as error:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
         hint = f"the checkpoint must hold a {TOKENIZER_FILE}"
         raise unloadable("the tokenizer of the checkpoint", directory, error, hint) from error
     if not tokenizer.is_fast:
@@ -567,13 +569,10 @@ def _as_in_file(tokenizer: Any, directory: Path) -> Any:
 def _encoded(backend: Any) -> list[Any]:
     backend.no_padding()
     backend.no_truncation()
-    normalizer = backend.normalizer
     encodings = [*map(backend.encode, TRIAL_TEXTS), backend.encode(*TRIAL_TEXTS[:2])]
-    return [
-        backend.get_vocab(),
-        [text if normalizer is None else normalizer.normalize_str(text) for text in TRIAL_TEXTS],
-        [(one.ids, one.type_ids, one.offsets) for one in encodings],
-    ]
+    normalize = backend.normalizer.normalize_str if backend.normalizer else str
+    rows = [(one.ids, one.type_ids, one.offsets) for one in encodings]
+    return [backend.get_vocab(), rows, *map(normalize, TRIAL_TEXTS)]
 
 
 def find_base(directory: Path, find: Callable[[str], Location]) -> Location | None:

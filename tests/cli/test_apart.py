@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from support.terminal import read
 
@@ -171,3 +172,24 @@ def test_ctrl_c_on_a_terminal(start, monkeypatch):
     os.close(ours)
     assert process.wait() == 130 and b"interrupted" in drawn and b"Traceback" not in drawn
     assert running() == [] and not Path("r").exists()
+
+
+ENDLESS = """<ir_version: 8, opset_import: ["" : 18]>
+net (float[2] x) => (float[2] y) <int64 n = {4611686018427387904}, bool c = {1}> {
+  y = Loop (n, c, x) <body = b (int64 i, bool k, float[2] a) => (bool l, float[2] z) { l = Identity(k) z = Add(a, a) }>
+}"""
+
+
+def test_a_graph_that_never_ends_can_be_interrupted(reg, reader_in_process):
+    """ONNX Runtime does not return to Python, which would see the signal."""
+    onnx.save(onnx.parser.parse_model(ENDLESS), "endless.onnx")
+    Path("x.json").write_text('{"x": [1, 2]}')
+    assert reg("--registry", "r", "add", "endless.onnx", "--name", "acme/endless").status == 0
+    words = ("--registry", "r", "run", "acme/endless", "--input", "x.json")
+    command, pipes = [sys.executable, "-m", "onnxreg.cli", *words], {"stdout": -1, "stderr": -1}
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:
+        until(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text)
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "") and said.startswith("error: interrupted\n")

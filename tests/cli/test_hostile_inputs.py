@@ -440,6 +440,14 @@ SELF = {
     "AutoModel": "evil.Model",
     "AutoModelForTokenClassification": "evil.Model",
 }
+_TOKEN, _TEXT = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+UNNUMBERED = {
+    "type": "TemplateProcessing",
+    "single": [_TOKEN, _TEXT],
+    "pair": [_TOKEN, _TEXT],
+    "special_tokens": {},
+}
+"""A template of tokens that makes tokenizers panic."""
 CHECKPOINTS: dict[str, tuple[dict[str, dict[str, Any]], int, str]] = {
     "code of its own": ({"config.json": {"auto_map": SELF}}, 2, "pass --trust-remote-code"),
     "code of another repository": ({"config.json": {"auto_map": {"AutoConfig": "evil/x--evil.Config"}}}, 2, "--trust-remote-code"),
@@ -449,6 +457,7 @@ CHECKPOINTS: dict[str, tuple[dict[str, dict[str, Any]], int, str]] = {
     "an adapter of another model": ({"adapter_config.json": {"base_model_name_or_path": "evil", "peft_type": "LORA"}}, 2, "adapter"),
     "a kernel of the hub": ({"config.json": {"attn_implementation": "evil/kernel", "_attn_implementation": "evil/kernel"}}, 9, "kernels"),
     "a length that is no number": ({"tokenizer_config.json": {"model_max_length": {}}}, 2, "the tokenizer of the checkpoint could not be loaded"),
+    "a token without a number": ({"tokenizer.json": {"post_processor": UNNUMBERED}}, 2, "the tokenizer of the checkpoint could not be loaded"),
     "a template": ({"tokenizer_config.json": {"chat_template": TEMPLATE}}, 0, ""),
     "templates by name": ({"tokenizer_config.json": {"chat_template": [{"name": "default", "template": TEMPLATE}]}}, 0, ""),
     "a class of its tokenizer": ({"tokenizer_config.json": {"tokenizer_class": "evil.Tokenizer"}}, 0, ""),
