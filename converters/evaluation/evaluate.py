@@ -18,7 +18,6 @@ from onnxreg.converters.evaluation.evaluators import EVALUATORS, Reading, TaskEv
 from onnxreg.converters.evaluation.latency import Latency, compare, typical_inputs
 from onnxreg.converters.evaluation.metric import (
     LEVEL,
-    LIBRARIES,
     RESAMPLES,
     SEED,
     EvaluationError,
@@ -34,7 +33,7 @@ from onnxreg.converters.evaluation.predict import Runner, artifact_runner, paren
 from onnxreg.converters.evaluation.suite import Suite, load, relabel
 from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx
 from onnxreg.converters.source.source_files import GENAI_CONFIG, digest_file
-from onnxreg.converters.source.toolchain import package_versions, tools
+from onnxreg.converters.source.toolchain import tools
 from onnxreg.converters.tasks.generation import GENERATORS
 from onnxreg.converters.tasks.processed import Masks
 from onnxreg.converters.tasks.task import ExportSubject
@@ -78,9 +77,9 @@ class EvaluationPlan:
         return _plan(request, self.task, self.full_suite, self.evaluator)
 
     @property
-    def versions(self) -> dict[str, Any]:
-        """The versions of the metrics and of their libraries, for cache keys."""
-        return {**package_versions(LIBRARIES), **{metric.id: metric.version for metric in self.metrics}}
+    def versions(self) -> dict[str, int]:
+        """The versions of the metrics, for cache keys. `tools` has the versions of their libraries."""
+        return {metric.id: metric.version for metric in self.metrics}
 
     def recorded(self) -> dict[str, Any]:
         """Return the request in the manifest's form: a digest replaces the path of the suite."""

@@ -193,9 +193,6 @@ def combine(records: Sequence[MetricRecord]) -> tuple[State, tuple[str, ...]]:
     return ranked[0].state, tuple(reason for record in ranked for reason in record.reasons)
 
 
-LIBRARIES = ("jiwer", "sacrebleu", "scikit-learn", "scipy")
-
-
 @contextmanager
 def metric_errors(metric: Any) -> Iterator[None]:
     """A context for a metric's code. Any error but a RegError becomes an EvaluationError about the metric.

@@ -11,7 +11,8 @@ from support.sampling import sampled
 
 from onnxreg.converters.evaluation import evaluate as module
 from onnxreg.converters.evaluation.evaluate import SourceEvaluation, evaluate, plan_evaluation
-from onnxreg.converters.evaluation.metrics import SpanF1
+from onnxreg.converters.evaluation.metrics import METRICS, SpanF1
+from onnxreg.converters.source.toolchain import distributions, tools
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import InputError
@@ -188,12 +189,16 @@ def test_other_options_sources_and_bytes_are_judged_anew(judge):
         (SpanF1, "version", 2),
         (module, "SCORES_VERSION", module.SCORES_VERSION + 1),
         (module, "tools", lambda: {"onnxruntime": "0.0"}),
-        (module, "package_versions", lambda names: dict.fromkeys(names, "0.0")),
     ],
 )
-def test_other_versions_libraries_and_tools_are_judged_anew(judge, monkeypatch, owner, name, value):
+def test_other_versions_and_tools_are_judged_anew(judge, monkeypatch, owner, name, value):
     monkeypatch.setattr(owner, name, value)
     assert judge()
+
+
+def test_the_tools_of_a_key_have_the_libraries_of_all_metrics():
+    modules = {kind.uses.partition(".")[0] for kind in METRICS}
+    assert {name for top in modules for name in distributions().get(top, ())} <= tools().keys()
 
 
 @pytest.mark.parametrize(
