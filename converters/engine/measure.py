@@ -97,6 +97,11 @@ class StepResult:
         counted = drop_padding(outputs, part) if takes_sample else outputs
         return Runs(feeds, takes_sample, counted, dict(zip(golden, others, strict=True)))
 
+    @cached_property
+    def dataset(self) -> str:
+        """The digest of the inputs of the runs."""
+        return self.source.dataset if self.runs.takes_sample else str(samples.digest(self.runs.feeds))
+
     @property
     def _parent_runs(self) -> Runs:
         """The parent's `runs`. The runs of two parents stay in memory, because a search makes many children of each."""
@@ -141,7 +146,7 @@ class StepResult:
         tolerance = kind.tolerance and samples.tolerance_of(kind, models.load(self.main))
         outputs = samples.compare(parents, self.runs.outputs, kind.id, tolerance, is_bounded)
         self.distances = outputs if parent is None and is_bounded else None
-        parity = samples.parity(feeds, outputs)
+        parity = samples.parity(feeds, outputs, self.dataset)
         self.step = Step.from_json({**recorded, "result": {**recorded.get("result", {}), "parity": parity}})
 
 
@@ -196,9 +201,12 @@ def checks(
         message = f"{path}: {unmeasured[0]} is not measured here, so no limit on it can be checked"
         raise InputError(message, f"limits may be on {', '.join(sorted(measured))}")
     distances = result.distances or {}
-    if feeds and result.distances is None:
+    if names and result.distances is None:
+        expected, outputs = (
+            [{name: one[name] for name in names} for one in runs] for runs in (expected, outputs)
+        )
         distances = samples.compare(expected, outputs, path, is_bounded=is_bounded(limits))
-    entries, dataset = [], str(samples.digest(feeds))
+    entries, dataset = [], result.dataset
     for name in names:
         distance, scale = distances[name], max(1.0, distances[name].largest)
         label = "parity" if len(names) == 1 else f"parity of {name}"

@@ -17,7 +17,7 @@ from onnxreg.converters.engine.measure import StepResult, checks, limits_of
 from onnxreg.converters.engine.plan import GOLDEN_PREFIX, ExportPlan, ProfileOutput, StepNode
 from onnxreg.converters.onnx.facts import with_kv_caches
 from onnxreg.converters.onnx.onnx_graph import external_files, load_onnx, scrub_metadata
-from onnxreg.converters.passes import base, models, samples
+from onnxreg.converters.passes import base, models
 from onnxreg.converters.passes.base import GoldenVectors, Outputs
 from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.model_builder import Decoder
@@ -182,7 +182,7 @@ class _Execution:
             "input": self._plan.subject if parent is None else dict(parent.digests),
             **({} if second is None else {"second": dict(second.digests)}),
             "file": self._names[node.name],
-            "sample": str(samples.digest(source.feeds)),
+            "sample": source.dataset,
             "bounded": node.name not in self._unbounded,
             "tools": tools(),
         }

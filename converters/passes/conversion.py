@@ -121,13 +121,14 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
     """Run the module on each feed, and return its outputs as numpy arrays by name.
 
     Raises ConversionError if the module does not run, or if it changes when it runs. BigBird, for example, uses another
-    attention after a short input. Therefore the largest feed is run first and last.
+    attention after a short input. Therefore the feed with the largest rows is run first and last.
     """
     import numpy as np
 
     if not feeds:
         return []
-    largest = max(range(len(feeds)), key=lambda index: max(array.size for array in feeds[index].values()))
+    sizes = [max((array.size // len(array), -len(array)) for array in feed.values()) for feed in feeds]
+    largest = sizes.index(max(sizes))
     try:
         with runner(subject) as run_one:
             first = run_one(feeds[largest])

@@ -18,7 +18,7 @@ from onnxreg.converters.passes import conversion
 from onnxreg.converters.passes.conversion import TorchModel
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime import golden
-from onnxreg.converters.runtime.sessions import silent_transformers
+from onnxreg.converters.runtime.sessions import one_torch_thread, silent_transformers
 from onnxreg.converters.source.hub import fetch
 from onnxreg.converters.source.source_files import (
     CARD,
@@ -214,7 +214,8 @@ class Saved(Task):
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         require("torch", "transformers")
         checkpoint = self.checkpoint(source)
-        graphs = self.graphs(checkpoint, directory)
+        with one_torch_thread():
+            graphs = self.graphs(checkpoint, directory)
         tokenizer, scrubbed = write_companions(directory, checkpoint, name, graphs)
         copies = [path for path in self.head.copies if (source.location / path).is_file()]
         for path in (*copies, *self.further_files(source.location)[1]):

@@ -91,6 +91,8 @@ class Seq2Seq(Saved):
         return Graphs({ENCODER: part}, REQUIRED, length)
 
     def graphs(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
+        import torch
+
         model = checkpoint.model
         settings = (model.generation_config, checkpoint.config)
         starts = (getattr(one, "decoder_start_token_id", None) for one in settings)
@@ -98,10 +100,17 @@ class Seq2Seq(Saved):
         if start is None:
             message = "the checkpoint has no decoder_start_token_id, with which an answer begins"
             raise InputError(message, "save the model again with one")
+        kinds: list[Any] = []
+        hook = model.get_encoder().register_forward_hook(lambda *result: kinds.append(type(result[-1])))
         graphs = self.encoder(checkpoint, directory)
-        encoder = graphs.parts[ENCODER]
-        proof = partial(prove, [answer_of(model, feed, start) for feed in encoder.feeds[:2]])
-        return replace(graphs, parts={**graphs.parts, **decoders(model, encoder)}, proof=proof)
+        hook.remove()
+        encoder, states = graphs.parts[ENCODER], kinds[-1]
+        answers = []
+        for feed, output in zip(encoder.feeds[:2], encoder.expected, strict=False):
+            hidden = states(last_hidden_state=torch.from_numpy(output[STATES]))
+            answers.append(answer_of(model, feed, start, encoder_outputs=hidden))
+        parts = {**graphs.parts, **decoders(model, encoder, states)}
+        return replace(graphs, parts=parts, proof=partial(prove, answers))
 
 
 class ProcessedSeq2Seq(Seq2Seq):
@@ -111,23 +120,21 @@ class ProcessedSeq2Seq(Seq2Seq):
 
     def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
         own = Processor(checkpoint.directory, self.head.modality, self.trust_remote_code)
-        sizes = {0: BATCH, 1: "num_samples"}
+        sizes, fields = {0: BATCH, 1: "num_samples"}, own.contract()
+        own.rows = own.rows[:3]  # a run takes a second
         part = own.part(checkpoint.model.get_encoder(), sizes, {STATES: (BATCH, SOURCE)})
         with silent_transformers():
             own.processor.save_pretrained(directory)
-        return Graphs({ENCODER: part}, REQUIRED, fields=own.contract())
+        return Graphs({ENCODER: part}, REQUIRED, fields=fields)
 
 
-def decoder_of(model: Any, encoder: Part) -> Any:
-    """Return a torch module that runs the decoder. With a KV cache, it returns no keys and values of the encoder."""
+def decoder_of(model: Any, states: Callable[..., Any], width: int) -> Any:
+    """Return a torch module that runs the decoder. With a KV cache, it returns no keys and values of the encoder.
+
+    `states` makes an output of the encoder, and `width` is the size of its last axis.
+    """
     import torch
     from transformers import EncoderDecoderCache
-
-    with torch.no_grad():
-        row = {name: tensor[:1] for name, tensor in encoder.start.inputs.items()}
-        outputs = type(model.get_encoder()(**row, return_dict=True))
-
-    width = encoder.expected[0][STATES].shape[-1]
 
     def decode(**tensors: Any) -> Any:
         hidden, past = tensors.get(HIDDEN), None
@@ -140,7 +147,7 @@ def decoder_of(model: Any, encoder: Part) -> Any:
         result = model(
             **mask,
             decoder_input_ids=tensors[TOKENS],
-            encoder_outputs=outputs(last_hidden_state=hidden),
+            encoder_outputs=states(last_hidden_state=hidden),
             past_key_values=past,
             use_cache=True,
             return_dict=True,
@@ -156,19 +163,19 @@ def decoder_of(model: Any, encoder: Part) -> Any:
     return module_of(decode, model=model)
 
 
-def decoders(model: Any, encoder: Part) -> dict[str, Part]:
+def decoders(model: Any, encoder: Part, states: Callable[..., Any]) -> dict[str, Part]:
     """Return the part of each decoder, by member. Its sample inputs are outputs of the graph before it."""
     import numpy as np
     import torch
 
-    module = decoder_of(model, encoder)
+    module = decoder_of(model, states, encoder.expected[0][STATES].shape[-1])
     generator, vocabulary = np.random.default_rng(samples.SEED), model.get_input_embeddings().num_embeddings
     feeds: list[Feed] = []
     for number, count in zip((1, 0, 1), LENGTHS, strict=True):
-        source, states = encoder.feeds[number], encoder.expected[number][STATES]
+        source, hidden = encoder.feeds[number], encoder.expected[number][STATES]
         mask = {MASK: source["attention_mask"]} if "attention_mask" in source else {}
         ids = source[TOKENS].reshape(-1) if TOKENS in source else vocabulary
-        feeds.append({**mask, TOKENS: generator.choice(ids, (len(states), count)), HIDDEN: states})
+        feeds.append({**mask, TOKENS: generator.choice(ids, (len(hidden), count)), HIDDEN: hidden})
     with torch.no_grad():
         layers = len(module(**{name: torch.from_numpy(array) for name, array in feeds[0].items()})) // 4
     kinds = [f"{side}.{kind}" for side in (DECODER, ENCODER) for kind in ("key", "value")]
@@ -355,8 +362,11 @@ class Answer:
     image_token: int = -1
 
 
-def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
-    """Let a model generate greedily, without the rules of its settings. `start` is a decoder's first token."""
+def answer_of(model: Any, feed: Feed, start: int | None = None, **more: Any) -> Answer:
+    """Let a model generate greedily, without the rules of its settings. `start` is a decoder's first token.
+
+    `more` has further arguments of `generate`, such as the output of the encoder.
+    """
     import torch
     from transformers import GenerationConfig, GenerationMixin
 
@@ -366,7 +376,7 @@ def answer_of(model: Any, feed: Feed, start: int | None = None) -> Answer:
     settings: Any = {"max_new_tokens": STEPS, "do_sample": False, "num_beams": 1, "use_cache": True}
     try:
         with silent_transformers(), torch.no_grad():  # a model's own `generate` would add rules
-            ids = GenerationMixin.generate(model, **inputs, **settings).numpy()
+            ids = GenerationMixin.generate(model, **inputs, **settings, **more).numpy()
     finally:
         model.generation_config = own
     return Answer(feed, ids[:, :-STEPS], ids[:, -STEPS:])

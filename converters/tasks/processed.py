@@ -21,7 +21,7 @@ from onnxreg.converters.tasks.checkpoint import (
     unloadable,
 )
 from onnxreg.converters.tasks.task import DEPTH, LOADERS, PER_ROW, VIDEOS, Modality, Part
-from onnxreg.schema.core.errors import InputError, missing_extra, why
+from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra, why
 from onnxreg.schema.core.files import read_given
 from onnxreg.schema.manifest.manifest import AudioPreprocessing, Preprocessing
 
@@ -154,7 +154,6 @@ class Processor:
         Raises InputError if the results vary along another axis, or if the model does not accept their sizes.
         """
         import numpy as np
-        import torch
 
         if not names.keys() >= self.varying:
             shapes = ", ".join(map(str, sorted({row.shape[1:] for row in self.rows})))
@@ -168,13 +167,13 @@ class Processor:
         axes = {self.input: {at: names.get(at, "batch") for at in sorted({0, *self.varying})}}
         axes |= {key: dict(enumerate(at if self.varying else at[:1])) for key, at in outputs.items()}
         try:
-            with torch.no_grad():
-                model(**{self.input: torch.from_numpy(batches[-1][:1])})
-        except Exception as error:
-            sizes = list(batches[-1].shape[1:])
-            message = f"the model does not take the {sizes} of its {LOADERS[self.modality][1]}: {why(error)}"
+            return part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), True)
+        except ConversionError as error:
+            if error.__cause__ is None:  # the module runs
+                raise
+            sizes, cause = list(batches[-1].shape[1:]), why(error.__cause__)
+            message = f"the model does not take the {sizes} of its {LOADERS[self.modality][1]}: {cause}"
             raise InputError(message, f"{PROCESSOR[0]} must be that of this model") from error
-        return part_of(model, [{self.input: batch} for batch in batches], axes, tuple(outputs), True)
 
     def contract(self) -> dict[str, Any]:
         """Return the manifest's description of the preprocessing, as JSON; {} if none reproduces the output."""

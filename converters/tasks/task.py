@@ -3,10 +3,11 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.source.source_files import (
@@ -261,6 +262,11 @@ class Part:
     per_token: frozenset[str] = frozenset()
     golden: Mapping[str, Feed] = field(default_factory=dict)
     shared: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    @cached_property
+    def dataset(self) -> str:
+        """The digest of `feeds`."""
+        return str(samples.digest(self.feeds))
 
 
 @dataclass(frozen=True)
