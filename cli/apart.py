@@ -106,8 +106,10 @@ def _answer(work: Callable[[Progress], Any], channel: "Connection", end: "Connec
     answer: Any
     try:
         answer = (work(Steps(end.send)),)
-    except (RegError, OSError) as error:
+    except RegError as error:
         answer = error
+    except OSError as error:  # a subclass of a library may not be unpickled
+        answer = OSError(error.errno, error.strerror or str(error), error.filename)
     except Exception:  # noqa: BLE001
         answer = RuntimeError(f"the process that did the work failed\n{traceback.format_exc()}")
     for stream in (sys.stdout, sys.stderr):

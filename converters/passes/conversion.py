@@ -288,7 +288,7 @@ class TransformersExport(ModuleExport):
     """
 
     id = "TransformersExport"
-    tools = ("onnx-ir", "onnxscript")
+    tools = ("onnxscript",)
 
     class Params(PassParams):
         target_opset: int = Field(OLDEST_OF_TRANSFORMERS, ge=OLDEST_OF_TRANSFORMERS, le=HIGHEST)

@@ -14,12 +14,22 @@ from typing import Any, Generic, TypeVar
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, missing_extra, suggest, why
 
 OTHERS = (
-    *("onnx-ir", "onnxruntime-genai", "onnxscript"),
+    *("onnxruntime-genai", "onnxscript"),
     *("jiwer", "pycocotools", "sacrebleu", "scikit-learn", "scipy"),
 )
 """The tools of some passes, and of some metrics. A recipe records them only if it has such a pass; a cache key has all."""
 PLUG_INS = ("metrics", "passes", "profiles")
-TOOLS = ("flatbuffers", "numpy", "onnx", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers")
+TOOLS = (
+    "flatbuffers",
+    "numpy",
+    "onnx",
+    "onnx-ir",
+    "onnxruntime",
+    "protobuf",
+    "tokenizers",
+    "torch",
+    "transformers",
+)
 EXTRA = ("PIL", "onnx_ir", "onnxscript", "safetensors", *TOOLS)
 """The modules that the extra `export` installs."""
 _CLASSES = {

@@ -25,6 +25,10 @@ from onnxreg.converters import request
 from onnxreg.converters.onnx.onnx_graph import MissingDataError
 from onnxreg.schema.core.errors import ConversionError
 
+class LibraryError(OSError):  # pickle cannot make it again
+    def __init__(self, message, *, path):
+        super().__init__(2, message, path)
+
 def fail(error):
     raise error
 
@@ -40,6 +44,7 @@ def run(plan, workspace, cache, progress):
         "exit": lambda: os._exit(3),
         "error": lambda: fail(MissingDataError("it broke", "mend it", ["a"])),
         "full": lambda: fail(OSError(28, "No space left on device", "x.onnx")),
+        "library": lambda: fail(LibraryError("not here", path="x.json")),
         "bug": lambda: 1 / 0,
         "done": lambda: print("said by a library", flush=True),
     }[os.environ["END"]]()
@@ -101,6 +106,7 @@ ENDS = {
     "exit": (7, "the process that did the work ended with status 3 while running fp32"),
     "error": (2, "it broke"),
     "full": (9, "writing to r failed: No space left on device"),
+    "library": (9, "x.json: not here"),
 }
 
 

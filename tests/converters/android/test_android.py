@@ -60,7 +60,7 @@ def test_files_are_those_of_the_draft_and_graphs_pass_the_full_checker(draft):
     ]
     for path in graphs[:3]:
         onnx.checker.check_model(str(draft.root / path), full_check=True)
-    tools = {"isa", "onnx", "onnxruntime", "torch", "transformers"}
+    tools = {"isa", "onnx", "onnx-ir", "onnxruntime", "torch", "transformers"}
     assert draft.fields["recipe"]["tools"].keys() >= tools
 
 
