@@ -1,6 +1,7 @@
 """Run work in a child process. If native code hangs or crashes, only the child ends, and an error says so.
 
-The child is a fork, made before PyTorch is imported. It has a session of its own, and sends its steps through a pipe.
+The child is a fork, made before PyTorch is imported. The child has a POSIX session of its own, and sends the labels of
+its steps through a pipe.
 """
 
 import os
@@ -25,7 +26,8 @@ watcher: "Connection | None" = None  # in a worker of a batch: the channel to th
 
 
 def run(work: Callable[[Progress], Result], progress: Progress, minutes: float = 0) -> Result:
-    """Run `work` in a child process, and return its result or raise its error, both of which are pickled.
+    """Run `work` in a child process, and return its result or raise its error. The child pickles the result or the
+    error.
 
     Only the program `reg` starts a child, and only where a process can fork; a worker of a batch runs the work itself.
     Raise the errors of `receive`, and RuntimeError with the child's traceback for an unexpected error. At the end, even
@@ -73,7 +75,7 @@ def receive(channel: "Connection", progress: Progress, minutes: float, wait: Cal
     `minutes` is the limit for each step; 0 means no limit. `wait` waits for the end of the process and returns its
     status.
 
-    Raise ConversionError if a step takes longer, and if the process ends without an answer. Raises HostError if the
+    Raise ConversionError if a step takes longer, and if the process ends without an answer. Raise HostError if the
     process was killed, as Linux does when memory is short.
     """
     label = ""

@@ -354,9 +354,10 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
 
 
 def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> str:
-    """Return advice, such as `write reg pull acme/pii origin`, if an argument is at the wrong place; else "".
+    """Return advice, such as `write reg pull acme/pii origin`, if an argument is at the wrong place. Otherwise return
+    "".
 
-    `extra` is an argument that the parser did not expect. Without one, `error` is what the verb raised.
+    `extra` is an argument that the parser did not expect. Without `extra`, `error` is the error that the verb raised.
     """
     from onnxreg.registry.remotes import absolute
     from onnxreg.schema.query.device import presets

@@ -65,7 +65,9 @@ class Job(NamedTuple):
 
 
 def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[str] = ()) -> list[Job]:
-    """Read a job file. Raise NotFoundError if it is missing; InputError, naming the row, if it is malformed."""
+    """Read a job file. Raise NotFoundError if the file is missing. Raise InputError, naming the row, if the file is
+    malformed.
+    """
     rows = read_document(path, "job file")
     if not isinstance(rows, list):
         raise InputError(f"{path.name} is not a list of jobs", "begin each job with a dash: - source: ...")
@@ -115,7 +117,9 @@ def run(
     no_cache: bool,
     timeout: float,
 ) -> None:
-    """Run the jobs of a file in processes (None: as many as fit) or on a Dask scheduler.
+    """Run the jobs of a file in processes or on a Dask scheduler.
+
+    If the number of processes is None, as many run as fit into this machine.
 
     Raise InputError, before any job runs, if some rows are certain to fail. Raise an error after all jobs if any
     failed.
@@ -218,7 +222,9 @@ def _in_processes(
 
 
 class Worker:
-    """A process that runs command lines, and the `channel` on which it answers. Its output goes to stderr."""
+    """A process that runs command lines, and the `channel` on which it answers. The output of the process goes to
+    stderr.
+    """
 
     def __init__(self) -> None:
         self.channel, end = Pipe()
@@ -229,7 +235,9 @@ class Worker:
 
 
 def _end(workers: Collection[Worker], idle: Collection[Worker]) -> None:
-    """Kill idle workers, and interrupt the others; kill these after `PATIENCE` seconds, or at a second Ctrl-C."""
+    """Kill idle workers, and interrupt busy workers. After `PATIENCE` seconds, or at a second Ctrl-C, kill the busy
+    workers.
+    """
     patience = PATIENCE
     for worker in workers:
         worker.process.send_signal(signal.SIGKILL if worker in idle else signal.SIGINT)
@@ -340,7 +348,7 @@ _alone = threading.Lock()
 def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
     """Run a command line in this process. Return its `status`, stdout (`out`), stderr (`err`), and `seconds`.
 
-    Events record `actor`, if given, as their author instead of this machine's `user@host`.
+    If `actor` is not None, events record it as their author, instead of this machine's `user@host`.
     """
     from onnxreg.cli.main import main
 

@@ -46,7 +46,11 @@ class Session:
         return replace(self, max_age=parse_duration(limit)) if limit else self
 
     def open(self, create: bool | None = False) -> "Registry":
-        """Open the registry. If it is missing: True creates it, False raises NotFoundError, None leaves it missing."""
+        """Open the registry.
+
+        `create` says what happens if the registry is missing: True creates it, False raises NotFoundError, and None
+        leaves it missing.
+        """
         from onnxreg.registry.registry import Registry
 
         registry = Registry(self.registry, create)
@@ -58,8 +62,8 @@ class Session:
     ) -> "RegistryReader":
         """Open the registry, or one of its remotes, for reading. This imports little, to start fast.
 
-        With `offline`, read the local copy of the remote, and print its age. With `checked`, compare the local registry
-        with the known heads; a remote is always compared.
+        If `offline` is set, read the local copy of the remote, and print its age. If `checked` is set, compare the
+        local registry with the known heads. A remote is always compared with them.
         """
         if remote is not None or offline:
             return self.remotes().read(remote, self.heads(), self._tell_age if offline else None)
@@ -105,13 +109,15 @@ class Session:
             raise GateError(old, "ask a place that is up to date, or allow more with --max-age")
 
     def warn(self, message: str) -> None:
-        """Print a warning on stderr: with `--json` as `{"warning": message}`, else as a line."""
+        """Print a warning on stderr. With `--json` it is `{"warning": message}`, otherwise it is a line of text."""
         if not self.quiet:
             document = {"warning": message.removeprefix("warning: ")}
             print(json.dumps(document) if self.as_json else printable(message), file=sys.stderr)
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, RegistryStore | None]":
-        """Open the local registry and, if given, a remote to work on. With a remote, the local one may be missing."""
+        """Open the local registry and, if `remote` is not None, a remote to work on. With a remote, the local registry
+        may be missing.
+        """
         registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
 
@@ -129,7 +135,9 @@ class Session:
         return folder
 
     def show(self, document: object, *parts: str | Iterable[str] | None) -> None:
-        """Print `document` with `--json`, else `parts`. A part is a line, or several lines such as a `table`."""
+        """With `--json`, print `document`. Otherwise print `parts`. A part is a line, or several lines such as a
+        `table`.
+        """
         if self.as_json:
             write_json(document)
         else:
@@ -262,7 +270,9 @@ def query(
         metavar="REF",
     ),
 ) -> "Query":
-    """Make a query from these options. Raise InputError for a malformed value, NotFoundError for an unknown version."""
+    """Make a query from these options. Raise InputError for a malformed value, and NotFoundError for an unknown
+    version.
+    """
     from onnxreg.schema.query.expression import parse
     from onnxreg.schema.query.resolve import Query
 
@@ -312,9 +322,9 @@ def read_one_device(word: str | None) -> "Device | None":
 
 
 def read_devices(word: str) -> "list[Device]":
-    """Return the devices that an option names: a preset, or all in a file.
+    """Return the devices that an option names: the device of a preset, or all devices in a file.
 
-    Raise InputError, naming file and device, if a device is malformed; NotFoundError if the file does not exist.
+    Raise InputError, naming file and device, if a device is malformed. Raise NotFoundError if the file does not exist.
     """
     from onnxreg.schema.query.device import preset
 

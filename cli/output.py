@@ -53,13 +53,15 @@ def _plain(value: Any) -> Any:
 
 
 def fields(item: object, names: str) -> dict[str, Any]:
-    """Return attributes of an item as a dict. The names `seq bytes=result.size` give `{seq: ..., bytes: ...}`."""
+    """Return attributes of an item as a dict. The text `seq bytes=result.size` gives `{seq: item.seq, bytes:
+    item.result.size}`.
+    """
     pairs = (name.rpartition("=") for name in names.split())
     return {key or path: attrgetter(path)(item) for key, _, path in pairs}
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file atomically. If it has these bytes already, it is not touched."""
+    """Write a file atomically. If the file already has these bytes, it is not touched."""
     from onnxreg.registry.system import host_errors, replace_file
 
     with host_errors(f"writing {path}"):
@@ -68,7 +70,7 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def write_bytes(data: bytes) -> None:
-    """Print exactly these bytes on stdout. Only a terminal gets a newline after them."""
+    """Print exactly these bytes on stdout. If stdout is a terminal, a newline follows."""
     sys.stdout.flush()
     sys.stdout.buffer.write(data + (b"\n" if sys.stdout.isatty() else b""))
     sys.stdout.buffer.flush()
@@ -88,18 +90,22 @@ def paint(word: str, stream: TextIO | None = None) -> str:
 
 
 def standing(item: Any, state: str = "") -> str:
-    """Return an artifact's state for people: `reference`, not `unknown`, for a file in full precision."""
+    """Return an artifact's state in words for people. For a file in full precision whose state is `unknown`, the word
+    is `reference`.
+    """
     state = state or item.state
     return "reference" if state == "unknown" and item.precision == "float32" else state
 
 
 def filled(text: str, width: int, indent: str = "", first: str = "") -> str:
-    """Fold a text at `width`, with `first` before the first line and `indent` before the others."""
+    """Fold a text at `width`, with `first` before the first line and `indent` before each further line."""
     return TextWrapper(width, first, indent, break_long_words=False, break_on_hyphens=False).fill(text)
 
 
 def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
-    """Fold a line at the terminal's width, with `indent` before further lines. Do nothing without a terminal."""
+    """Fold a line at the terminal's width, with `indent` before further lines. If there is no terminal, return the line
+    unchanged.
+    """
     if not (stream or sys.stdout).isatty():
         return line
     return filled(line, get_terminal_size().columns, indent)
@@ -108,8 +114,8 @@ def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
     """Yield the lines of a table. Columns that are empty in every row are left out.
 
-    None gives an empty cell, a sequence is joined by commas, a digest is shortened. On a narrow terminal, the widest
-    columns are folded.
+    In a cell, None is shown as nothing, a sequence is joined by commas, and a digest is shortened. On a narrow
+    terminal, the widest columns are folded.
     """
     body = [[printable(_cell(cell)) for cell in row] for row in rows]
     shown = [index for index in range(len(header)) if any(row[index] for row in body)]
@@ -181,7 +187,7 @@ class InterruptError(RegError, family="interrupted"):
 
 
 def report(error: RegError | KeyboardInterrupt | OSError, is_json: bool = False) -> int:
-    """Print an error on stderr, with `is_json` as `{"error": {...}}`. Return its exit status."""
+    """Print an error on stderr; if `is_json` is set, as `{"error": {...}}`. Return the exit status of the error."""
     if isinstance(error, KeyboardInterrupt):
         error = InterruptError("interrupted", "run the command again; nothing half-written was kept")
     if isinstance(error, OSError):
@@ -333,7 +339,9 @@ def transfer(label: str, width: int) -> tuple[Any, Progress]:
 
 @contextmanager
 def steps(silent: bool) -> Iterator[Progress]:
-    """Show the current step on stderr, with a spinner and the time. Without a terminal, print a line for each step."""
+    """Show the current step on stderr, with a spinner and the time. If stderr is not a terminal, print a line for each
+    step.
+    """
     if silent or not sys.stderr.isatty():
         yield Steps(lambda label: silent or print(f"{label} ...", file=sys.stderr, flush=True))
         return

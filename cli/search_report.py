@@ -46,7 +46,7 @@ def tell_time(session: Session, time: str | None, reader: RegistryReader) -> dic
 
 
 def fail(damages: Sequence[str], reader: RegistryReader) -> None:
-    """Raise IntegrityError if models are damaged, HostError if this machine cannot read them."""
+    """Raise IntegrityError if models are damaged, and HostError if this machine cannot read them."""
     if damages:
         for name in reader.names() if isinstance(innermost(reader), DirectoryRegistry) else ():
             reader.read_index(name)

@@ -46,11 +46,11 @@ def publish(
     """Run a plan, publish its draft, and attest the measured latencies. Return the version and the latencies.
 
     If an equal plan already made a version, return this version without a run. A family's plan always runs, because its
-    latency is measured. So does a plan with a skipped step, because the step's tool may be installed now.
+    latency is measured. A plan with a skipped step always runs too, because the step's tool may be installed now.
 
-    Without `cached`, every step runs, and no result is cached. With `is_preview`, nothing is published; the version
-    that would be published is returned. `minutes` limits the time of each step. The limit holds only in the program
-    `reg`, which runs the steps in a child process (see `apart.run`).
+    If `cached` is false, every step runs, and no result is cached. If `is_preview` is set, nothing is published, and
+    the version that would be published is returned. `minutes` limits the time of each step. The limit holds only in the
+    program `reg`, which runs the steps in a child process (see `apart.run`).
     """
     from onnxreg.converters.engine.cache import EXPORTS
     from onnxreg.converters.engine.plan import ExportPlan
@@ -100,7 +100,9 @@ def step_cache() -> "StepCache":
 
 
 class ArtifactProof(NamedTuple):
-    """The proof of the artifact at `path`. `parent` names the artifact, or file, with which it was compared."""
+    """The proof of the artifact at `path`. `parent` names the artifact or the file with which the artifact was
+    compared.
+    """
 
     path: str
     parent: str
@@ -117,7 +119,7 @@ def prove_version(
     """Yield the proof of each artifact at `paths`; by default, of each artifact with a parent in the version.
 
     With `parent`, the artifacts are compared with this file. Raise NotFoundError if this file or an artifact at `paths`
-    does not exist, InputError if an artifact cannot be proven.
+    does not exist. Raise InputError if an artifact cannot be proven.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
@@ -150,7 +152,7 @@ def measure_version(
 ) -> bytes:
     """Time the artifacts at `paths` (default: all) and their parents in full precision. Return the benchmark document.
 
-    Raise NotFoundError for an unknown path, InputError as `timed_pairs` does.
+    Raise NotFoundError for an unknown path. Raise InputError in the cases of `timed_pairs`.
     """
     from onnxreg.registry.transfer.export_files import fetched
 
@@ -169,7 +171,9 @@ def measure_version(
 
 
 class DeltaReport(NamedTuple):
-    """The deltas that a version offers. `new` counts those made now; `unlike` lists files that are too different."""
+    """The deltas that a version offers. `new` counts the deltas that were made now. `unlike` lists the files that are
+    too different for a delta.
+    """
 
     ref: Ref
     deltas: list[Delta]
@@ -243,7 +247,9 @@ def _files(ledger: Log, version: Version) -> dict[str, FileEntry]:
 
 
 def _model_files(files: Mapping[str, FileEntry], find: Callable[[FileEntry], Path]) -> "dict[str, ModelFile]":
-    """Return the files, by path, with the positions of their tensors, also in the external data of a graph."""
+    """Return the files, by path, with the positions of their tensors. For a file with the external data of a graph,
+    these are the positions in that file.
+    """
     from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths = {file.path: find(file) for file in files.values()}

@@ -83,8 +83,8 @@ def report_published(
 ) -> None:
     """Show the result of `export`, `add` or `import`. `more` has further fields of the JSON.
 
-    People also see the blocks of lines `measured`, then `last`, then `remarks`. With `is_preview`, they read that
-    nothing was published.
+    The output for people also has the blocks of lines `measured`, then `last`, then `remarks`. If `is_preview` is set,
+    this output says that nothing was published.
     """
     facts = [_artifacts(release), doubts(release), _remarks(release), *measured]
     existing = printable("" if release.new else _existing(release))
@@ -170,7 +170,7 @@ def _members(manifest: Manifest) -> str | None:
 
 
 def _source(source: Source, name: str) -> str:
-    """Return the source's id and revision; for local files, their digest."""
+    """Return the source's id and revision. If the source is local files, return their digest."""
     if source.public_id(name) is None:
         return f"local files, digest {source.digest.short}..." if source.digest else "local files"
     return f"{source.id}@{source.revision}" if source.revision else source.id
@@ -302,7 +302,9 @@ def _kv_cache(artifact: Artifact) -> str | None:
 
 
 def _operator_names(artifact: Artifact) -> list[str]:
-    """Return the names of an artifact's operators. Operators outside of ai.onnx come first, as `domain:name`."""
+    """Return the names of an artifact's operators. Operators of other domains than ai.onnx come first, as
+    `domain:name`.
+    """
     names = {
         operator.name if operator.domain == "ai.onnx" else f"{operator.domain}:{operator.name}"
         for operator in artifact.operators
@@ -413,7 +415,9 @@ def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> 
 
 
 def _next_steps(version: Release) -> Iterator[str]:
-    """Yield the next command: a push if all files are certified, a search if some failed, else an evaluation."""
+    """Yield the next command. It is a push if all files are certified, a search if some files failed, and otherwise an
+    evaluation.
+    """
     rules = {item.path: item.certification.rule for item in version.manifest.artifacts}
     judged = {
         path: item.state for path, item in version.states.items() if rules[path] or item.state == "refused"

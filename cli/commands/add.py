@@ -61,7 +61,7 @@ def add(
     ),
     description: str | None = DESCRIPTION,
 ) -> None:
-    """Register existing .onnx or .ort files; contract and operators are read from the files.
+    """Register existing .onnx or .ort files; the contract and the operators are read from them.
 
     The models of a version are alternatives with the same inputs and outputs. Models that work together are members:
     --member detector=det.onnx --member recognizer=rec.onnx (docs/pipelines.md).

@@ -30,8 +30,8 @@ def archive_create(
 ) -> None:
     """Write versions into one file, with the complete history of their models and all statements about them.
 
-    The file is a registry to read from: reg pull REF FILE, reg ls --remote FILE. Everything is verified as it is read.
-    The same versions of the same registry give the same bytes. See docs/archive.md.
+    The other verbs can read the file like a registry: reg pull REF FILE, reg ls --remote FILE. Everything is verified
+    as it is read. The same versions of the same registry give the same bytes. See docs/archive.md.
 
     With --json: {file, registry, bytes, blobs, versions: {name: [version]}}.
     """
@@ -54,10 +54,10 @@ def archive_verify(
     file: Path = argument("The archive.", "FILE"),
     trust: Path | None = option("Verify by this file of trusted keys, not your own; see docs/signing.md."),
 ) -> None:
-    """Read every byte and log line of an archive, and list all damage. Needs no network.
+    """Read every byte and log line of an archive, and list all damage. The command needs no network.
 
-    Damage is exit status 4; without known damage, unreadable parts are exit status 9. A trust file in the archive is
-    not used.
+    Damage is exit status 4. If parts cannot be read and no damage is known, the exit status is 9. A trust file in the
+    archive is not used.
 
     With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name, detail,
     digest?}], unpromoted: [{name, detail}]}.

@@ -47,8 +47,8 @@ def builtin_profiles(
 ) -> None:
     """List all profiles, or show one profile's recipe as a start for your own; comments list further parameters.
 
-    With --json: {profiles: [{name, version, task, steps, outputs}]}; for one profile its recipe, see `reg builtin
-    schemas recipe-file`.
+    With --json: {profiles: [{name, version, task, steps, outputs}]}; for one profile, it is the recipe of the profile
+    (see `reg builtin schemas recipe-file`).
     """
     with needs("export", "reg builtin profiles"):
         from onnxreg.converters.profiles import profile_catalog
@@ -120,7 +120,7 @@ def builtin_devices(session: Session) -> None:
     """List the presets for --device: stock releases of ONNX Runtime and what they load.
 
     With --json: {devices: [{name, ort, opset, ir_version, ort_formats, platform, providers, source}]}; opset and
-    ir_version are the newest versions that load, ort_formats the oldest and newest version.
+    ir_version are the newest versions that load; ort_formats has the oldest and the newest version that load.
     """
     documents, rows = [], []
     for device, source in presets().values():

@@ -1,4 +1,4 @@
-"""`reg policy`, `promote`, `rollout`: set the policies of channels, and move channels that have a policy."""
+"""`reg policy`, `reg promote` and `reg rollout`: set the policies of channels, and move channels that have a policy."""
 
 import json
 from collections.abc import Iterator
@@ -89,11 +89,11 @@ def policy_set(
     """Set the policy. The previous policy stays in the log; channels keep versions that meet the new policy.
 
     The output shows removed and added lines and, on stderr, the channels that would stop resolving. Without --yes
-    nothing is set, with exit status 5. An empty file ends the policy of every channel. If the current policy names keys
-    (signed_by), one of them must sign the change: exit status 8 otherwise.
+    nothing is set, and the exit status is 5. An empty file ends the policy of every channel. If the current policy
+    names keys (signed_by), one of these keys must sign the change; otherwise the exit status is 8.
 
-    With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is a count, seq the number of the new
-    line, null if nothing was set.
+    With --json: {rules, seq, stopped: [{name, channel, version, why}]}; rules is a count; seq is the number of the new
+    line, or null if nothing was set.
     """
     from onnxreg.registry.gates import blocked_channels, read_policies, set_policy
     from onnxreg.registry.trust.known_heads import CheckedReader
@@ -174,8 +174,8 @@ def rollout_start(
 ) -> None:
     """Give a version to a share of a channel's devices; the other devices keep the channel's version.
 
-    Each device decides by its own random seed. On a governed channel the version must meet the policy (exit status 8
-    otherwise). Until `finish` or `halt`, no other verb moves the channel.
+    Each device decides by its own random seed. On a governed channel the version must meet the policy; otherwise the
+    exit status is 8. Until `finish` or `halt`, no other verb moves the channel.
 
     With --json: {name, channel, version, rollout: {to, manifest, percent, salt, seq, where?, policy?, evidence?}};
     `version` is the version that the other devices get.
@@ -194,7 +194,7 @@ def rollout_advance(
 ) -> None:
     """Give the version to more devices; devices that have the version keep it. The policy is checked again.
 
-    With --json the same as `reg rollout start`.
+    With --json: the document of `reg rollout start`.
     """
     _tell(session, channel, _promotions(session, remote).advance(name, channel, percent, reason))
 
@@ -206,9 +206,9 @@ def rollout_halt(
     remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
-    """Stop a rollout: every device gets the channel's version, also devices that had the new version.
+    """Stop a rollout: every device gets the channel's version, including the devices that had the new version.
 
-    With --json the same as `reg rollout start`; `rollout` is null.
+    With --json: the document of `reg rollout start`, in which `rollout` is null.
     """
     _tell(session, channel, _promotions(session, remote).halt(name, channel, reason))
 
@@ -222,7 +222,7 @@ def rollout_finish(
 ) -> None:
     """Move the channel to the version that is rolled out. The policy is checked again.
 
-    With --json the same as `reg rollout start`; `rollout` is null.
+    With --json: the document of `reg rollout start`, in which `rollout` is null.
     """
     _tell(session, channel, _promotions(session, remote).finish(name, channel, reason))
 

@@ -15,7 +15,7 @@ def command(session: Session) -> None:
     Also show the claimed author of your events and the variables that are set; secrets are not shown.
 
     With --json: {places: [{name, path, source, exists}], settings: [{name, value, source}], variables: [{name, value,
-    source}]}; source is the option or variable that decides, or default; the value of a secret is null.
+    source}]}; source is the option or the variable that decides, or the word default; the value of a secret is null.
     """
     variables = [
         {"name": name, "value": None if _is_secret(name) else value, "source": name}

@@ -1,4 +1,6 @@
-"""`reg tag`, `untag`, `pin`, `yank`, `drop`, `sign`: decide about versions. Each decision is an event of the log."""
+"""`reg tag`, `reg untag`, `reg pin`, `reg yank`, `reg drop` and `reg sign`: decide about versions. Each decision is an
+event of the log.
+"""
 
 from pathlib import Path
 from shlex import quote
@@ -75,9 +77,10 @@ def yank(
     reason: str | None = REASON,
     undo: bool = flag("Take the yank back."),
 ) -> None:
-    """Stop a version from being resolved, except by its digest.
+    """Stop a version from being resolved by anything but its digest.
 
-    A yank applies to the manifest: all versions with the same manifest, also later ones, are yanked until --undo.
+    A yank applies to the manifest: all versions with the same manifest, including versions that are published later,
+    are yanked until --undo.
     """
     registry, store = session.with_remote(remote)
     result = registry.yank(ref, reason, undo, store)
@@ -155,7 +158,9 @@ def write_bundle(path: Path, published: Release, key: "PrivateKey") -> None:
 
 
 def _states(result: "DecisionResult", word: str, undo: bool) -> tuple[str, str]:
-    """Return the sentences for a decision and for no change, such as `a:1 is yanked` and `a:1 is already yanked`."""
+    """Return two sentences, for a decision and for a decision that changes nothing, such as `a:1 is yanked` and `a:1 is
+    already yanked`.
+    """
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     return f"{result.target.ref} {news} {word}", f"{result.target.ref} {status_quo} {word}"
 
@@ -168,7 +173,7 @@ def _report(
     store: "RegistryStore | None",
     reason: str | None,
 ) -> None:
-    """Print `news` if the decision was logged; else print `status_quo`, and that the `reason` is not logged."""
+    """If the decision was logged, print `news`. Otherwise print `status_quo`, and say that the `reason` is not logged."""
     if result.is_logged:
         session.say(f"{news}{session.place(store)}")
     else:

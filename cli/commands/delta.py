@@ -54,7 +54,8 @@ def delta_make(
 def delta_ls(session: Session, ref: str = REF, remote: str | None = REMOTE) -> None:
     """List the deltas that a version offers.
 
-    With --json: {ref, deltas: [{path, new, old, delta, size, of, from}]}, as `reg delta make`.
+    With --json: {ref, deltas: [{path, new, old, delta, size, of, from}]}; the keys mean the same as in `reg delta
+    make`.
     """
     from onnxreg.registry.log.log import load, read_deltas
 

@@ -40,9 +40,9 @@ def command(
     are breaking (for an app), degrading (results or evidence), notable and cosmetic: docs/diff.md.
 
     With --json: {format, format_version, compatible, summary, counts: {severity: n}, changes: [{kind, path, severity,
-    artifact?, old, new, message, note?}], overview}, where overview is the screen (reg builtin schemas diff-overview).
-    If proofs are on record for the versions, there is a key proofs: {old, new}, with verdicts by path. If later
-    evaluations changed states, there is a key attested: {old, new}, with states.
+    artifact?, old, new, message, note?}], overview}, where overview is the screen (its schema is `reg builtin schemas
+    diff-overview`). If proofs are on record for the versions, there is a key proofs: {old, new}, with verdicts by path.
+    If later evaluations changed states, there is a key attested: {old, new}, with states.
     """
     from onnxreg.registry.system import check_outfile
 

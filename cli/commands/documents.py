@@ -1,4 +1,4 @@
-"""`reg sbom`, `dossier`: write documents about a version, for other programs and for auditors."""
+"""`reg sbom` and `reg dossier`: write documents about a version, for other programs and for auditors."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""`reg attest`, `measure`, `prove`, `certificates`: log, make or list statements about artifacts."""
+"""`reg attest`, `reg measure`, `reg prove` and `reg certificates`: log, make and list statements about artifacts."""
 
 import sys
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ def attest(
     remote: str | None = REMOTE,
     reason: str | None = REASON,
 ) -> None:
-    """Log a later evaluation of an artifact, or a benchmark. If verdicts disagree, the refusal wins.
+    """Log a later evaluation of an artifact, or a benchmark. If verdicts on an artifact disagree, a refusal wins.
 
     The report names an artifact by its digest, and travels with the version.
 
@@ -97,7 +97,8 @@ def measure(
     suite measures this too. With --on-device nothing runs on this machine: FILE has the latencies that a client in
     examples/ has measured (docs/latency.md).
 
-    With --json: {ref, benchmark, speeds, logged}; benchmark is `reg builtin schemas benchmark`, speeds are by path.
+    With --json: {ref, benchmark, speeds, logged}; the schema of benchmark is `reg builtin schemas benchmark`; speeds
+    are by path.
     """
     if on_device is not None and artifact:
         raise InputError("--artifact chooses what is timed here", "leave it away with --on-device")
@@ -152,7 +153,7 @@ def prove(
     The verdict is `proven`, `bounded` (with the largest error in steps) or `not-provable` (with the reason): see
     docs/prove.md. The proof uses only the bytes of the files: no model is run. It says nothing about the parent itself.
 
-    With --json: {ref, proofs: [{path, parent, report}]}; report is `reg builtin schemas faithfulness`.
+    With --json: {ref, proofs: [{path, parent, report}]}; the schema of report is `reg builtin schemas faithfulness`.
     """
     from onnxreg.cli.services import prove_version
     from onnxreg.registry.signing import signing_key
@@ -258,7 +259,9 @@ def certificates(
 def _certificates(
     reader: "RegistryReader", published: Release
 ) -> Iterator[tuple["Artifact", EvaluationDocument]]:
-    """Yield the certificates of a version. Raise NotFoundError if it has none, IntegrityError if one is wrong."""
+    """Yield the certificates of a version. Raise NotFoundError if the version has no certificate, and IntegrityError if
+    a certificate is wrong.
+    """
     artifacts = {artifact.digest: artifact for artifact in published.manifest.artifacts}
     entries = [entry for entry in published.manifest.files if entry.role == CERTIFICATE]
     if not entries:

@@ -113,21 +113,21 @@ def command(
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.
 
-    If a version with the same manifest exists, only --version makes a new version. An artifact that is refused or
-    unknown is published with that verdict. See docs/tasks.md, docs/recipes.md, docs/vision.md; a recipe with the key
-    `family` is a model family (docs/families.md).
+    If a version with the same manifest exists, only --version makes a new version. An artifact whose verdict is refused
+    or unknown is still published, with this verdict. See docs/tasks.md, docs/recipes.md, docs/vision.md; a recipe with
+    the key `family` is a model family (docs/families.md).
 
     Code runs only if you name it, in SOURCE (module:function or file.py:function) or in --allow-code.
 
     With --batch, many exports run at once, and a failed export does not stop the others. The exit status is that of the
     failures, or 7 if their statuses differ (docs/fleets.md). If --push fails, the version stays published here.
 
-    With --json: {ref, name, version, digest, manifest, states, yanked, output}; manifest is the document, states by
-    path, yanked is null or {version, reason}; with --dry-run also {dry_run: true}; if something was timed, {latency:
-    [{graphs, p50_ms, p95_ms, runs, threads, cpu, input?, parent?, ratio?, interval?}]}, where ratio is the latency as a
-    multiple of the parent's; with --push also {pushed: {ref, remote, events, blobs, bytes, output}}, null if the push
-    failed. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family, message, hint},
-    note}], succeeded, failed, stopped}; status is published, current, failed or stopped.
+    With --json: {ref, name, version, digest, manifest, states, yanked, output}; manifest is the document, states are by
+    path, and yanked is null or {version, reason}; with --dry-run also {dry_run: true}; if something was timed,
+    {latency: [{graphs, p50_ms, p95_ms, runs, threads, cpu, input?, parent?, ratio?, interval?}]}, where ratio is the
+    latency as a multiple of the parent's; with --push also {pushed: {ref, remote, events, blobs, bytes, output}}, which
+    is null if the push failed. With --batch: {jobs: [{row, job, status, ref, digest, pushed, seconds, error: {family,
+    message, hint}, note}], succeeded, failed, stopped}; status is published, current, failed or stopped.
     """
     arguments = locals() | {"int8": not no_int8}
     given = {key: arguments[key] for key in requests.OPTIONS if arguments[key] not in (None, [])}
@@ -194,7 +194,9 @@ def command(
 
 
 def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tuple[TransferResult, str]":
-    """Push a version. Return the result and the remote's URL. If this fails, the error says what is published here."""
+    """Push a version. Return the result and the remote's URL. If this fails, the error says what is published in the
+    local registry.
+    """
     try:
         with resumable(), session.progress(f"pushing {ref}") as progress:
             return registry.push(ref, remote, progress), registry.remotes.url_of(remote)

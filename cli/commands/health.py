@@ -1,4 +1,4 @@
-"""`reg verify`, `doctor`: check the bytes and signatures of a registry, and the state of its files and remotes."""
+"""`reg verify` and `reg doctor`: check the bytes and signatures of a registry, and the state of its files and remotes."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -85,7 +85,7 @@ PROMOTE = "promote a version that meets the policy: reg promote NAME:VERSION CHA
 
 
 def fail(report: "VerifyReport", url: str, hint: str, left: str = "") -> None:
-    """Raise the error that a report asks for, if any.
+    """Raise the error that a report asks for; do nothing if all is well.
 
     It is IntegrityError if there is damage. It is RemoteError or HostError if parts could not be read, and GateError if
     a governed channel was moved without a promotion.

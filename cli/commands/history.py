@@ -1,4 +1,4 @@
-"""`reg log`, `history`: show the events of a model, and how its figures changed from version to version."""
+"""`reg log` and `reg history`: show the events of a model, and how its figures changed from version to version."""
 
 from collections.abc import Mapping
 from typing import Any

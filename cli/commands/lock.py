@@ -43,8 +43,8 @@ def command(
     same bytes.
 
     With --json: {output, changed, models, changes: [{name, before, after}]}; models is the lock file's table of models,
-    before and after are entries of this table, or null. If a locked channel is being rolled out, also rollouts: [{ref,
-    to, manifest, percent, salt, seq, where?}]; the lock has the version that the channel holds.
+    before and after are entries of this table, or null. If a locked channel is being rolled out, there is a key
+    rollouts: [{ref, to, manifest, percent, salt, seq, where?}]; the lock has the version that the channel holds.
     """
     target_device = read_one_device(device)
     requests = [ResolveRequest(Ref.parse(ref), query, target_device) for ref in refs or ()]

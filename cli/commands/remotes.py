@@ -1,4 +1,4 @@
-"""`reg remote`, `index`: name remotes, publish a catalog, and store the index files of a remote."""
+"""`reg remote` and `reg index`: name remotes, publish a catalog, and store the index files of a remote."""
 
 from onnxreg.cli.options import REMOTE, Session, argument, option
 from onnxreg.cli.output import counted, fields, size, table

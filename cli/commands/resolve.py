@@ -38,15 +38,15 @@ def command(
 ) -> None:
     """Pick one artifact for an app, with the files it needs.
 
-    Without a tag, the newest release with a matching artifact wins. The first difference decides: certified, in full
-    precision, not known to be slower than full precision on the device, the winner of a search, in a preferred format,
-    a smaller download (docs/resolve.md). If nothing matches, the exit status is 3. It is 8 if a governed channel points
-    to a version that was not promoted, or no longer meets the policy.
+    Without a tag, the newest release with a matching artifact wins. Of several matching artifacts, the first difference
+    in this list decides: certified, in full precision, not known to be slower than full precision on the device, the
+    winner of a search, in a preferred format, a smaller download (docs/resolve.md). If nothing matches, the exit status
+    is 3. It is 8 if a governed channel points to a version that was not promoted, or no longer meets the policy.
 
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state, contract?,
     kv_cache?, stated?, speeds?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,
-    detail}]}; the outer size counts all files; stated is the manifest's state, if a later evaluation refused the
-    artifact. If there are deltas, there is a key deltas: [{new, old, delta, size, url, from?}]. During a rollout, there
+    detail}]}; the outer size counts all files; if a later evaluation refused the artifact, stated is the state in the
+    manifest. If there are deltas, there is a key deltas: [{new, old, delta, size, url, from?}]. During a rollout, there
     is a key rollout: {to, manifest, percent, salt, seq, where?, in}. If nothing matches, the document has the same
     keys, and nulls.
     """

@@ -1,4 +1,6 @@
-"""`reg run`: run an artifact in ONNX Runtime here, on golden vectors, a text, a sound, an image or tensors."""
+"""`reg run`: run an artifact in ONNX Runtime on this machine. Its input is golden vectors, a text, a sound, an image or
+tensors.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack

@@ -22,7 +22,7 @@ def command(
 ) -> None:
     """Write the pages of `reg serve` as files that any static host can serve.
 
-    DIR appears as a whole, or stays as it was.
+    If the command fails, DIR stays as it was.
 
     With --json: {output, models, pages}.
     """

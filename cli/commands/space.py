@@ -1,4 +1,4 @@
-"""`reg gc`, `purge`, `du`: delete files that are not needed, and show the space of models."""
+"""`reg gc`, `reg purge` and `reg du`: delete files that are not needed, and show the space of models."""
 
 from dataclasses import asdict
 
@@ -23,7 +23,7 @@ def gc(
 ) -> None:
     """Delete the blobs that no version refers to; with --keep-versions let old versions expire first.
 
-    The newest N releases, pinned versions and versions of channels stay, and so do all manifests. Pushes and pulls may
+    The newest N releases, pinned versions and versions of channels stay. All manifests stay too. Pushes and pulls may
     run at the same time. The cache of export steps is trimmed to REG_CACHE_SIZE (10 GiB).
 
     With --json: {dry_run, expired: [ref], freed: {blobs, bytes}, kept: {blobs}, fenced, cache: {entries, bytes, kept}};
@@ -56,8 +56,8 @@ def purge(
 ) -> None:
     """Take versions down and delete their bytes at once: the bytes can never come back into these models.
 
-    A file stays if a version outside the list uses it; that version is named. Manifests and tombstones stay. Other
-    registries keep their copies: purge each of them, with --remote.
+    If a version outside the list uses a file, the file stays, and the command names that version. Manifests and
+    tombstones stay. Other registries keep their copies: purge each of them, with --remote.
 
     With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the versions
     outside the list.

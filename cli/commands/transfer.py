@@ -1,4 +1,4 @@
-"""`reg push`, `pull` and `mirror`: copy versions between two registries."""
+"""`reg push`, `reg pull` and `reg mirror`: copy versions between two registries."""
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -43,7 +43,9 @@ SAME_REMOTE = option("The same as REMOTE, by an option.", "--remote")
 
 
 def _one_remote(remote: str | None, option: str | None) -> str | None:
-    """Return the remote that the argument or `--remote` names. Raise InputError if both do."""
+    """Return the remote that the argument or `--remote` names. Raise InputError if the argument and `--remote` both
+    name one.
+    """
     if None not in (remote, option):
         raise InputError(f"two remotes are named: {remote} and {option}", "leave --remote away")
     return remote or option
@@ -74,8 +76,9 @@ def push(
 ) -> None:
     """Copy versions to a remote, which is created if necessary. Files that the remote has are not sent again.
 
-    A glob such as 'acme/*' means the newest release of each matching model, with --all every version; --all alone means
-    everything. A failure of one model does not stop the others. After an interruption, run the same command again.
+    A glob such as 'acme/*' means the newest release of each matching model. With --all, it means every version of each
+    matching model. Without a glob, --all means every version of every model. A failure of one model does not stop the
+    others. After an interruption, run the same command again.
 
     --tag also moves a channel in the remote. --deltas makes later updates small (docs/delta.md). --layout hub puts the
     usual files of the model beside the registry in a repository on the Hub (docs/hub.md).
@@ -84,8 +87,8 @@ def push(
 
     With --json: {ref, remote, events, blobs, bytes, output}; output is null. With --tag also {channels: [{name, tag,
     version}]}. For a glob or --all: {remote, pushed: [{ref, versions, events, blobs, bytes}], skipped: [{ref, reason}],
-    channels}. If versions are yanked there, also {yanked: [{version, of, reason}]}. For an OCI registry: {ref, url,
-    digest, blobs, bytes, referrers}.
+    channels}. If versions are yanked in the remote, there is a key yanked: [{version, of, reason}]. For an OCI
+    registry: {ref, url, digest, blobs, bytes, referrers}.
     """
     from onnxreg.registry.transfer.exchange import worst_error
 
@@ -212,11 +215,11 @@ def pull(
     --tag also copies a channel with its version. After an interruption, run the same command again: it continues.
 
     With --locked, name a lock file in place of REF: exactly the locked artifacts are fetched, even if a version was
-    yanked since.
+    yanked after it was locked.
 
-    With --json: {ref, remote, events, blobs, bytes, output, held}; held has the paths of the artifacts that are here
-    now, null if all are. With --tag also {channels: [{name, tag, version}]}. With --locked: {remote, output, models:
-    [{name, version, path, yanked, blobs, bytes}]}.
+    With --json: {ref, remote, events, blobs, bytes, output, held}; held has the paths of the artifacts that this
+    registry has now, and is null if it has all. With --tag also {channels: [{name, tag, version}]}. With --locked:
+    {remote, output, models: [{name, version, path, yanked, blobs, bytes}]}.
     """
     session, remote = session.with_max_age(max_age), _one_remote(remote, named)
     if locked:
@@ -292,8 +295,8 @@ def mirror(
 
     If DST does not exist, it becomes a read-only mirror: same id, same logs, all files that SRC still has. Run the
     command again to update it: files that SRC expired or took down are then deleted in DST too. If the histories
-    differ, nothing is written. If DST has its own id (see --new-id), it gets every version as by `reg push`; versions
-    that SRC no longer has, or that DST refuses, are listed.
+    differ, nothing is written. If DST has its own id (see --new-id), it gets every version as `reg push` would send it.
+    The command lists the versions that SRC no longer has, and those that DST refuses.
 
     With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes}, skipped: [{name,
     tag, reason}]}; models, versions, events and blobs are numbers: of the models of SRC, of the versions that are new
@@ -334,7 +337,9 @@ def report_transfer(
     remarks: Iterable[str] = (),
     **more: Any,
 ) -> None:
-    """Show the result of a transfer, then `remarks`. Add `more` and, with `tags`, the moved channels to the JSON."""
+    """Show the result of a transfer, then `remarks`. The JSON also has the keys in `more` and, if `tags` is set, the
+    moved channels.
+    """
     ref, channels = f"{result.name}:{result.versions[0]}", {"channels": channels_to_json(result)}
     if result.events or result.blobs:
         moved, link = ref if len(result.versions) == 1 else result.name, "to" if verb == "pushed" else "from"
@@ -368,7 +373,9 @@ def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:
 
 
 def to_json(ref: str, result: "TransferResult", **more: Any) -> dict[str, Any]:
-    """Return a transfer as `{ref, events, blobs, bytes}`, with `more`, and with `yanked` versions, if any."""
+    """Return a transfer as `{ref, events, blobs, bytes}`, with the keys in `more`. If versions are yanked, there is
+    also the key `yanked`.
+    """
     document = {"ref": ref, **more, **fields(result, "events blobs bytes=size")}
     yanks = [
         {"version": key, "of": yank.version, "reason": yank.reason} for key, yank in result.yanks.items()

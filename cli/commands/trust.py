@@ -1,4 +1,4 @@
-"""`reg trust`, `key`: manage your own keys, the keys that you trust, and the known heads of registries."""
+"""`reg trust` and `reg key`: manage your own keys, the keys that you trust, and the known heads of registries."""
 
 from typing import TYPE_CHECKING
 
@@ -97,8 +97,8 @@ def key_new(
 ) -> None:
     """Create a key, encrypted with a passphrase, and print its public half for others to trust.
 
-    The passphrase comes from REG_KEY_PASSPHRASE, or you are asked. The key stays in REG_KEYS, or in your configuration
-    directory. A lost passphrase cannot be recovered.
+    The passphrase comes from REG_KEY_PASSPHRASE. If this variable is not set, the command asks for it. The key stays in
+    REG_KEYS, or in your configuration directory. A lost passphrase cannot be recovered.
     """
     from onnxreg.registry.signing import Keystore
 

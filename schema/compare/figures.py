@@ -84,7 +84,7 @@ class FigureRow(Record, frozen=True, kw_only=True):
 
 
 def direction_of(check: Check) -> Direction | None:
-    """Return `higher` or `lower`, whichever is better; None for a check of neither a quality nor a loss."""
+    """Return `higher` or `lower`, whichever is better. Return None if the check measures neither a quality nor a loss."""
     return better_direction(check.label, check.direction)
 
 
@@ -124,7 +124,7 @@ def figure_rows(pairs: ArtifactPairs, changes: Sequence[LocatedChange]) -> dict[
 
 
 def _is_comparable(sides: tuple[Artifact, Artifact], checks: tuple[Check, Check]) -> bool:
-    """True if two checks have the same suite, or if both need no suite, such as checks of parity."""
+    """True if two checks have the same suite, or if neither needs a suite. Checks of parity, for example, need none."""
     suites = [
         check.dataset or (side.suite if check.name.startswith((RECALL, LOSS)) else None)
         for side, check in zip(sides, checks, strict=True)

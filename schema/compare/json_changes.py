@@ -32,8 +32,9 @@ class Spot(NamedTuple):
     """A position in two JSON values.
 
     `path` is a text such as `labels[O]`. `pattern` is the same without the names of list items: `labels[]`. `names` has
-    only these names. `pointers` are JSON pointers (RFC 6901) into the old and the new value. `within` is the innermost
-    list item around the position, old and new, or the two whole values.
+    only these names. `pointers` are JSON pointers (RFC 6901) into the old and the new value. `within` is a pair (old,
+    new) of the innermost list item around the position. If no list is around the position, it is the pair of the two
+    whole values.
     """
 
     within: tuple[Any, Any]
@@ -110,7 +111,9 @@ def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterato
 
 
 def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
-    """Return both values if they are of this kind, else None. If one is absent or null, it counts as empty."""
+    """Return the two values if both are of this kind. Otherwise return None. A value that is absent or null counts as
+    empty.
+    """
     before, after = (kind() if side is ABSENT or side is None else side for side in (old, new))
     if not (isinstance(before, kind) and isinstance(after, kind)):
         return None

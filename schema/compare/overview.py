@@ -89,7 +89,7 @@ class FactRow(Record, frozen=True):
 
 
 class FoldedChanges(Record, frozen=True):
-    """Changes that are only counted. They follow from `cause` or, if it is "", do not affect an app."""
+    """Changes that the screen only counts. They follow from `cause`. If `cause` is "", they do not affect an app."""
 
     cause: str
     kinds: dict[str, Count]
@@ -167,7 +167,7 @@ def overview(
 def _places(
     changes: Sequence[LocatedChange], pairs: ArtifactPairs, rows: Mapping[tuple[str, str], FigureRow]
 ) -> Iterator[Place]:
-    """Yield the place of each change on the screen: a row, a fact or, unless it is severe, a count."""
+    """Yield the place of each change on the screen: a row, a fact or a count. A severe change is never only counted."""
     causes = {
         name: CAUSES.get(_shares(old, new), "new bytes")
         for name, (old, new) in pairs.items()

@@ -53,7 +53,9 @@ class Fact(Record, frozen=True):
 
 
 class RebuildComparison(Record, frozen=True):
-    """The outcome of a comparison. Changed versions of tools are not a mismatch, but may explain one."""
+    """The outcome of the comparison of a version with its rebuild. If versions of tools changed, this is not a mismatch,
+    but it may explain a mismatch.
+    """
 
     matches: bool
     files: tuple[RebuiltFile, ...]
@@ -67,7 +69,7 @@ class RebuildComparison(Record, frozen=True):
 
 
 def compare(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> RebuildComparison:
-    """Compare a rebuilt version with the recorded one. `contents` reads files that differ."""
+    """Compare a rebuilt version with the recorded one. `contents` reads the bytes of the files that differ."""
     files = tuple(_files(recorded, rebuilt, contents))
     facts: dict[str, list[Fact]] = {"tools": [], "checks": [], "fields": []}
     for change in json_changes.compare(_with_parent_paths(recorded), _with_parent_paths(rebuilt), LISTS):

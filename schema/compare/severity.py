@@ -117,7 +117,9 @@ def _cause(delta: JsonChange) -> str:
 
 
 def _growth_judge(severity: Severity, sign: int = 1) -> Judge:
-    """Make a judge of numbers: growth has this severity, a fall is notable. With `sign` -1, the other way round."""
+    """Make a judge of numbers: growth has this severity, and a fall is notable. If `sign` is -1, a fall has this
+    severity, and growth is notable.
+    """
     return lambda delta: (
         severity if None not in (delta.old, delta.new) and (delta.new - delta.old) * sign > 0 else "notable"
     )
@@ -128,13 +130,15 @@ _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 
 
 def better_direction(name: str, stated: Direction | None) -> Direction | None:
-    """Return the direction that a check states, else the direction that its name implies, else None."""
+    """Return the direction that a check states. If the check states none, return the direction that the name of the
+    check implies, or None.
+    """
     implied: Direction | None = "higher" if _QUALITY.search(name) else None
     return stated or ("lower" if _QUALITY_LOST.search(name) else implied)
 
 
 def _measure(delta: JsonChange) -> Severity:
-    """Rate a changed figure: degrading if it got worse or is missing now, else notable.
+    """Rate a changed figure. It is degrading if the figure got worse or is missing now; otherwise it is notable.
 
     A distance, such as the parity of logits, is notable, because every training changes it.
     """
@@ -197,7 +201,9 @@ def _license(delta: JsonChange) -> Severity:
 
 
 def _role_judge(severity: Severity, *roles: str) -> Judge:
-    """Make a judge of companion files: files with these roles have this severity, others are notable."""
+    """Make a judge of companion files: a change of a file with one of these roles has this severity; a change of
+    another file is notable.
+    """
     return lambda delta: severity if delta.at.names[0].partition(":")[0] in roles else "notable"
 
 

@@ -1,4 +1,6 @@
-"""The largest documents and longest lists that onnxreg reads. Larger input is refused, if possible before it is read."""
+"""Limits of input: the maximum sizes of documents and the maximum lengths of lists that onnxreg reads. Larger input is
+refused. Where it is possible, it is refused before it is read.
+"""
 
 MAX_DOCUMENT_BYTES = 64 * 2**20  # a file that the user names, or an index file
 MAX_RECORD_BYTES = 16 * 2**20  # a manifest, an envelope or a statement

@@ -45,7 +45,7 @@ def encode(value: Any, label: str = "document") -> bytes:
 
 
 def decode(data: bytes, label: str = "document", max_bytes: int = MAX_RECORD_BYTES) -> Any:
-    """Parse JSON. Raise InputError if it is malformed or RFC 8785 does not allow it.
+    """Parse JSON. Raise InputError if the JSON is malformed, or if RFC 8785 does not allow it.
 
     Refused are duplicate keys, NaN, infinities, whole numbers beyond 2**53 - 1, and lone surrogates. Also refused are
     more than `MAX_DEPTH` levels, `max_bytes` bytes, or `max_bytes / 16` commas.
@@ -85,7 +85,7 @@ _PARSER = json.JSONDecoder(object_pairs_hook=_object)
 
 
 def _check(value: Any, label: str) -> bool:
-    """Raise InputError if a value is too deep or has a number out of range. Return True if msgspec can write it.
+    """Raise InputError if a value is too deep or has a number out of range. Return True if msgspec can write the value.
 
     A float from 2**53 to 1e21 is out of range: RFC 8785 writes it as a whole number, which `decode` refuses.
     """
@@ -245,7 +245,9 @@ def directory_digest(files: Mapping[str, Digest]) -> Digest:
 
 
 class Pieces(Record, frozen=True, forbid_unknown_fields=True):
-    """The digests of a file's consecutive pieces of `size` bytes. A damaged download is repaired piece by piece."""
+    """The digests of a file's consecutive pieces of `size` bytes. With them, a damaged download is repaired piece by
+    piece.
+    """
 
     size: Count
     digests: tuple[Digest, ...]

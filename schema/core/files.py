@@ -28,7 +28,7 @@ _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+
 
 
 def check_given(path: Path, label: str = "file", hint: str = "check the path") -> None:
-    """Raise NotFoundError if a file does not exist, InputError if it is not a regular file."""
+    """Raise NotFoundError if a file does not exist, and InputError if it is not a regular file."""
     if not path.exists():
         raise NotFoundError(f"there is no {label} {path}", hint)
     if not path.is_file():
@@ -41,8 +41,8 @@ def read_given(
 ) -> bytes:
     """Read a regular file of at most `limit` bytes. `label` says what it is, such as `policy`.
 
-    Raise NotFoundError if it does not exist; InputError if it is too large, not a regular file, or not the file itself
-    but a Git LFS pointer; HostError if it cannot be read.
+    Raise NotFoundError if the file does not exist. Raise InputError if it is too large, if it is not a regular file, or
+    if it is a Git LFS pointer instead of the file itself. Raise HostError if it cannot be read.
     """
     check_given(path, label, hint)
     try:
@@ -112,7 +112,9 @@ def read_toml(data: bytes, label: str) -> dict[str, Any]:
 
 
 def read_yaml(data: bytes, label: str, extra: str) -> Any:
-    """Parse YAML or JSON. Raise InputError if it is malformed; HostError, naming `extra`, if PyYAML is missing."""
+    """Parse YAML or JSON. Raise InputError if the text is malformed. Raise HostError, naming `extra`, if PyYAML is not
+    installed.
+    """
     try:
         import yaml
     except ImportError as error:

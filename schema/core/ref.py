@@ -68,7 +68,9 @@ class Version(str):
         return bool(self.pre)
 
     def next_patch(self) -> "Version":
-        """Return the version to propose next: `1.0.1` after `1.0.0`, but `1.0.0` after the pre-release `1.0.0-rc.1`."""
+        """Return the version to propose next. After `1.0.0` this is `1.0.1`. After the pre-release `1.0.0-rc.1` this is
+        `1.0.0`.
+        """
         return Version(self.major, self.minor, self.patch + (0 if self.pre else 1))
 
     @classmethod
@@ -120,7 +122,9 @@ def check_tag(text: str) -> str:
 
 
 class Ref(Struct, frozen=True):
-    """A reference to one version of a model, by tag, digest or both. Without them, it means the newest version."""
+    """A reference to one version of a model, by its tag, its digest or both. A ref without a tag and a digest means the
+    newest version.
+    """
 
     name: str
     tag: str | None = None
@@ -161,7 +165,7 @@ PATTERN = rf"^(?!(.*/)?\.{{1,2}}(/|$))[^/{_FORBIDDEN}]+(/[^/{_FORBIDDEN}]+)*$"
 
 @lru_cache(1024)
 def check_path(path: str) -> str:
-    """Return a path unchanged. Raise InputError, with the reason, if a manifest must not have it.
+    """Return a path unchanged. Raise InputError, with the reason, if a manifest must not have such a path.
 
     A path is relative, and means the same file on POSIX, Windows and object stores. Therefore the short (8.3) names of
     Windows, such as `OPENME~1.JSO`, are refused.
@@ -188,7 +192,9 @@ class DistinctPaths:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """Add a path. Raise InputError if it collides with an earlier path, or one is a directory of the other."""
+        """Add a path. Raise InputError if the path collides with an earlier path, or if one of these two paths is a
+        directory that has the other.
+        """
         key = path.casefold() if path.isascii() else normalize("NFD", normalize("NFD", path).casefold())
         if (existing := self._files.get(key)) is not None:
             collision = f"paths collide: {existing[:80]!r} and {path[:80]!r}"

@@ -29,7 +29,7 @@ def parse_size(text: str) -> int:
 
 
 def size(value: Any) -> int:
-    """Read a size in a JSON document: a number of bytes, or a text such as `30MB`. Raise InputError otherwise."""
+    """Read a size in a JSON document: a number of bytes, or a text such as `30MB`. Raise InputError for another value."""
     if type(value) is int and 0 <= value < 2**53:
         return value
     return parse_size(value if isinstance(value, str) else json.dumps(value))
@@ -67,7 +67,9 @@ class Progress:
 
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Advance]:
-        """Yield a function that reports moved bytes of a file. `size` is the file's size in bytes; None if unknown."""
+        """Yield a function that reports moved bytes of a file. `size` is the file's size in bytes, or None if it is not
+        known.
+        """
         yield lambda count: None
 
 

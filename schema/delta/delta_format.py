@@ -75,7 +75,7 @@ class Span(NamedTuple):
 
 
 def read_spans(stream: BinaryIO, header: DeltaHeader) -> Iterator[Span]:
-    """Yield the spans after the header, each with its payload. Memory: one payload.
+    """Yield the spans after the header, each with its payload. Only one payload is in memory at a time.
 
     Raise InputError if a span is malformed or out of range, or if the spans end too early or too late.
     """

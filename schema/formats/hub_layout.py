@@ -61,10 +61,11 @@ def layout(
     *,
     refused: bool = False,
 ) -> dict[str, LayoutFile]:
-    """Return the files of a version and their aliases, by path. `digest` and `size` are the manifest's.
+    """Return the files of a version and their aliases, by path. `digest` and `size` are those of the manifest.
 
     `states` has the artifacts' states by path. `held_paths` selects artifacts; None means all. Refused artifacts are
-    left out or, with `refused`, have no aliases. An alias never takes the path of another file.
+    left out. If `refused` is set, they are returned, but without aliases. An alias never takes the path of another
+    file.
     """
     present = [item for item in manifest.artifacts if held_paths is None or item.path in held_paths]
     sound = [item for item in present if states.get(item.path) != "refused"]

@@ -54,7 +54,7 @@ class PackageLayout(Struct, frozen=True):
 
 
 def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequence[Artifact]) -> PackageLayout:
-    """Lay out artifacts of a version as one component. Raise InputError if ONNX Runtime can load none of them.
+    """Lay out artifacts of a version as one component. Raise InputError if ONNX Runtime can load none of the artifacts.
 
     Each artifact gets a directory, and variants for the CPU (unless its format is `webgpu`) and for each execution
     provider that it names. Files beside the artifacts are one shared asset. Of equal variants, ONNX Runtime chooses the
@@ -122,7 +122,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
 
 
 def packaged_files(manifest: bytes) -> set[str]:
-    """Return the paths in a package's `manifest.json`; empty if another program wrote it."""
+    """Return the paths in a package's `manifest.json`. Return no paths if another program wrote the package."""
     try:
         value = canonical.decode(manifest, MANIFEST)
         return {MANIFEST, *value["additional_metadata"][NAMESPACE]["files"]}

@@ -34,7 +34,7 @@ def read_policy(data: bytes, label: str) -> Policy:
 
 
 def policy_of(line: LogLine) -> Policy:
-    """Return the policy that a line of the policy log sets. Raise IntegrityError if this build cannot read it."""
+    """Return the policy that a line of the policy log sets. Raise IntegrityError if this build cannot read the policy."""
     with about(f"line {line.seq} of policy.jsonl cannot be read", IntegrityError, UPGRADE):
         return Policy.from_json({"rule": cast("PolicyEvent", line.event).rules}, "the policy")
 
@@ -63,5 +63,5 @@ class PolicyLog(Struct, frozen=True):
 
     @property
     def policy(self) -> Policy:
-        """The policy that applies. Raise IntegrityError if this build cannot read it."""
+        """The policy that applies. Raise IntegrityError if this build cannot read the policy."""
         return policy_of(self.lines[-1]) if self.lines else Policy()

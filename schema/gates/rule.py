@@ -48,7 +48,9 @@ class GateFinding(Document):
 
 
 class PromotionEvidence(Document):
-    """The record of a promotion: version, policy and findings. Readers judge again and do not trust the findings."""
+    """The record of a promotion: the version, the policy and the findings. Readers do not trust the findings: they
+    judge the version again.
+    """
 
     format: Literal["onnxreg-evidence"] = "onnxreg-evidence"
     format_version: First = 1
@@ -100,7 +102,7 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
 
     @cached_property
     def summary(self) -> VersionSummary:
-        """The summary of the version, as an index file has it."""
+        """The summary of the version, as an index file stores it."""
         return summarize(self.manifest, self.digest, self.size)
 
     @cached_property

@@ -1,5 +1,5 @@
-"""Statements about published files: evaluations, proofs, and measured latencies. Each is a blob, and an event of the
-log.
+"""Statements about published files: evaluations, proofs, and measured latencies. A statement is stored as a blob, and
+an event of the log refers to it.
 
 An evaluation is a certificate that an export wrote, or a shorter document of another tool (docs/gates.md). A proof says
 that an artifact is its parent with rounded weights (docs/prove.md). A latency depends on the machine, so a manifest
@@ -123,9 +123,10 @@ class LargestError(Document):
 class FaithfulnessReport(Document):
     """The result of one proof. `reasons` say why the verdict is not `proven`.
 
-    `weights` counts the compared floating-point values, `quantized` the values stored as integers, `clipped` the values
-    beyond the range of their scale, and `ranges` the activations with a fixed range. `unread_tensors` and
-    `unread_nodes` count what no output needs. `rewrites`, `scales` and `roundings` name the rules that were used.
+    `weights` counts the compared floating-point values. `quantized` counts the values that are stored as integers.
+    `clipped` counts the values beyond the range of their scale. `ranges` counts the activations with a fixed range.
+    `unread_tensors` and `unread_nodes` count what no output needs. `rewrites`, `scales` and `roundings` name the rules
+    that were used.
     """
 
     format: Literal["onnxreg-faithfulness"]
@@ -209,8 +210,8 @@ def timed_pairs(
 ) -> list[tuple[Artifact, Artifact]]:
     """Return the artifacts that have an ancestor in full precision, each with this ancestor.
 
-    `paths` selects artifacts. Raise InputError, about the version `label`, if a selected artifact has no such ancestor,
-    if none has one, or if the version has several graphs.
+    `paths` selects artifacts. Raise InputError if a selected artifact has no ancestor in full precision, if no artifact
+    has one, or if the version has several graphs. The error names the version by `label`.
     """
     if manifest.stages:
         message = f"{label} is made of several graphs, and only single graphs are timed"
@@ -246,8 +247,8 @@ class TimedCandidate(Document):
 class BenchmarkDocument(Document):
     """The measured latencies of a version's artifacts on one machine.
 
-    `cpu` is the processor's model, `isa` its widest instruction set. `runtime` has a name and version. `runs` counts
-    the timed runs, `warm_up` the untimed runs before them.
+    `cpu` is the processor's model, and `isa` is the processor's widest instruction set. `runtime` has a name and
+    version. `runs` is the number of timed runs. `warm_up` is the number of untimed runs before the timed runs.
     """
 
     format: Literal["onnxreg-benchmark"]

@@ -30,7 +30,7 @@ LEAST = frozenset({"min_cosine", "argmax_agreement"})  # these have a `min`: hig
 
 
 class RecipeStep(WrittenDocument):
-    """One pass to run. It reads the result of the step `input`, or else the source.
+    """One pass to run. It reads the result of the step `input` or, without `input`, the source.
 
     `data` is an `.npz` file, or a directory of them, for a pass that calibrates. An `optional` step is skipped, and
     recorded as skipped, if a dependency of its pass is not installed.
@@ -61,8 +61,8 @@ class RecipeOutput(WrittenDocument):
 class RecipeCheck(WrittenDocument):
     """A limit on a measurement of an output. If it is not met, nothing is published.
 
-    `output` is a path, or `*` for all. The metric `bytes` is the size of the file; the others compare with the source.
-    If `share` is set, the limit of `max_abs_diff` is `share` times the source's largest value.
+    `output` is a path, or `*` for all. The metric `bytes` is the size of the file. The other metrics compare the output
+    with the source. If `share` is set, the limit of `max_abs_diff` is `share` times the source's largest value.
     """
 
     output: Text = "*"
@@ -138,9 +138,10 @@ class SearchRequest(WrittenDocument):
     """A search for the smallest artifact that passes the recipe's evaluation (docs/certification.md).
 
     Candidates start from the result of the step `input`, and are judged on the suite of `evaluation`. The winner is
-    judged once more on the suite `confirm`; without it, `seed` splits the suite's groups into two halves. The default
-    `candidates` are all built-in ones. `objective` is `bytes`, `latency`, or `fast-enough`: the fewest bytes with at
-    most 1.1 times the latency of full precision on this machine. `output` is the winner's path without its precision:
+    judged once more on the suite `confirm`. Without `confirm`, the groups of the suite are split into two halves, by
+    the random seed `seed`: the candidates are judged on one half, and the winner on the other. The default `candidates`
+    are all built-in candidates. `objective` is `bytes`, `latency`, or `fast-enough`: the fewest bytes with at most 1.1
+    times the latency of full precision on this machine. `output` is the winner's path without its precision:
     `model.onnx` gives `model_int8.onnx`. `calibration` has rows (`.npz`) for static quantization. `checks` limit the
     winner; their `output` is ignored.
     """

@@ -38,7 +38,9 @@ _KIND = re.compile(r"[a-z][a-z0-9._-]{0,39}")
 
 
 class Event(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True, tag_field="kind"):
-    """The base of all events. `name` is the model's. `shorten` is the hint if an event is too large for a log line."""
+    """The base of all events. `name` is the model's name. `shorten` is the hint of the error that an event is too large
+    for a log line.
+    """
 
     shorten: ClassVar[str] = "shorten the reason"
 
@@ -273,7 +275,7 @@ class UnknownEvent(OptionalEvent, frozen=True, kw_only=True):
 
     @classmethod
     def keep(cls, value: dict[str, Any]) -> "UnknownEvent":
-        """Read an event of an unknown kind. Raise InputError if it is not optional."""
+        """Read an event of an unknown kind. Raise InputError if the event is not optional."""
         kind = value.get("kind")
         if value.get("optional") is not True or not isinstance(kind, str) or not _KIND.fullmatch(kind):
             raise InputError(f"it holds an event of unknown kind {str(kind)[:40]!r}", UPGRADE)
@@ -314,7 +316,9 @@ _WITH_FLOATS = PolicyEvent | RolloutStep | Timing | UnknownEvent
 
 
 class Via(Record, frozen=True, forbid_unknown_fields=True):
-    """The origin of a copied line: the other registry, the line's number and digest there, and the time of copying."""
+    """The origin of a copied line: the registry from which it was copied, the line's number and digest in that
+    registry, and the time of copying.
+    """
 
     registry: str
     seq: Count
@@ -364,7 +368,9 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
     def make(
         cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: "SignLine | None" = None
     ) -> "LogLine":
-        """Make a line, with a `sig` if `sign` is given. Raise InputError if it is too long."""
+        """Make a line. If `sign` is not None, the function signs the line, and the line gets a `sig`. Raise InputError
+        if the line is too long.
+        """
         line = cls(seq=seq, prev=prev, event=cast("ModelEvent", event), via=via)
         if sign is not None:
             line = line.replace(sig=sign(line.to_json()))

@@ -6,7 +6,8 @@ and rollouts, and versions that changed since. `summaries` has the newest versio
 rollouts.
 
 `tombstones` are blobs that were taken down and must not return. `refused` are artifacts that a later evaluation
-refused, in any version. `speeds` are measured latencies. Unknown keys, which later builds wrote, are kept.
+refused; the refusal holds in every version. `speeds` are measured latencies. Unknown keys, which later builds wrote,
+are kept.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -29,7 +30,8 @@ STATES = ("certified", "unknown", "refused")
 
 
 def effective_state(stated: str, *verdicts: str | None) -> str:
-    """Return `refused` if a later verdict on the artifact's bytes refuses it, else the `stated` state of the manifest.
+    """Return `refused` if a later verdict on the artifact's bytes refuses it. Otherwise return `stated`, the state in
+    the manifest.
 
     A later certificate improves nothing, because everybody who can write to the registry could attest one.
     """
@@ -190,7 +192,7 @@ class VersionSummary(Record, frozen=True, dict=True):
 
     @cached_property
     def members(self) -> tuple[str, ...]:
-        """The names of a pipeline's stages, in the manifest's order; empty for another model."""
+        """The names of a pipeline's stages, in the manifest's order. Empty if the model is not a pipeline."""
         named = (artifact.member for artifact in self.artifacts)
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
@@ -211,7 +213,9 @@ class VersionSummary(Record, frozen=True, dict=True):
 
 
 def operator_set(artifact: "Artifact") -> bytes | None:
-    """Return the blob of an artifact's operators; None if none are listed. Versions with equal operators share it."""
+    """Return the blob of an artifact's operators. Return None if the manifest lists none. Versions with equal operators
+    share the blob.
+    """
     operators = [operator.to_json() for operator in artifact.operators]
     return canonical.encode(operators) if operators else None
 
@@ -219,7 +223,7 @@ def operator_set(artifact: "Artifact") -> bytes | None:
 def summarize(
     manifest: "Manifest", digest: Digest, size: int, *, every: bool = False, member: str | None = None
 ) -> VersionSummary:
-    """Summarize a manifest, whose digest and size in bytes are given.
+    """Summarize a manifest. `digest` and `size` (in bytes) are those of the manifest.
 
     The summary of a family has only the `entry_artifacts`, because hundreds of members would not fit into an index
     file. With `every`, it has all artifacts. With `member`, it also has the artifacts of this member, and each artifact
@@ -320,7 +324,9 @@ class Gone(Record, frozen=True):
 
 
 class VersionEntry(Record, frozen=True):
-    """One version. `size` is the manifest's size in bytes, `seq` the number of the line that published the version."""
+    """The entry of one version in the state line. `size` is the manifest's size in bytes. `seq` is the number of the
+    line that published the version.
+    """
 
     manifest: Digest
     size: Count
@@ -446,15 +452,16 @@ class State(Record, frozen=True, dict=True):
             check_tag(tag)
 
     def verdicts(self, entry: VersionEntry | None) -> Mapping[Digest, str]:
-        """Return later verdicts on the artifacts of a version, by digest. A refusal in any version wins.
+        """Return later verdicts on the artifacts of a version, by digest. If an artifact was refused in some version of
+        the model, the refusal wins.
 
-        `entry` is None if the state line lacks the version. Then only refusals are known.
+        If the state line lacks the version, `entry` is None, and only refusals are known.
         """
         attested = {} if entry is None else entry.attested
         return {**attested, **dict.fromkeys(self.refused, "refused")} if self.refused else attested
 
     def effective_summary(self, version: Version) -> VersionSummary | None:
-        """Return a version's summary with later verdicts and speeds; None if the state line lacks the summary."""
+        """Return a version's summary with later verdicts and speeds. Return None if the state line lacks the summary."""
         summary = self.summaries.get(version)
         if summary is None:
             return None
@@ -488,7 +495,7 @@ class State(Record, frozen=True, dict=True):
         return [version for version in newest_of(self.versions) if not version.is_prerelease]
 
     def newest_release(self) -> Version | None:
-        """Return the newest usable release; None if no release is usable."""
+        """Return the newest usable release, or None if no release is usable."""
         return next(iter(self.releases), None)
 
 

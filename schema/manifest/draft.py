@@ -1,4 +1,4 @@
-"""A `Draft`: the files that a converter made, with facts about them. `Registry.add` makes a version of it."""
+"""A `Draft`: the files that a converter made, with facts about them. `Registry.add` makes a version from a draft."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,8 +53,8 @@ class Draft:
     """A version whose files have no digests yet.
 
     `fields` has further keys of the manifest, such as `task` and `source`, as JSON. `file_states` has the states of
-    files that are links, before they were read. `document` is an existing manifest of these files, to be used
-    unchanged.
+    those files that are links; the states were taken before the files were read. If `document` is set, it is an
+    existing manifest of these files, which is used unchanged.
     """
 
     name: str

@@ -74,7 +74,9 @@ class Member(Document):
 
 
 class Edge(Document):
-    """The output `output` of the member `source` is the input `input` of each member of role `target`."""
+    """A connection between graphs: the output `output` of the member `source` is passed as the input `input` to each
+    member with the role `target`.
+    """
 
     source: MemberName
     output: Text

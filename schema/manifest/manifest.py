@@ -66,7 +66,9 @@ class Preprocessing(Document):
 
     @classmethod
     def of_input(cls, value: Mapping[str, Any], shape: tuple[int, int, int]) -> Self:
-        """Read preprocessing as people write it. Raise InputError unless it fits `shape` (channels, height, width)."""
+        """Read preprocessing from a document that people write. Raise InputError if it does not fit `shape` (channels,
+        height, width) of the input.
+        """
         channels, *size = shape
         image = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
         if image.layout != "NCHW" or CHANNELS[image.color] != channels:
@@ -222,8 +224,9 @@ class Code(Document):
 class Recipe(Document):
     """The recipe that was run, with all its parameters.
 
-    `tools` has the versions of the tools that affect the bytes, and as `isa` the machine's instruction set. With equal
-    tools, a rebuild gives the same bytes. `trust_remote_code` is true if code of a transformers checkpoint was run.
+    `tools` has the versions of the tools that affect the bytes, and, under the key `isa`, the machine's instruction
+    set. With equal tools, a rebuild gives the same bytes. `trust_remote_code` is true if code of a transformers
+    checkpoint was run.
     """
 
     profile: Text
@@ -238,8 +241,8 @@ class Recipe(Document):
 class Check(Document):
     """A measured value of an artifact, and the verdict on it.
 
-    `value` is null if it could not be measured. `interval` is its 95 % interval. `dataset` is the digest of the test
-    data. `direction` says if higher or lower values are better.
+    `value` is null if it could not be measured. `interval` is the 95 % interval of `value`. `dataset` is the digest of
+    the test data. `direction` says if higher or lower values are better.
     """
 
     name: Text
@@ -264,7 +267,7 @@ class Check(Document):
 
     @property
     def label(self) -> str:
-        """The text `<name>/<metric>`; `<name>` alone if it already includes the metric."""
+        """The text `<name>/<metric>`. If the name already includes the metric, it is the name alone."""
         is_named = self.direction is not None or self.name.startswith(self.metric)
         return self.name if is_named else f"{self.name}/{self.metric}"
 
@@ -595,10 +598,12 @@ def read_manifest(data: bytes, label: str = FILENAME) -> "Manifest | ManifestV1"
 
 
 def contract_of(manifest: Manifest, artifact: Artifact) -> Digest | None:
-    """Return the digest of what an app's code relies on, the *contract*; None if inputs or outputs are not recorded.
+    """Return the digest of the *contract*: what an app's code relies on.
 
-    It covers inputs and outputs, labels, tokenizer and preprocessing (docs/resolve.md), but not the names of dynamic
-    axes.
+    Return None if inputs or outputs are not recorded.
+
+    The contract covers inputs and outputs, labels, tokenizer and preprocessing (docs/resolve.md). It does not cover the
+    names of dynamic axes.
     """
     sides = {"inputs": artifact.metadata.inputs, "outputs": artifact.metadata.outputs}
     if not all(sides.values()):

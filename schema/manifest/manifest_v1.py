@@ -53,7 +53,9 @@ class SegmenterV1(Document):
 
 
 class ManifestV1(_Claims):
-    """An exported directory, as its writer described it. Paths are relative to the directory, and not checked here."""
+    """An exported directory, as its writer described it. Paths are relative to the directory. This class does not check
+    them.
+    """
 
     format: Literal["openmed-onnx"]
     format_version: Literal[1]

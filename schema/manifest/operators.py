@@ -3,7 +3,7 @@
 A reduced build is made from an operator config (docs/resolve.md). Its lines are
 `domain;opset[,opset];Op[{types}],Op...`, `!globally_allowed_types;T,T...` and
 `!no_ops_specified_means_all_ops_are_required`. An opset is the version that introduced an operator's definition. If
-several lines have types for an operator, the last of them counts for all its opsets.
+several lines have types for an operator, the types in the last of these lines hold for all opsets of the operator.
 """
 
 import json
@@ -61,7 +61,9 @@ class Build(msgspec.Struct, frozen=True):
     everywhere: frozenset[str] | None = None  # the types that all operators may use
 
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
-        """Return a code (`operators` or `types`) and a detail if the build cannot run these operators, else None."""
+        """Return a code (`operators` or `types`) and a detail if the build cannot run these operators. Return None if
+        it can.
+        """
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]
         if missing:

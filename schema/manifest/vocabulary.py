@@ -35,7 +35,7 @@ LICENSE_HINT = "write an SPDX expression such as 'MIT OR Apache-2.0', LicenseRef
 
 
 def spdx_expression(text: str) -> str | None:
-    """Return an SPDX expression in its canonical spelling, `Apache-2.0` for `apache-2.0`; None for other text."""
+    """Return an SPDX expression in its canonical spelling: `Apache-2.0` for `apache-2.0`. Return None for other text."""
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:

@@ -252,7 +252,9 @@ class ResolveRequest(NamedTuple):
         return cls(ref, Query.read(conditions), None if device is None else Device.read(device))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the request as JSON, with the whole device instead of the name of a preset, which may change."""
+        """Return the request as JSON, with the whole device instead of the name of a preset, because presets may
+        change.
+        """
         device = {} if self.device is None else {"device": self.device.to_json()}
         return {"ref": str(self.ref), **self.query.to_json(), **device}
 
@@ -294,7 +296,8 @@ def admits(rollout: Rollout, seed: str, device: Device | None = None) -> bool:
 def position(salt: str, seed: str) -> int:
     """Return the place of a device among all devices, a number from 0 to 2**32 * 10,000 - 1.
 
-    It is `PARTS` times the first 32 bits of the SHA-256 of the text `salt + seed`. Both are hex digits.
+    It is `PARTS` times the first 32 bits of the SHA-256 of the text `salt + seed`. The salt and the seed are texts of
+    hex digits.
     """
     if re.fullmatch(r"[0-9a-f]{64}", seed) is None:
         raise InputError("a seed is not 64 lower-case hex digits", "use 32 random bytes, kept on the device")

@@ -168,7 +168,9 @@ def limit_steps(steps: int) -> Iterator[Budget]:
 
 
 def spend(steps: int) -> None:
-    """Take steps from the budget that `limit_steps` set, if any. Raise InputError if too few are left."""
+    """Take steps from the budget that `limit_steps` set. Raise InputError if too few steps are left. Without a budget,
+    do nothing.
+    """
     budget = _budget.get()
     if budget is not None:
         budget.left -= steps

@@ -60,7 +60,7 @@ def read_document(value: Any, kind: type[Document], label: str) -> Document:
 
 
 class Miss(NamedTuple):
-    """The reason why an artifact was not chosen: a code for machines, a detail for people."""
+    """The reason why an artifact was not chosen. It has a code for machines and a detail for people."""
 
     code: str
     detail: str
@@ -71,7 +71,9 @@ Requirements = Callable[[ArtifactSummary, int], Iterable[Miss]]
 
 
 class Query(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The conditions on an artifact. `contracts` are those that the app was written for; empty means any."""
+    """The conditions on an artifact. `contracts` are the contracts that the app was written for. If `contracts` is
+    empty, every contract fits.
+    """
 
     formats: Annotated[tuple[str, ...], _Few] = ()  # the preferred one first; empty: any format
     precision: str | None = None
@@ -148,7 +150,9 @@ def require_presence(paths: Collection[str] | None, artifact: ArtifactSummary, _
 
 
 class Ranking(NamedTuple):
-    """The index of the best artifact of a version, and for each artifact its `Miss`, which is None for the best."""
+    """The result of `judge`: the index of the best artifact of a version, and for each artifact a `Miss`, which is None
+    for the best artifact.
+    """
 
     best: int | None  # None: no artifact meets all requirements
     misses: tuple[Miss | None, ...]
@@ -163,8 +167,8 @@ def judge(
 ) -> Ranking:
     """Test the artifacts of a version, and rank those that meet all requirements (docs/resolve.md).
 
-    `formats` has the preferred format first; the default is `FORMAT_PREFERENCE`. `precision` is the one that the query
-    names, if any. `is_slow` is true for an artifact that is slower than full precision.
+    `formats` has the preferred format first; the default is `FORMAT_PREFERENCE`. `precision` is the precision that the
+    query names, or None. `is_slow` is true for an artifact that is slower than full precision.
     """
     artifacts, sizes = summary.artifacts, summary.download_sizes
     misses = [
@@ -210,7 +214,7 @@ class VersionCandidate(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """The reason why an artifact was not chosen: a code for machines, a detail for people."""
+    """An artifact or a version that was not chosen, and the reason: a code for machines, a detail for people."""
 
     version: Version
     artifact: str | None  # the path; None: the whole version
@@ -225,7 +229,7 @@ class Rejection(NamedTuple):
 
 
 class ResolveOutcome(NamedTuple):
-    """The chosen artifact, and the versions from which it was chosen.
+    """The result of `resolve_among`: the chosen artifact, and the versions from which it was chosen.
 
     `candidate` is the artifact's version, the last in `looked_at`. `passed_over` has versions, such as pre-releases,
     that only a ref with their version number can choose.
@@ -263,7 +267,8 @@ def resolve_among(
     is_slow: Callable[[ArtifactSummary], bool] | None = None,
     any_version: bool = False,
 ) -> ResolveOutcome:
-    """Find the best artifact of the first version that has a matching one. Later candidates are not read.
+    """Find the best artifact of the first candidate (a version) that has a matching artifact. Later candidates are not
+    read.
 
     `is_slow` is true for an artifact that is slower than full precision on the device. `any_version` is true if the ref
     has no tag.

@@ -115,7 +115,9 @@ def needs(uses: Iterable[Use]) -> tuple[str, ...]:
 
 
 def problem(contrib: Iterable[str], release: str) -> str:
-    """Describe the first need in `contrib` that a release such as `1.23.2` does not meet; "" if it meets all."""
+    """Describe the first need in `contrib` that a release such as `1.23.2` does not meet. Return "" if the release
+    meets all needs.
+    """
     number = release_number(release)
     for need in contrib:
         first = FIRST_RELEASES.get(need)

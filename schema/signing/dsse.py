@@ -125,7 +125,9 @@ class Envelope(Record, frozen=True):
 
     @property
     def predicate_type(self) -> str:
-        """The predicate type of an in-toto payload; "" for other payload types. Raise InputError if it is not JSON."""
+        """The predicate type of an in-toto payload; "" for other payload types. Raise InputError if an in-toto payload
+        is not JSON.
+        """
         if self.payload_type != PAYLOAD_TYPE:
             return ""
         value = canonical.decode(self.payload, "statement")
