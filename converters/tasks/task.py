@@ -159,8 +159,7 @@ IMAGE_CHAT = TaskHead(
 )
 HEADS = (
     TaskHead("table-question-answering", "TapasForQuestionAnswering", way=f"its tokenizer has no tokenizer.json: {ADD}"),
-    _elsewhere("text-to-audio", ("ForTextToSpeech", "ForTextToWaveform", "ForTextToSpectrogram"), aliases=("text-to-speech",)),
-    TaskHead("text-to-audio", "VitsModel", way=f"it draws noise, so no graph agrees with it: {OPTIMUM}"),
+    TaskHead("text-to-audio", ("VitsModel", "ForTextToSpeech"), aliases=("text-to-speech",), way=f"it draws at random when it speaks: {OPTIMUM}"),
     _elsewhere("reinforcement-learning", "DecisionTransformerModel"), _alone("a decision by a head of its own", "ForDecision"),
     _alone("mask-generation", ("Sam2Model", "SamHQModel", "EdgeTamModel", "Sam3TrackerModel"), modality="image"),
     _alone("zero-shot-object-detection", ("GroundingDinoForObjectDetection", "OmDetTurboForObjectDetection"), modality="image"),
