@@ -67,7 +67,10 @@ def exceeded_limit(names: Collection[str]) -> str:
 
 
 def read_about(data: bytes, url: str) -> Carried:
-    """Decode `archive.json`. IntegrityError if the document is malformed, HostError if a newer build wrote it."""
+    """Decode `archive.json`.
+
+    Raises IntegrityError if the document is malformed, and HostError if a newer build wrote it.
+    """
     with about(f"{ABOUT} of {url} is damaged", IntegrityError, COPY_AGAIN):
         value = convert(canonical.decode(data, ABOUT), dict[str, Any], "it")
         kind, version = value.get("format"), value.get("format_version")
@@ -156,6 +159,8 @@ class _Span(Readable):
 
 
 class ArchiveRegistry(RegistryStore):
+    """A registry in an archive, for reading."""
+
     store: ArchiveStore
 
     def __init__(self, path: Path) -> None:
@@ -225,7 +230,10 @@ def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
 
 
 def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
-    """Return the versions that `refs` name; with `every`, all versions of the matching models. InputError if none."""
+    """Return the versions that `refs` name. If `every` is set, return all versions of the matching models.
+
+    Raises InputError if no version matches.
+    """
     carried: dict[str, frozenset[Version]] = {}
     if every:
         for name in matching(source, refs) if refs else source.names():
@@ -248,8 +256,8 @@ def create_archive(
 ) -> tuple[int, int]:
     """Write an archive to `target`, in place of an earlier archive. Return its number of blobs and its size in bytes.
 
-    After an error or a kill, `target` is unchanged. InputError if `target` is a file but not an archive, or if the new
-    archive exceeds a limit; NotFoundError or IntegrityError if part of the source is missing or damaged.
+    After an error or a kill, `target` is unchanged. Raises InputError if `target` is a file but not an archive, or if
+    the new archive exceeds a limit. Raises NotFoundError or IntegrityError if part of the source is missing or damaged.
     """
     if target.is_dir():
         raise InputError(f"{target} is a directory", "name the file to write")

@@ -81,7 +81,10 @@ class ChannelGate(Struct, frozen=True, dict=True):
     def judge(
         self, version: Version, demands: Collection[str] = DEMANDS, past: Sequence[Tag] | None = None
     ) -> PromotionEvidence:
-        """Judge a version by these demands of the policy. `past`: the channel's earlier moves (None: all)."""
+        """Judge a version by these demands of the policy.
+
+        `past` has the channel's earlier moves; None means all moves in the log.
+        """
         log, entry, trust = self.log, self.log.versions[version], self.trust
         manifest = log.manifest(version)
         counted = {key for rule in self.rules for key in rule.checks} & set(demands)
@@ -142,7 +145,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
         self._check_promoted(move, moved, f"{name} is {move.version}, which", self.moves[:-1])
 
     def check_rollout(self) -> None:
-        """Check the version of the channel's rollout. GateError if it was not promoted, or fails the policy."""
+        """Check the version of the channel's rollout. Raises GateError if it was not promoted, or fails the policy."""
         name, rollout = f"{self.log.name}:{self.channel}", self.log.rollouts[self.channel]
         steps = [event for _, event in self.log.events(RolloutStep) if event.tag == self.channel]
         step = next((step for step in reversed(steps) if step.manifest == rollout.manifest), None)
@@ -154,7 +157,10 @@ class ChannelGate(Struct, frozen=True, dict=True):
             self._check_promoted(step, moved, f"{rollout.to}, which is rolled out to {name},", None)
 
     def check_past(self) -> None:
-        """Check earlier promotions. GateError for wrong evidence, an outdated policy, or changes over a limit."""
+        """Check earlier promotions.
+
+        Raises GateError if evidence is wrong, a policy is outdated, or changes exceed a limit.
+        """
         newest = 0  # else an attacker could make a forbidden change in two steps, through a third version
         for position, move in enumerate(self.moves if self.rules else ()):
             if move.evidence is None:
@@ -183,7 +189,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """Return the manifest with which `manifest` is compared before a channel moves to it; None if there is none.
+    """Return the manifest with which `manifest` is compared before a channel moves to it, or None if there is none.
 
     This is the last promoted manifest in the channel's earlier moves `past` that is not `manifest` itself. If there is
     none, it is the last manifest in `past` that is not `manifest`. But if no move was a promotion and the channel is at
@@ -197,7 +203,10 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
 
 
 def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> int:
-    """Return the line number of a promotion's policy. GateError if policy or evidence does not fit the promotion."""
+    """Return the line number of a promotion's policy.
+
+    Raises GateError if policy or evidence does not fit the promotion.
+    """
     channel = f"{log.name}:{move.tag}"
     seq = next((line.seq for line in policies.lines if line.digest == move.policy), None)
     if seq is None or move.evidence is None:
@@ -220,7 +229,8 @@ def check_holder(
 ) -> None:
     """Check that `located`, which a query of a channel (or of its rollout) found in `index`, meets the policy.
 
-    GateError if the version fails the policy, or the channel moved after the query; IntegrityError if `index` is wrong.
+    Raises GateError if the version fails the policy, or the channel moved after the query. Raises IntegrityError if
+    `index` is wrong.
     """
     policies = PolicyLog.decode(policy.data, reader.registry_id)
     if not policies.policy.covering(located.name, channel):
@@ -317,7 +327,7 @@ def set_policy(
 ) -> LogLine | None:
     """Set the policy of a registry, and return its line in the log; None if this is the policy already.
 
-    Raise ConflictError in a mirror, or if another change came first; GateError if another key must sign.
+    Raise ConflictError in a mirror, or if another change came first. Raise GateError if another key must sign.
     """
     if store.is_mirror:
         raise mirror_error(store.registry_id)
@@ -380,8 +390,8 @@ class Promotions(Struct, frozen=True, dict=True):
         """Judge a version and, if it meets the policy, move the channel to it.
 
         Return the judgement, True if the channel moved, and the version that the channel held before, if any. A second
-        call under the same policy moves nothing. Raise InputError if no policy governs the channel; ConflictError if
-        the version is yanked, or the channel moves meanwhile.
+        call under the same policy moves nothing. Raise InputError if no policy governs the channel. Raise ConflictError
+        if the version is yanked, or the channel moves meanwhile.
         """
         check_channel(channel)
         policies = read_policies(self._reader)
@@ -416,7 +426,7 @@ class Promotions(Struct, frozen=True, dict=True):
     ) -> Log:
         """Begin a rollout: give a version to `share` percent of a channel's devices, or of those that match `where`.
 
-        Raise ConflictError if the channel has a rollout or the version already, GateError if the policy refuses it.
+        Raise ConflictError if the channel has a rollout or the version already, and GateError if the policy refuses it.
         """
         check_percent(share)
         cohort = None if where is None else str(parse(where, DEVICE_FIELDS))

@@ -30,7 +30,7 @@ def lock(
 ) -> list[LockedArtifact]:
     """Resolve each request to an entry of a lock file. `warn` gets the warnings about the resolved versions.
 
-    Raise NoAnswerError if no artifact fits a request; IntegrityError if an index file contradicts a manifest.
+    Raise NoAnswerError if no artifact fits a request. Raise IntegrityError if an index file contradicts a manifest.
     """
     entries = []
     for request in requests:
@@ -52,7 +52,10 @@ def lock(
 
 
 def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[ResolveRequest]:
-    """Return the requests for `names`, by default for all models. NotFoundError if a model is not in the lock file."""
+    """Return the requests for `names`, by default for all models.
+
+    Raises NotFoundError if a model is not in the lock file.
+    """
     for name in names:
         if name not in before.models:
             models = ", ".join(before.models) or "nothing"
@@ -61,6 +64,8 @@ def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[Res
 
 
 class FetchedEntry(NamedTuple):
+    """The result of `pull_locked` for one entry of a lock file."""
+
     entry: LockedArtifact
     result: TransferResult
     published: Release
@@ -77,7 +82,8 @@ def pull_locked(
 ) -> list[FetchedEntry]:
     """Fetch exactly the artifacts of a lock file, even of versions that were yanked later.
 
-    Raise NotFoundError if the source lacks a version; IntegrityError if its manifest or files differ from the lock.
+    Raise NotFoundError if the source lacks a version. Raise IntegrityError if its manifest or files differ from the
+    lock.
     """
     fetched = []
     for entry in lockfile.models.values():
@@ -109,7 +115,7 @@ def check_folders(names: Collection[str], output: Path, registry: Path) -> None:
 def write_locked(
     registry: Registry, fetched: Sequence[FetchedEntry], output: Path, progress: Progress = SILENT
 ) -> None:
-    """Write the files of each model into `output/<name>`. Each of these directories is replaced as a whole."""
+    """Write the files of each model into `output/<name>`. Everything that was in these directories is deleted."""
     check_folders([item.entry.name for item in fetched], output, registry.store.root)
     for item in fetched:
         materialize(registry.store, item.files, item.published.data, output / item.entry.name, progress)

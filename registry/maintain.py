@@ -92,6 +92,8 @@ class Damage(NamedTuple):
 
 
 class VerifyReport(Struct):
+    """The result of `verify` and `repair`: what was read, and the damage that was found."""
+
     models: int = 0
     versions: int = 0
     blobs: int = 0
@@ -131,7 +133,7 @@ def verify(
 
     A log must continue its known head, and meet the policies and `trust` (None: the user's trust file). An archive must
     have the files of the versions that it lists. Without `ref`, unreferenced blobs are read too, and stray files are
-    damage. Raise NotFoundError if the registry is gone, IntegrityError if another registry took its place.
+    damage. Raise NotFoundError if the registry is gone, and IntegrityError if another registry took its place.
     """
     from onnxreg.registry.trust.signatures import audit_signatures, audit_timings, enforce_policies
 

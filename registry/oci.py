@@ -92,7 +92,10 @@ class Credential(Struct, frozen=True):
 
 
 def find_credential(host: str, repository: str) -> Credential | None:
-    """Return the credential for a repository; None if no file has a credential. InputError if a file is malformed."""
+    """Return the credential for a repository, or None if no file has a credential.
+
+    Raises InputError if a file is malformed.
+    """
     parts = [host, *repository.split("/")]
     keys = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     keys += ["index.docker.io"] if host == "docker.io" else []
@@ -166,6 +169,8 @@ _API_HOSTS = {"docker.io": "registry-1.docker.io", "index.docker.io": "registry-
 
 
 class OciTarget(Struct, frozen=True):
+    """A parsed `oci://` URL: a repository, and maybe a tag or digest in it."""
+
     host: str
     repository: str
     tag: str | None = None
@@ -173,7 +178,7 @@ class OciTarget(Struct, frozen=True):
 
     @classmethod
     def parse(cls, url: str) -> "OciTarget":
-        """Parse oci://host[:port]/repository[:tag|@digest]. InputError for any other URL."""
+        """Parse oci://host[:port]/repository[:tag|@digest]. Raises InputError for any other URL."""
         match = _URL.fullmatch(url)
         if match is None:
             hint = "write oci://host[:port]/repository:tag, in lower-case letters and digits with single . _ - between"
@@ -193,6 +198,8 @@ class OciTarget(Struct, frozen=True):
 
 
 class OciDocument(Struct, frozen=True):
+    """A manifest or index to be stored in an OCI registry."""
+
     data: bytes
     media_type: str
     artifact_type: str = ""
@@ -305,12 +312,14 @@ def _created(answer: HTTPResponse) -> Message:
 
 
 class OciClient(Sink):
+    """Reads and writes one repository of an OCI registry (see above)."""
+
     def __init__(self, target: OciTarget, writes: bool = False) -> None:
         self.url = f"oci://{target.host}/{target.repository}"
         self._server = OciServer(target, "pull,push" if writes else "pull")
 
     def manifest(self, reference: str) -> bytes:
-        """Return the manifest or index with this tag or digest. NotFoundError if it does not exist."""
+        """Return the manifest or index with this tag or digest. Raises NotFoundError if it does not exist."""
         if (data := self.find_manifest(reference)) is None:
             raise NotFoundError(f"{self.url} has no {reference}", "check the tag; is the version published?")
         return data
@@ -362,7 +371,10 @@ class OciClient(Sink):
         return size
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
-        """Return descriptors of a manifest's referrers with these artifact types. RemoteError if there are too many."""
+        """Return descriptors of a manifest's referrers with these artifact types.
+
+        Raises RemoteError if there are too many.
+        """
         page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
         for number in range(MAX_REFERRER_PAGES):
@@ -407,7 +419,10 @@ def fallback_tag(digest: Digest) -> str:
 def entries(
     data: bytes, key: str, label: str, types: Collection[str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return the descriptors in a document's list `key`, filtered by artifact `types`. IntegrityError if malformed."""
+    """Return the descriptors in a document's list `key`, filtered by artifact `types`.
+
+    Raises IntegrityError if the list is malformed.
+    """
     try:
         descriptors = json.loads(data)[key]
         if types is not None:
@@ -506,8 +521,8 @@ def publish(
 ) -> PublishResult:
     """Publish a version; send only blobs that the repository lacks.
 
-    ConflictError if the tag names another manifest; NotFoundError if the version is yanked or lacks files here;
-    GateError if the policy of `ref`'s channel refuses it.
+    Raises ConflictError if the tag names another manifest. Raises NotFoundError if the version is yanked or lacks files
+    here. Raises GateError if the policy of `ref`'s channel refuses it.
     """
     located = find(reader, ref)
     check_version_trust(reader, ref, located, None, known_heads)
@@ -584,7 +599,7 @@ def fetch_version(
     If `statements` is True, the statements about the version are recorded too; if it is False, they are not. None means
     True. But if there are statements and a signing key is configured, None raises InputError: the key would sign a line
     for each statement, so the caller must decide. Also raises InputError if the OCI manifest is not of onnxreg, or not
-    of model `name`; IntegrityError if bytes are wrong; and RemoteError if there are more than `MAX_STATEMENTS`
+    of model `name`. Raises IntegrityError if bytes are wrong, and RemoteError if there are more than `MAX_STATEMENTS`
     statements.
     """
     target = OciTarget.parse(url)

@@ -30,7 +30,7 @@ FIRST_VERSION = Version(0, 1, 0)
 
 
 class Publisher(Struct, frozen=True):
-    """Publishes drafts as `version`. IntegrityError or ForkError if the log lost lines.
+    """Publishes drafts as `version`. The methods raise IntegrityError or ForkError if the log lost lines.
 
     Without `version`, a draft becomes the version with the same manifest, else the next patch version (at first 0.1.0).
     """

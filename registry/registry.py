@@ -111,7 +111,8 @@ class Registry:
     def add(self, draft: Draft, version: Version | str | None = None, reason: str | None = None) -> Release:
         """Publish a draft as this version, by default as the next version (see `Publisher`). Create a missing registry.
 
-        Raise ConflictError if the version has another manifest; IntegrityError or ForkError if the log lost lines.
+        Raise ConflictError if the version has another manifest. Raise IntegrityError or ForkError if the log lost
+        lines.
         """
         DirectoryRegistry.create(self.store.root, self.store.disk)
         requested = Version.parse(version) if isinstance(version, str) else version
@@ -127,7 +128,7 @@ class Registry:
     ) -> DecisionResult:
         """Move a channel, here or in a remote, to a version; do nothing if the channel holds that version already.
 
-        Raise GateError if a policy governs the channel; ConflictError if another move came first.
+        Raise GateError if a policy governs the channel. Raise ConflictError if another move came first.
         """
         from onnxreg.registry.gates import check_free
 
@@ -142,7 +143,7 @@ class Registry:
         undo: bool = False,
         remote: RegistryStore | None = None,
     ) -> DecisionResult:
-        """Yank a version, so that only its digest resolves. `undo`: let the version resolve again."""
+        """Yank a version, so that only its digest resolves. If `undo` is set, let the version resolve again."""
         return self.decisions(_ref(ref).name, remote).yank(_ref(ref), reason, undo)
 
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
@@ -159,7 +160,7 @@ class Registry:
     def check_logs(self, names: Collection[str] | None = None, remote: RegistryStore | None = None) -> None:
         """Check that logs (None: all) continue their known heads and, in a remote, have the required signatures.
 
-        Raise IntegrityError or ForkError if a check fails, NotFoundError if there is no registry.
+        Raise IntegrityError or ForkError if a check fails, and NotFoundError if there is no registry.
         """
         store = remote or self.store
         _ = store.is_mirror  # reads registry.json anew
@@ -195,7 +196,10 @@ class Registry:
         device: Device | None = None,
         seed: str | None = None,
     ) -> Resolution:
-        """Pick the artifact that answers a query, or raise NoAnswerError. With a `seed`, the device joins rollouts."""
+        """Pick the artifact that answers a query, or raise NoAnswerError.
+
+        If `seed` is given, the device takes part in rollouts.
+        """
         from onnxreg.registry.resolution import resolve
         from onnxreg.schema.query.resolve import Query
 
@@ -256,9 +260,10 @@ class Registry:
         heal: bool = False,
         channels: Collection[str] = (),
     ) -> list[TransferResult]:
-        """Push the newest release (`every`: all versions) of each model whose name matches `glob`, and move `channels`.
+        """Push the newest release of each model whose name matches `glob`, and move `channels`.
 
-        An error about one model or version goes into the model's result; RemoteError and HostError are raised.
+        If `every` is set, all versions are pushed. An error about one model or version goes into the model's result;
+        RemoteError and HostError are raised.
         """
         names = matching(self.store, [glob])
         present = {tag for name in names if channels for tag in open_log(self.store, name).channels}
@@ -342,7 +347,10 @@ class Registry:
         return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
-        """Store a remote's logs for offline use, and return their states. `names`: models or patterns (none: all)."""
+        """Store the logs of a remote for offline use, and return their states.
+
+        `names` are the names of models, or patterns. Without `names`, all logs are stored.
+        """
         reader = RemoteReader(self.remotes.open(source), self.heads)
         states = []
         for name in matching(reader, names) if names else reader.names():

@@ -62,8 +62,9 @@ def open_url(
 ) -> RegistryStore:
     """Open the registry at a URL (`file://`, `s3://`, `https://`, `hf://`, ...) or path.
 
-    `create`: make a missing registry. `mirror_of`: make it as a mirror of the registry with this id. `known_id` is the
-    registry's id at the last use: it saves a request, and is checked when the first index file is read.
+    If `create` is set, a missing registry is made. If `mirror_of` is given too, it is made as a mirror of the registry
+    with this id. `known_id` is the registry's id at the last use: it saves a request, and is checked when the first
+    index file is read.
     """
     scheme = _scheme(url)
     if scheme in BUCKETS:
@@ -127,7 +128,7 @@ def _scheme(address: str) -> str:
 
 
 def absolute(address: str) -> str:
-    """Return an address as an absolute path or a normalized URL. InputError if a URL contains a secret."""
+    """Return an address as an absolute path or a normalized URL. Raises InputError if a URL contains a secret."""
     parts = urlsplit(address) if len(_scheme(address)) > 1 else None
     if parts and (parts.password is not None or _SECRET.search(parts.query)):
         hint = "leave them out: each kind of place finds them where its own tools do"
@@ -144,12 +145,16 @@ def absolute(address: str) -> str:
 
 
 class _Token(Record, frozen=True):
+    """A record in a `RemoteCopy`: with its token, an index file need not be sent again."""
+
     index: str  # the digest of an index file, in hex
     token: str  # the token that the remote sent with this file
     url: str  # the URL of the remote
 
 
 class RemoteCopy:
+    """The local copy of a remote for offline use (`tracking/<registry id>`)."""
+
     def __init__(self, registry_id: str, url: str) -> None:
         self._id, self.url = registry_id, url
         self.store = DirectoryRegistry(state_directory() / "tracking" / registry_id)
@@ -266,7 +271,7 @@ class RemoteReader(CheckedReader):
 
 
 class OfflineReader(ReaderWrapper):
-    """Reads a remote's local copy, without requests. `tell` gets the age of each index file that is read."""
+    """Reads a remote's local copy, without requests. `tell` is called with the age of each index file."""
 
     def __init__(self, remote: RegistryReader, copy: RemoteCopy, tell: TellAge) -> None:
         super().__init__(copy.store)
@@ -294,7 +299,10 @@ class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
 
 
 class Remotes:
-    """The remotes that this user has in a registry. `urls`: their URLs by name. `pins`: the registry id at each URL."""
+    """The remotes that this user has in a registry.
+
+    `urls` has their URLs by name. `pins` has the id of the registry at each URL.
+    """
 
     def __init__(self, registry: DirectoryRegistry) -> None:
         self.registry, self._file = registry, state_directory() / "remotes.json"
@@ -346,7 +354,10 @@ class Remotes:
         return urls
 
     def url_of(self, remote: str | None) -> str:
-        """Return the URL of a remote, given as a name, URL or path. None: the only remote or, of several, `origin`."""
+        """Return the URL of a remote, given as a name, URL or path.
+
+        None means the only remote or, if there are several, the remote `origin`.
+        """
         if remote is None and len(self.urls) == 1:
             return next(iter(self.urls.values()))
         if remote is None and "origin" not in self.urls:
@@ -403,7 +414,11 @@ class Remotes:
     def read(
         self, remote: str | None, known_heads: KnownHeads | None = None, offline: TellAge | None = None
     ) -> RemoteReader | OfflineReader:
-        """Open a remote for reading. With `offline`, open its local copy; `offline` gets the age of each index file."""
+        """Open a remote for reading.
+
+        If `offline` is given, open the local copy of the remote. Then `offline` is called with the age of each index
+        file.
+        """
         if offline is None:
             return RemoteReader(self.open(remote), known_heads or KnownHeads())
         url = self.url_of(remote)

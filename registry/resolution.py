@@ -108,9 +108,9 @@ def resolve(
 ) -> Resolution:
     """Pick the artifact that answers a query, with the files that it needs, and check its version (docs/resolve.md).
 
-    `reader` comes from `checked_reader`. `verify`: also compare the index file with the manifest of the version. `seed`
-    is the device's random text; without it, the device takes part in no rollout. Raise NoAnswerError, with all reasons,
-    if no artifact matches. Raise the errors of `check_version_trust` too.
+    `reader` comes from `checked_reader`. If `verify` is set, the index file is also compared with the version's
+    manifest. `seed` is the device's random text; without it, the device takes part in no rollout. Raise NoAnswerError,
+    with all reasons, if no artifact matches. Raise the errors of `check_version_trust` too.
     """
 
     def read(log: Log) -> Resolution:
@@ -210,7 +210,10 @@ def resolve_in(
 
 
 def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
-    """Return the digests of the contracts of a version's artifacts, each once. NotFoundError if none is recorded."""
+    """Return the digests of the contracts of a version's artifacts, each once.
+
+    Raises NotFoundError if none is recorded.
+    """
 
     def read(log: Log) -> tuple[Digest, ...]:
         located = log.find(ref)
@@ -224,14 +227,14 @@ def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
 
 
 class DeviceCoverage(Struct, frozen=True):
-    """The answer to a query for a device; with `member`, for this member of a pipeline."""
+    """The answer to a query for a device. If `member` is set, it is about this member of a pipeline."""
 
     device: "Device"
     answer: Resolution | NoAnswerError
     member: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document of `reg resolve --json` with the device's name, without model's name and files."""
+        """Return the document of `reg resolve --json`, with the device's name, but without model's name and files."""
         answer = self.answer.to_json()
         keys = ("version", "manifest", "size", "artifact", "rejected", "rollout")
         member = {} if self.member is None else {"member": self.member}
@@ -269,6 +272,8 @@ def coverage(
 
 
 class ChannelStatus(NamedTuple):
+    """A channel of a model, as `channel_statuses` judges it."""
+
     tag: str
     version: Version
     line: "LogLine"  # that moved the channel
@@ -278,7 +283,10 @@ class ChannelStatus(NamedTuple):
 
 
 def channel_statuses(reader: RegistryReader, log: Log, trust: "Trust") -> Iterator[ChannelStatus]:
-    """Yield the status of each channel of a model. `trust` judges signatures. IntegrityError for a damaged log."""
+    """Yield the status of each channel of a model. `trust` judges signatures.
+
+    Raises IntegrityError if the log is damaged.
+    """
     from onnxreg.registry.trust import signatures
 
     lines = list(log.lines())

@@ -38,6 +38,8 @@ def library(purpose: str = "signing") -> Any:
 
 @dataclass(frozen=True, repr=False)
 class PrivateKey:
+    """An unlocked private key."""
+
     public: PublicKey
     _key: Any
 
@@ -77,6 +79,8 @@ class PrivateKey:
 
 
 class Keystore:
+    """The keys in the user's directory of keys."""
+
     def __init__(self) -> None:
         self.directory = system.key_directory()
 
@@ -119,7 +123,10 @@ class Keystore:
         return PublicKey.parse(self._read(name, "pub").decode(errors="replace"))
 
     def private(self, name: str, secret: str | None = None) -> PrivateKey:
-        """Unlock a private key. Raise InputError for a wrong passphrase; NotFoundError if no key has this name."""
+        """Unlock a private key.
+
+        Raise InputError if the passphrase is wrong. Raise NotFoundError if no key has this name.
+        """
         pem = self._read(name, "pem")
         return PrivateKey.load(pem, passphrase(name) if secret is None else secret)
 
@@ -133,7 +140,10 @@ class Keystore:
 
 
 def signing_key(name: str | None = None) -> PrivateKey:
-    """Unlock the key with this name, by default the configured key or else the only key. InputError without a key."""
+    """Unlock the key with this name, by default the configured key or else the only key.
+
+    Raises InputError if no key is named and there is no such default.
+    """
     keys, configured = Keystore(), (system.variable("REG_SIGNING_KEY") or "").strip()
     if not name and configured:
         if not (configured.startswith(_PEM) or keys.has(configured)):  # it may be a secret
@@ -154,7 +164,10 @@ def _unlocked(key: str, is_configured: bool, secret: str | None, directory: Path
 
 
 def passphrase(name: str, new: bool = False) -> str:
-    """Read a passphrase from the environment, else from a person at the terminal. InputError if there is none."""
+    """Read a passphrase from the environment, else from a person at the terminal.
+
+    Raises InputError if there is none.
+    """
     secret = system.variable("REG_KEY_PASSPHRASE")
     if secret is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass

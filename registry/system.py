@@ -157,7 +157,10 @@ _HINTS = {
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """A context that turns an OSError into a HostError about `operation`. `only`: turn only these error numbers."""
+    """A context that turns an OSError into a HostError about `operation`.
+
+    If `only` is given, only errors with these numbers are converted.
+    """
     try:
         yield
     except OSError as error:
@@ -364,7 +367,10 @@ def replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Replace a small file as `replacement` does, and make its directory. `times`: the atime and mtime to set."""
+    """Replace a small file as `replacement` does, and make its directory.
+
+    If `times` is given, it is the atime and mtime to set.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacement(path) as file:
         file.write(data)
@@ -419,7 +425,7 @@ def check_outfile(target: Path) -> None:
 
 WORKERS = 8
 JOIN_TIMEOUT_SECONDS = 1.0
-"""The most seconds to wait for threads after Ctrl-C, since a thread that waits for a server may not react."""
+"""Maximum time to wait for threads after Ctrl-C, since a thread that waits for a server may not react."""
 POLL_SECONDS = 0.1
 
 Item = TypeVar("Item")

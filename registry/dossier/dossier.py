@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 PROFILES = {path.stem: path for path in sorted((HERE / "profiles").glob("*.yaml"))}
 """The paths of the profiles that come with the program, by name."""
 MAX_VALUE_CHARS = 240
-"""The most characters of a value on the page; `dossier.json` has the whole value."""
+"""Maximum number of characters of a value on the page; `dossier.json` has the whole value."""
 NOTICE = (
     "This document is a template filled in from a registry. It is not legal advice, and it does not show that a law is met: "
     "that is for a person to judge."
@@ -61,7 +61,7 @@ A table that has only one value has no `columns`.
 
 
 def table(columns: Iterable[str], rows: Iterable[Row], **caption: str) -> list[Table]:
-    """Return a list with one table of these rows, without blank columns; [] if all cells are blank."""
+    """Return a list with one table of these rows, without blank columns, or [] if all cells are blank."""
     body, header = list(rows), list(columns)
     shown = [index for index in range(len(header)) if any(row[index] is not BLANK for row in body)]
     cells = [[row[index] for index in shown] for row in body]
@@ -111,7 +111,8 @@ def make_dossier(
 ) -> dict[str, bytes]:
     """Make the files of a version's dossier, by name. `facts` is the owner's file. The same inputs give the same bytes.
 
-    Raise IntegrityError for a wrong signature or damaged document, GateError if a promotion contradicts its evidence.
+    Raises IntegrityError if a signature is wrong or a document is damaged, and GateError if a promotion contradicts its
+    evidence.
     """
     form, form_digest = load_profile(profile)
     owner, data = (None, b"") if facts is None else read_facts(facts, form)
@@ -159,7 +160,7 @@ def _field(version: "_VersionTables", field: ProfileField, owner: OwnerFacts | N
 
 
 def load_profile(name: str) -> tuple[DossierProfile, Digest]:
-    """Load a profile by name or path, with the digest of its file. InputError if it is malformed or unknown."""
+    """Load a profile by name or path, with the digest of its file. Raises InputError if it is malformed or unknown."""
     path = PROFILES.get(name, Path(name))
     if path.suffix not in (".yaml", ".yml", ".json"):
         raise InputError(f"no profile is called {name[:80]!r}", suggest(name, PROFILES))
@@ -168,7 +169,7 @@ def load_profile(name: str) -> tuple[DossierProfile, Digest]:
 
 
 def read_facts(path: Path, form: DossierProfile) -> tuple[OwnerFacts, bytes]:
-    """Return the owner's statements, and the bytes of their file. InputError if a key is in no known profile."""
+    """Return the owner's statements, and the bytes of their file. Raises InputError if a key is in no known profile."""
     data = read_given(path)
     facts = OwnerFacts.from_json(read_yaml(data, path.name, EXTRA), path.name)
     allowed = form.owner_keys().union(*(load_profile(name)[0].owner_keys() for name in PROFILES))
@@ -325,7 +326,10 @@ class _VersionTables:
         return table(("Severity", "Kind", "Place", "Before", "After"), rows)
 
     def _history(self) -> list[Table]:
-        """Return a table of the channels' moves, and one of the promotions' findings. GateError for wrong evidence."""
+        """Return a table of the channels' moves, and one of the promotions' findings.
+
+        Raises GateError if the evidence of a promotion is wrong.
+        """
         judge = judge_for(self.ledger, self.trust)
         moves, verdicts = list[Row](), list[Row]()
         for line in self.lines:

@@ -78,7 +78,10 @@ def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
 
 
 def line_signer(registry: str) -> SignLine | None:
-    """Return a function that signs log lines, and unlocks the key at its first call; None if no key is configured."""
+    """Return a function that signs log lines, or None if no key is configured.
+
+    The function unlocks the key when it is called for the first time.
+    """
     if not system.variable("REG_SIGNING_KEY"):
         return None
     from onnxreg.registry.signing import signing_key
@@ -98,7 +101,7 @@ def commit(
     """Apply `change` to the model's log, publish the log with every needed blob, and return the changed log.
 
     `first` is the result of `load_own`, if it was called already. `bring` fetches missing blobs. Raise ConflictError if
-    the change contradicts the log; NotFoundError if a blob is missing and `bring` is None.
+    the change contradicts the log. Raise NotFoundError if a blob is missing and `bring` is None.
     """
     lost = LostRaceError("")
     with ExitStack() as intents:
@@ -134,7 +137,7 @@ def commit(
 
 @contextmanager
 def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
-    """A context that announces a change of a model's log by a note (an intent). Collectors wait for its end."""
+    """A context that announces a change of a model's log by a note (an intent). Collectors wait until it ends."""
     note = f"{push.id}-{secrets.token_hex(8)}"
     remote.add_note("intents", note, canonical.encode({"name": name}))
     try:
@@ -175,6 +178,8 @@ def _secure(push: Push, log: Log, digests: Collection[Digest], bring: Bring | No
 
 
 class CollectResult(Struct, frozen=True):
+    """The result of `collect`."""
+
     freed: dict[BlobKey, int]  # the deleted blobs, with their sizes in bytes
     in_use: int  # the number of blobs that stay
     fenced: int = 0  # the number of pushes that had to start over
@@ -222,8 +227,8 @@ def survey(remote: RegistryStore, assume: Callable[[Log], None] = lambda log: No
 def usage(remote: RegistryStore, names: Collection[str] = ()) -> dict[str, Any]:
     """Return the disk usage of these models (default: of all models), as `reg du --json` prints it.
 
-    `bytes` is the size of a model's blobs: `unique` (needed by no other model) plus `shared`. NotFoundError for an
-    unknown name, IntegrityError for a damaged log.
+    `bytes` is the size of a model's blobs: `unique` (needed by no other model) plus `shared`. Raises NotFoundError if a
+    name is unknown, and IntegrityError if a log is damaged.
     """
     sizes: Counter[Digest] = Counter()
     keys = blob_keys(remote)

@@ -1,7 +1,7 @@
 """Read what versions contain, select artifacts, and list the blobs that a log needs.
 
-A registry may have only some artifacts of a version (`reg pull --format`): it *holds* these. Artifacts are given by
-their paths; None means all artifacts.
+A registry may have only some artifacts of a version (`reg pull --format`): it *holds* these. Functions get artifacts as
+paths; None means all artifacts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class Selection(NamedTuple):
         return bool(self.formats or self.paths or self.members) or self.precision is not None
 
     def of(self, manifest: Manifest, ref: str) -> ArtifactPaths:
-        """Return the paths of the selected artifacts. NotFoundError if a format, path or member matches no artifact."""
+        """Return the paths of the selected artifacts.
+
+        Raises NotFoundError if a format, path or member matches no artifact.
+        """
         artifacts = {item.path: item for item in manifest.artifacts}
         if missing := set(self.paths) - artifacts.keys():
             hint = f"its artifacts are {listing([*artifacts], 8, None)}"
@@ -82,7 +85,10 @@ def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...
 
 
 def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
-    """Return the artifacts at these paths (None: all). IntegrityError if a path is not an artifact of the manifest."""
+    """Return the artifacts at these paths (None: all).
+
+    Raises IntegrityError if a path is not an artifact of the manifest.
+    """
     if paths is None:
         return list(manifest.artifacts)
     if unknown := set(paths) - {item.path for item in manifest.artifacts}:
@@ -94,7 +100,10 @@ def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
 def selected_artifacts(
     manifest: Manifest, paths: ArtifactPaths, selection: Selection, ref: str
 ) -> list[Artifact]:
-    """Return the selected artifacts, by default all at `paths`. NotFoundError if a selected one is not at `paths`."""
+    """Return the selected artifacts, by default all at `paths`.
+
+    Raises NotFoundError if a selected one is not at `paths`.
+    """
     present = held_artifacts(manifest, paths)
     if not selection:
         return present

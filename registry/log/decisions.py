@@ -26,10 +26,12 @@ from onnxreg.schema.log.state import Channel, newest_of
 
 EventType = TypeVar("EventType", bound=Event)
 MAX_BLOBS_PER_PURGE = 500
-"""The most blobs in one purge event, because the length of a log line is limited."""
+"""Maximum number of blobs in one purge event, because the length of a log line is limited."""
 
 
 class DecisionResult(NamedTuple):
+    """The result of a method of `Decisions`."""
+
     target: LocatedVersion
     is_logged: bool  # an event was appended
     others: tuple[Version, ...] = ()  # versions that the decision affects too
@@ -79,7 +81,7 @@ class Decisions(Struct, frozen=True):
         return DecisionResult(target, self._append(log, record), others, channels=channels, halted=halted)
 
     def pin(self, ref: Ref, reason: str | None = None, undo: bool = False) -> DecisionResult:
-        """Pin a version, so that `expire` keeps its files; `undo` takes the pin back."""
+        """Pin a version, so that `expire` keeps its files. If `undo` is set, take the pin back."""
         log, target = self._locate(ref)
         event = self._about(events.Unpin if undo else events.Pin, target, reason)
         return DecisionResult(target, self._append(log, [event] if target.entry.pinned == undo else []))
@@ -89,8 +91,8 @@ class Decisions(Struct, frozen=True):
     ) -> DecisionResult:
         """Remove a version that never left this registry, so that its number can be used again.
 
-        `has_left` is true for a version that was copied elsewhere. ConflictError if the version was copied from or to
-        another registry, is in a channel, or is pinned, yanked or evaluated.
+        `has_left` is true for a version that was copied elsewhere. Raises ConflictError if the version was copied from
+        or to another registry, is in a channel, or is pinned, yanked or evaluated.
         """
         log, target = self._locate(ref)
         line = next(log.lines(target.entry.seq - 1))
@@ -172,8 +174,8 @@ class Decisions(Struct, frozen=True):
     ) -> tuple[list[Ref], CollectResult]:
         """Expire old versions as `expire` does, unless `keep` is None. Then delete the blobs that no log refers to.
 
-        Return the expired versions and the deleted blobs. `dry_run`: return the same, but change nothing. The caller
-        must first check that no log lost lines, because blobs that only these lines name are deleted too.
+        Return the expired versions and the deleted blobs. If `dry_run` is set, return the same, but change nothing. The
+        caller must first check that no log lost lines, because blobs that only these lines name are deleted too.
         """
         store, expired = self.store, list[Ref]()
         if not dry_run:
@@ -263,7 +265,7 @@ class Decisions(Struct, frozen=True):
 
 
 def _find_exact(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
-    """Find the version that a ref names, even if yanked. InputError if the ref names only the model."""
+    """Find the version that a ref names, even if yanked. Raises InputError if the ref names only the model."""
     if ref.is_bare:
         raise InputError(f"{ref} does not say which version", f"write {ref.name}:VERSION")
     return log.find(ref, yanked=True, gone=gone)

@@ -119,7 +119,7 @@ class Replay:
         return Checkpoint(dict(self.versions), dict(self.channels), tombstones, refused, dict(self.rollouts))
 
     def apply(self, event: Event, seq: int) -> None:
-        """Apply the event of line `seq`. ConflictError if the event contradicts the tables."""
+        """Apply the event of line `seq`. Raises ConflictError if the event contradicts the tables."""
         match event:
             case events.Publish():
                 self._publish(event, seq)
@@ -328,7 +328,7 @@ class Log:
 
     @classmethod
     def decode(cls, data: bytes, registry: str, name: str, fetch: Fetch, url: str = "") -> Log:
-        """Read an index file. IntegrityError if it is damaged, or belongs to another registry or model."""
+        """Read an index file. Raises IntegrityError if it is damaged, or belongs to another registry or model."""
         log, label = cls(registry, name, fetch, url), f"the index of {name}{f' in {url}' if url else ''}"
         if not data.endswith(b"\n") or data.count(b"\n") > SEGMENT_LINES + 1:
             raise IntegrityError(f"{label} cannot be read: it is cut short or too long", RESTORE_ADVICE)
@@ -391,7 +391,10 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """Return the state for a replay's tables. `is_new`: make missing summaries instead of raising StateError."""
+        """Return the state for a replay's tables.
+
+        If `is_new` is set, missing summaries are made. Otherwise, StateError is raised if one is missing.
+        """
         shown, summaries = replay.indexed_versions(), {}
         for version in shown:
             entry, summary = replay.versions.get(version), self.summaries.get(version)
@@ -453,7 +456,10 @@ class Log:
         return self._replay.refused
 
     def channel(self, tag: str) -> Channel:
-        """Return the channel of this name. NotFoundError if it does not exist, InputError if `tag` is a version."""
+        """Return the channel of this name.
+
+        Raises NotFoundError if it does not exist, and InputError if `tag` is a version.
+        """
         if check_channel(tag) not in self.channels:
             raise no_channel(self.name, tag, self.channels)
         return self.channels[tag]
@@ -603,7 +609,7 @@ class Log:
             raise mirror_error(self.registry)
 
     def append_line(self, line: LogLine) -> LogLine:
-        """Append a line of another copy of this log. IntegrityError if it does not follow the last line."""
+        """Append a line of another copy of this log. Raises IntegrityError if it does not follow the last line."""
         if (line.seq, line.prev) != (self.seq + 1, self.head):
             raise IntegrityError(f"line {line.seq} of {self.name} does not follow line {self.seq}")
         if line.event.name != self.name:
@@ -647,7 +653,7 @@ def mirror_error(registry: str) -> ConflictError:
 
 @lru_cache(16)
 def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
-    """Decode a model's manifest, with a cache. IntegrityError if it is malformed or belongs to another model."""
+    """Decode a model's manifest, with a cache. Raises IntegrityError if it is malformed or belongs to another model."""
     from onnxreg.schema.manifest.manifest import Manifest
     from onnxreg.schema.manifest.manifest import read_manifest as read_any_manifest
 
@@ -663,7 +669,7 @@ def read_manifest(data: bytes, digest: Digest, name: str) -> Manifest:
 
 
 def read_segment(data: bytes, name: str) -> list[LogLine]:
-    """Decode the lines of a sealed segment. IntegrityError if a line is malformed, or their number is wrong."""
+    """Decode the lines of a sealed segment. Raises IntegrityError if a line is malformed, or their number is wrong."""
     if not data.endswith(b"\n") or data.count(b"\n") != SEGMENT_LINES:
         raise IntegrityError(f"a segment of the log of {name} does not hold {SEGMENT_LINES} lines", REWRITTEN)
     with about(f"the log of {name} cannot be read", IntegrityError):
@@ -772,7 +778,10 @@ def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
 
 
 def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
-    """Read a whole blob. NotFoundError if it is absent; IntegrityError if it is too large or its digest differs."""
+    """Read a whole blob.
+
+    Raises NotFoundError if it is absent. Raises IntegrityError if it is too large or its digest differs.
+    """
     with host_errors(f"reading blob {digest}"), source.open_blob(digest) as stream:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -799,7 +808,10 @@ def fetcher(*sources: BlobReader) -> Fetch:
 
 
 def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
-    """Return all lines of a log, verified. NotFoundError if there is no log. `.policy` names the log of policies."""
+    """Return all lines of a log, verified.
+
+    Raises NotFoundError if there is no log. `.policy` names the log of policies.
+    """
     if name != POLICY_LOG:
         return list(load(reader, check_name(name)).lines())
     from onnxreg.schema.gates.policy import PolicyLog
@@ -810,7 +822,7 @@ def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
 
 
 def read_deltas(fetch: Fetch, table: Digest | None) -> list[Delta]:
-    """Return the deltas in a table; [] if it is missing or damaged, because deltas are optional."""
+    """Return the deltas in a table, or [] if it is missing or damaged, because deltas are optional."""
     if table is not None:
         from onnxreg.schema.delta.delta_format import decode_table
 

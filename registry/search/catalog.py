@@ -140,7 +140,10 @@ class Catalog:
 
     @classmethod
     def decode(cls, lines: Iterator[bytes], registry_id: str) -> "Catalog":
-        """Read the first part of a catalog: the models. CatalogError if it is malformed, or about another registry."""
+        """Read the first part of a catalog: the models.
+
+        Raises CatalogError if it is malformed, or about another registry.
+        """
         header = _decoded(_HEADER.decode, next(lines, b""))
         if header.format != FORMAT:
             raise CatalogError("is not a catalog")
@@ -158,7 +161,10 @@ class Catalog:
         return catalog
 
     def add_pieces(self, lines: Iterable[bytes]) -> None:
-        """Read the second part, the artifacts; skip unlisted models. CatalogError, and no change, if malformed."""
+        """Read the second part, the artifacts, but skip models that the first part does not list.
+
+        Raises CatalogError, and changes nothing, if the part is malformed.
+        """
         pieces: dict[str, list[Piece]] = {}
         artifacts = 0
         for line in lines:
@@ -190,7 +196,7 @@ class Catalog:
         return [model for model in self.matching_models(pattern) if model.damage is None]
 
     def damages(self, pattern: str = "*", artifacts: bool = False) -> list[str]:
-        """Return the reasons why models cannot be read; with `artifacts`, also why versions cannot be read."""
+        """Return the reasons why models and, if `artifacts` is set, why versions cannot be read."""
         fitting = self.matching_models(pattern)
         damages = [model.damage for model in fitting if model.damage is not None]
         pieces = chain(*(self.pieces.get(model.name, ()) for model in fitting if artifacts))
@@ -218,7 +224,10 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Update all models, or only `names`; with `artifacts`, also the artifacts of models that match `pattern`."""
+        """Update all models, or only `names`.
+
+        If `artifacts` is set, the artifacts of models that match `pattern` are updated too.
+        """
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -265,7 +274,10 @@ Contents = dict[str, list[dict[str, Any]]]
 
 
 def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:
-    """Yield the lines of a file, with line ends. CatalogError if the file is damaged, or exceeds a limit of size."""
+    """Yield the lines of a file, with line ends.
+
+    Raises CatalogError if the file is damaged, or exceeds a limit of size.
+    """
     try:
         while line := readline(MAX_CATALOG_LINE_BYTES + 1):
             max_bytes -= len(line)

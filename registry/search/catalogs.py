@@ -50,7 +50,10 @@ class LocalCatalog:
         self._has_pieces = False
 
     def refresh(self, pattern: str = "*", artifacts: bool = False, progress: Progress = SILENT) -> Catalog:
-        """Update and return the catalog. `artifacts`: include the artifacts of models whose names match `pattern`."""
+        """Update and return the catalog.
+
+        If `artifacts` is set, the catalog includes the artifacts of models whose names match `pattern`.
+        """
         catalog, registry_id = self._catalog, self._store.registry_id
         if catalog is None or catalog.registry_id != registry_id:
             catalog, self._has_pieces = Catalog(registry_id), False
@@ -87,8 +90,8 @@ def read_remote(
     """Return the published catalog of a remote. If it cannot be used, make a catalog from all index files.
 
     If `pattern` is a name, only the index file of this model is read. `tell` gets a sentence for the user if the
-    published catalog cannot be used. `artifacts`: also read the artifacts of matching models. `max_age` is the greatest
-    allowed age of the published catalog in seconds; 0 ignores the catalog, None allows any age.
+    published catalog cannot be used. If `artifacts` is set, the artifacts of matching models are read too. `max_age` is
+    the maximum age of the published catalog in seconds; 0 ignores the catalog, None allows any age.
     """
     catalog, problem = Catalog(reader.registry_id), None
     if is_name(pattern):
@@ -120,7 +123,10 @@ def read_remote(
 
 
 def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
-    """Return the published catalog with its token, from `copy` if it has not changed; None if there is no catalog."""
+    """Return the published catalog with its token, or None if there is no catalog.
+
+    If the catalog has not changed since `copy` was written, `copy` is read.
+    """
     files, former = innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
@@ -151,7 +157,10 @@ def _decoded(stored: StoredObject, registry_id: str, artifacts: bool = True) -> 
 
 
 def age_of(time: str | None) -> float:
-    """Return the age in seconds of a catalog published at `time`, at least 0. CatalogError if `time` is malformed."""
+    """Return the age in seconds of a catalog published at `time`, at least 0.
+
+    Raises CatalogError if `time` is malformed.
+    """
     try:
         moment = datetime.strptime(time or "", TIME_FORMAT).replace(tzinfo=UTC)
     except ValueError as error:
@@ -160,6 +169,8 @@ def age_of(time: str | None) -> float:
 
 
 class CatalogPublication(NamedTuple):
+    """The result of `publish`: the time, and what the published catalog has."""
+
     time: str
     models: int
     artifacts: int
@@ -170,8 +181,8 @@ class CatalogPublication(NamedTuple):
 def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT) -> CatalogPublication:
     """Publish the catalog of a registry.
 
-    `copy` is this machine's copy of the last catalog; None if no file can be written. InputError if the registry is a
-    mirror, RemoteError if it is read only, LostRaceError if another run published meanwhile.
+    `copy` is this machine's copy of the last catalog; None if no file can be written. Raises InputError if the registry
+    is a mirror, RemoteError if it is read only, and LostRaceError if another run published meanwhile.
     """
     if store.is_mirror:
         raise InputError(f"{store.url} is a mirror", "publish at the registry; a mirror carries its catalog")

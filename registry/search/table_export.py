@@ -21,7 +21,10 @@ BATCH_ROWS = 10_000
 
 
 def check_file(target: Path) -> None:
-    """Raise InputError if no table can be written to the target, HostError if the library for its format is missing."""
+    """Check that a table can be written to `target`.
+
+    Raises InputError if it cannot, and HostError if the library for the file's format is missing.
+    """
     if target.suffix not in WRITERS:
         raise InputError(f"{target} has no known suffix", f"a table is called *{', *'.join(WRITERS)}")
     check_outfile(target)

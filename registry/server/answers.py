@@ -119,6 +119,8 @@ def of_file(request: Request, file: BinaryIO, tag: str, caching: str) -> Respons
 
 
 class FileAnswer(StreamingResponse):
+    """A response that sends the range `span` of an open file, and then closes the file."""
+
     def __init__(self, file: BinaryIO, span: range, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(_pieces(file, span), status, headers, "application/octet-stream")
         self._file = file
@@ -166,7 +168,10 @@ def _select_range(request: Request, headers: dict[str, str], size: int) -> tuple
 
 
 def base_url(request: Request, settings: Settings) -> str:
-    """Return the base URL for clients: from the settings, else from the request. HttpError for a bad Host header."""
+    """Return the base URL for clients: from the settings, else from the request.
+
+    Raises HttpError if the Host header is wrong.
+    """
     if settings.url is not None:
         return settings.url
     host = request.headers.get("host", "")

@@ -35,7 +35,7 @@ COMMIT_DIGITS = 40
 MAIN = "main"
 """The revision that clients request by default. It means the newest release, unless a channel has this name."""
 MAX_CACHED_FILES = 20_000
-"""The most files that the cached repositories may have together."""
+"""Maximum number of files that all cached repositories have together."""
 HUB_THREADS = 2
 
 

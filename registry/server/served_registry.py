@@ -80,7 +80,7 @@ class ServedStore(DirectoryStore):
             raise
 
     def check_readable(self) -> bytes:
-        """Read `registry.json`. HostError if the file cannot be read, for example because the disk is gone."""
+        """Read `registry.json`. Raises HostError if the file cannot be read, for example because the disk is gone."""
         with host_errors("reading registry.json"), open_beneath(self.root, "registry.json") as file:
             return file.read()
 
@@ -105,7 +105,10 @@ class ServedRegistry(DirectoryRegistry):
         return f"/{blob_path(digest)}"
 
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
-        """Open a file, and return it with a token that changes with the file. FileNotFoundError if it is absent."""
+        """Open a file, and return it with a token that changes with the file.
+
+        Raises FileNotFoundError if it is absent.
+        """
         file = self.store.open_file(path)
         return file, Digest.of(str(FileState.of(os.fstat(file.fileno()))).encode()).hex
 
@@ -116,7 +119,7 @@ class ServedRegistry(DirectoryRegistry):
         return self._indexes.get((name, token), read) if token else read()
 
     def token(self, name: str) -> str:
-        """Return a token, which changes with a model's index file; "" without an index file."""
+        """Return a token that changes with a model's index file, or "" if there is no index file."""
         index = self.read_index(name)
         return "" if index is None else index.token
 
@@ -181,7 +184,10 @@ class Queue:
         self._room = threads + settings.waiting  # counted here: the limiter counts a question only later
 
     async def run(self, question: Callable[[], Value]) -> Value:
-        """Call `question` in a thread. HttpError 503 if too many calls wait; InputError if it takes too many steps."""
+        """Call `question` in a thread.
+
+        Raises HttpError 503 if too many calls wait. Raises InputError if it takes too many steps.
+        """
         if self._room == 0:
             hint, retry = f"ask again in {RETRY_SECONDS} seconds", {"Retry-After": str(RETRY_SECONDS)}
             raise HttpError(503, "too many questions wait for an answer", hint, retry)
@@ -231,7 +237,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def open_beneath(root: Path, path: str) -> BinaryIO:
-    """Open a regular file below `root`. FileNotFoundError if it is absent, or the path has a link."""
+    """Open a regular file below `root`. Raises FileNotFoundError if it is absent, or the path has a link."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
     try:
         for part in path.split("/"):  # relative to an open directory, which nobody can replace by a link

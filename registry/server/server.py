@@ -224,9 +224,9 @@ def routes(registry: ServedRegistry, settings: Settings, metrics: Metrics, pages
 
 
 def listen(host: str, port: int, behind_proxy: bool = False) -> socket.socket:
-    """Open a socket at an address of this machine. HostError if the address is in use.
+    """Open a socket at an address of this machine. Raises HostError if the address is in use.
 
-    InputError if the address is unknown, or if other machines reach it and `behind_proxy` is False.
+    Raises InputError if the address is unknown, or if other machines reach it and `behind_proxy` is False.
     """
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -12,10 +12,10 @@ class Settings:
     drain: int = 30  # seconds for which running answers may continue when the server stops
     behind_proxy: bool = False  # clients come through a proxy, whose headers name the client
     trial: Path | None = None  # the folder with the script that tries models in a browser
-    head: int = 32 * 1024  # the most bytes of a request's head
-    body: int = 256 * 1024  # the most bytes of a request's body
-    waiting: int = 64  # the most requests of one kind (resolve, search, Hub) that wait for an answer
-    steps: int = 1_000_000  # how many times one query may test a value
+    head: int = 32 * 1024  # maximum size of a request's head in bytes
+    body: int = 256 * 1024  # maximum size of a request's body in bytes
+    waiting: int = 64  # maximum number of waiting requests of one kind (resolve, search, Hub)
+    steps: int = 1_000_000  # maximum number of tests of values in one query
 
     @property
     def immutable(self) -> str:

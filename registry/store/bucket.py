@@ -240,7 +240,7 @@ class BucketStore(ObjectStore):
             self._memory.release()
 
     def _upload(self, key: str, blocks: Iterator[Buffer], length: int) -> None:
-        """Create a large object in parts. IntegrityError if a part was changed in transit."""
+        """Create a large object in parts. Raises IntegrityError if a part was changed in transit."""
         part = max(PART_BYTES, -(-length // MAX_PARTS))
         limits: Any = {"use_multipart": True, "chunk_size": part, "max_concurrency": PARTS_AT_A_TIME}
         try:
@@ -354,7 +354,7 @@ class BucketStore(ObjectStore):
 
 
 def prove(store: ObjectStore, server: str) -> None:
-    """Try conditional writes before this user's first write to a server. RemoteError if a trial fails."""
+    """Try conditional writes before this user's first write to a server. Raises RemoteError if a trial fails."""
     record = state_directory() / "proven" / Digest.of(server.encode()).hex[:32]
     if record.is_file():
         return

@@ -50,7 +50,10 @@ class BucketUrl(Struct, frozen=True):
 
     @classmethod
     def parse(cls, url: str) -> "BucketUrl":
-        """Parse a URL. InputError if the URL is malformed, has an impossible bucket name, or contains credentials."""
+        """Parse a URL.
+
+        Raises InputError if the URL is malformed, has an impossible bucket name, or contains credentials.
+        """
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
         endpoints = [value for name, value in options if name == "endpoint"]
@@ -87,7 +90,10 @@ class BucketUrl(Struct, frozen=True):
         return "base_url" if self.scheme == "gs" else "endpoint"
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of obstore's client. InputError, HostError or RemoteError if a setting can never work."""
+        """Return the settings of obstore's client.
+
+        Raises InputError, HostError or RemoteError if a setting can never work.
+        """
         options = dict(self.options)
         if self.scheme == "s3":
             settings = aws_settings(self.url, self.bucket, options)
@@ -123,7 +129,10 @@ PROFILE_HINT = "check AWS_PROFILE, ~/.aws/config and the URL"
 
 
 def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return arguments for obstore's `S3Store`. InputError for impossible options, RemoteError without credentials."""
+    """Return arguments for obstore's `S3Store`.
+
+    Raises InputError if options are impossible, and RemoteError if there are no credentials.
+    """
     try:
         from botocore import configprovider
         from botocore import session as sessions

@@ -84,9 +84,10 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 def take_lock(path: Path, seconds: float = -1) -> "BaseFileLock | None":
-    """Lock a file, created if missing, and return the lock; None if another process still has it after `seconds`.
+    """Lock a file, and return the lock. A missing file is created.
 
-    HostError if the file system has no locks, FileNotFoundError if the file can never be created, for example in /proc.
+    Returns None if another process still has the lock after `seconds`. Raises HostError if the file system has no
+    locks, and FileNotFoundError if the file can never be created, for example in /proc.
     """
     from filelock import FileLock, Timeout
 
@@ -283,7 +284,10 @@ class DirectoryStore(ObjectStore):
             return {key for key in keys if is_regular(self.root / key)}
 
     def list(self, prefix: str) -> Iterator[TreeFile]:
-        """List the files below a folder, without `local/` and system files. IntegrityError if the folder is a link."""
+        """List the files below a folder, without `local/` and system files.
+
+        Raises IntegrityError if the folder is a link.
+        """
         self.refuse_link(self.root / prefix)
         files, folders, now = list[TreeFile](), [prefix], time.time_ns()
         with host_errors(f"listing {self.url}"):
@@ -388,14 +392,17 @@ class DirectoryRegistry(RegistryStore):
 
     @classmethod
     def open(cls, root: Path, disk: Disk | None = None) -> Self:
-        """Open an existing registry. NotFoundError if it does not exist, HostError if this build is too old for it."""
+        """Open an existing registry.
+
+        Raises NotFoundError if it does not exist, and HostError if this build is too old for it.
+        """
         registry = cls(root, disk)
         registry.check_exists()
         return registry
 
     @classmethod
     def create(cls, root: Path, disk: Disk | None = None, mirror_of: str | None = None) -> Self:
-        """Open a registry; create it if it is missing. InputError if the directory has other files."""
+        """Open a registry; create it if it is missing. Raises InputError if the directory has other files."""
         registry = cls(root, disk)
         if not registry.is_there:
             with host_errors(f"making a registry in {root}"):

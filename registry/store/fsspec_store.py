@@ -153,7 +153,10 @@ class _Stream(streams.Readable):
 
 
 def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
-    """Open the registry at a URL; `create` a missing one. InputError for a bad URL, HostError without a driver."""
+    """Open the registry at a URL. If `create` is set and the registry is missing, create it.
+
+    Raises InputError if the URL is wrong, and HostError if there is no driver for it.
+    """
     parts, address = urlsplit(url), url.partition("?")[0]
     if parts.scheme not in PROTOCOLS:
         schemes = "s3, gs, az, https, hf, file, " + ", ".join(PROTOCOLS)

@@ -95,7 +95,10 @@ class RepositoryLayout(Record, frozen=True):
 
     @classmethod
     def of_commit(cls, at: CommitSnapshot) -> "RepositoryLayout | None":
-        """Return the layout of a commit; None without `layout.json`. IntegrityError if `layout.json` is malformed."""
+        """Return the layout of a commit, or None if the commit has no `layout.json`.
+
+        Raises IntegrityError if `layout.json` is malformed.
+        """
         data = at.read(LAYOUT)
         if data is None:
             return None
@@ -108,7 +111,10 @@ class RepositoryLayout(Record, frozen=True):
 
     @classmethod
     def of_model(cls, at: CommitSnapshot, name: str, create: bool) -> "RepositoryLayout | None":
-        """Return this model's layout, if any. `create`: make it; InputError if the repository has another."""
+        """Return this model's layout, if the repository has one. If `create` is set, a missing layout is made.
+
+        Then InputError is raised if the repository has the layout of another model.
+        """
         current = cls.of_commit(at)
         if current is None:
             return cls(name=name) if create else None
@@ -152,7 +158,10 @@ class HubRegistry(RegistryStore):
             yield HubPush(self.store, directory, self._shown)
 
     def choose_layout(self, name: str) -> None:
-        """Let pushes also write the layout of this model, for other libraries. InputError if another model has one."""
+        """Let pushes also write the layout of this model, for other libraries.
+
+        Raises InputError if another model has one.
+        """
         self._shown = name
         RepositoryLayout.of_model(self.store.refresh(), name, True)
         self.store.transact("Prepare the layout", lambda at, _: attributes(at, *LAYOUT_RULES))
@@ -322,7 +331,10 @@ class HubPush(StagedBlobs, Push):
 def open_hub(
     url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> HubRegistry:
-    """Open the registry at a URL. `create`: make it if it is missing; InputError if the repository has other files."""
+    """Open the registry at a URL. If `create` is set and the registry is missing, create it.
+
+    Raises InputError if the repository has other files.
+    """
     hub = HubClient(parse_url(url), known_id)
     registry = HubRegistry(hub, known_id)
     if not create:

@@ -68,7 +68,7 @@ MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 2.0
 MAX_UNANSWERED_COMMITS = 5
 MAX_PATHS = 1000
-"""The most paths that the Hub accepts in one request."""
+"""Maximum number of paths that the Hub accepts in one request."""
 MAX_SILENCE_SECONDS = 120.0
 """A request through huggingface_hub fails after this many seconds without a byte."""
 IDENTITY, CARD, LAYOUT = "registry.json", "README.md", "layout.json"
@@ -96,7 +96,10 @@ class StaleParentError(Exception):
 
 
 def parse_url(url: str) -> HfUri:
-    """Parse hf://[models/ | datasets/]ORG/NAME[@REVISION]. Writes need a branch. InputError for other URLs."""
+    """Parse hf://[models/ | datasets/]ORG/NAME[@REVISION]. Raises InputError if the URL has another form.
+
+    To write, the revision must be a branch.
+    """
     try:
         uri = parse_hf_uri(url)
         is_repository = uri.type in ("model", "dataset") and not uri.path_in_repo
@@ -111,7 +114,10 @@ def parse_url(url: str) -> HfUri:
 
 
 def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
-    """Convert the Hub's entry of a file or folder; a folder has the size None. TypeError if the entry is malformed."""
+    """Convert the Hub's entry of a file or folder; a folder has the size None.
+
+    Raises TypeError if the entry is malformed.
+    """
     if isinstance(entry, RepoFolder):
         file = TreeFile(entry.path, None, entry.tree_id)
     else:

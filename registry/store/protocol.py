@@ -8,9 +8,9 @@ search/catalog.jsonl.gz     the published catalog, which answers searches (docs/
 gc/intents/<note>           a push in progress
 gc/condemned/<note>         keys that a collector is about to delete
 
-A `RegistryReader` can be read, a `RegistryStore` also written. A `RegistryStore` is made from an `ObjectStore`,
-which can create, compare and swap, list and delete whole objects. `MemoryStore` is the reference. The docstrings of
-protocols are obligations: `tests/conformance` tests that implementations meet them.
+A `RegistryReader` can be read. A `RegistryStore` can also be written. It is made from an `ObjectStore`, which can
+create, compare and swap, list and delete whole objects. `MemoryStore` is the reference. The docstrings of protocols are
+obligations: `tests/conformance` tests that implementations meet them.
 """
 
 import json
@@ -90,7 +90,7 @@ def keys_of(digest: Digest) -> list[BlobKey]:
 
 
 def usable_key(digest: Digest, condemned: Collection[BlobKey]) -> BlobKey:
-    """Return a blob's first key that is not condemned. LostRaceError if collectors have condemned all keys."""
+    """Return a blob's first key that is not condemned. Raises LostRaceError if collectors have condemned all keys."""
     for key in keys_of(digest):
         if key not in condemned:
             return key
@@ -152,7 +152,10 @@ def other_registry(url: str, actual_id: str, known_id: str) -> IntegrityError:
 
 
 def read_identity(data: bytes, url: str) -> Identity:
-    """Decode `registry.json`. HostError if this build is too old for the layout, IntegrityError for a damaged file."""
+    """Decode `registry.json`.
+
+    Raises HostError if this build is too old for the layout, and IntegrityError if the file is damaged.
+    """
     hint = "restore it from a backup, or copy a mirror's and write false for its `mirror`"
     with about(f"registry.json of {url} is damaged", IntegrityError, hint):
         identity = decode_json(data, Identity, "it")
@@ -204,7 +207,10 @@ class BlobReader(Protocol):
         """Return the digests whose blobs are present. One call for many digests is faster than many calls."""
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open a stream over a blob's bytes from an offset; the caller closes it. MissingBlobError if it is absent."""
+        """Open a stream over a blob's bytes from an offset; the caller closes it.
+
+        Raises MissingBlobError if it is absent.
+        """
 
 
 class RegistryReader(BlobReader, Protocol):
@@ -220,7 +226,7 @@ class RegistryReader(BlobReader, Protocol):
 
     @property
     def registry_id(self) -> str:
-        """The registry's id: 32 random hex digits, made once. NotFoundError if there is no registry."""
+        """The registry's id: 32 random hex digits, made once. Raises NotFoundError if there is no registry."""
 
     @property
     def is_mirror(self) -> bool:
@@ -230,7 +236,7 @@ class RegistryReader(BlobReader, Protocol):
         """Return a model's current index file, or `cached` if it is still current; None if the model is unknown."""
 
     def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
-        """Return a small file of the tree, such as the catalog; None if it is absent.
+        """Return a small file of the tree, such as the catalog, or None if it is absent.
 
         `cached` is an earlier result, or only its token with empty bytes; it may be returned if the file has not
         changed. Without `cached`, the newest file is read, never a copy in a web cache or an older commit.
@@ -238,7 +244,7 @@ class RegistryReader(BlobReader, Protocol):
         return None
 
     def names(self) -> Iterator[str]:
-        """List the sorted names of all models. UnlistedError if the store cannot list its files."""
+        """List the sorted names of all models. Raises UnlistedError if the store cannot list its files."""
 
     def index_tokens(self) -> dict[str, str]:
         """Return a token for each model. It changes with the index file; it is "" if the store has no tokens."""
@@ -293,7 +299,7 @@ class Sink(Protocol):
     """A place that takes blobs from another store."""
 
     def local_file(self, digest: Digest) -> Path | None:
-        """Return the path of a file on this machine with the blob's bytes; None if there is no such file."""
+        """Return the path of a file on this machine with the blob's bytes, or None if there is no such file."""
         return None
 
     def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
@@ -474,7 +480,7 @@ class RegistryStore(RegistryReader):
 
     @property
     def identity(self) -> Identity:
-        """The content of `registry.json`, which is read once. NotFoundError if there is no registry."""
+        """The content of `registry.json`, which is read once. Raises NotFoundError if there is no registry."""
         if self._identity is not None:  # cached_property would lock all registries meanwhile
             return self._identity
         stored = self.store.get("registry.json")
@@ -512,7 +518,7 @@ class RegistryStore(RegistryReader):
         return stream
 
     def open_key(self, key: BlobKey) -> BinaryIO:
-        """Open the blob under exactly this key. MissingBlobError if there is none."""
+        """Open the blob under exactly this key. Raises MissingBlobError if there is none."""
         stream = self.store.open(key.path)
         if stream is None:
             raise MissingBlobError(key.digest, self.url)
@@ -535,12 +541,15 @@ class RegistryStore(RegistryReader):
         return {name: file.token for file in files if (name := model_of(file.path)) is not None}
 
     def files(self) -> Iterator[TreeFile]:
-        """List the files of the tree, without `local/` of this machine. UnlistedError if the store cannot list."""
+        """List the files of the tree, without `local/` of this machine.
+
+        Raises UnlistedError if the store cannot list.
+        """
         return self.store.list("")
 
     @contextmanager
     def push(self) -> Iterator[Push]:
-        """A context with a push to this registry. HostError if this build is too old to write to it."""
+        """A context with a push to this registry. Raises HostError if this build is too old to write to it."""
         check_writer(self.identity, self.url)
         yield ObjectPush(self.store)
 
@@ -588,7 +597,10 @@ def create_registry(
 def open_registry(
     store: ObjectStore, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
 ) -> RegistryStore:
-    """Open the registry in a store. `create`: make it if the store is empty; InputError if it has other files."""
+    """Open the registry in a store. If `create` is set and the store is empty, create the registry.
+
+    Raises InputError if the store has other files.
+    """
     if create and store.get("registry.json") is None:
         if not store.is_empty() and store.get("registry.json") is None:
             hint = "name a registry, or a place with nothing below it"

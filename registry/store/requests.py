@@ -43,7 +43,7 @@ from onnxreg.schema.core.errors import InputError, RemoteError, why
 
 LIMITS = {"REG_READ_TIMEOUT": 60.0, "REG_READ_DEADLINE": 86_400.0}
 MAX_TRIES, MAX_SILENT_TRIES = 8, 2
-"""The most tries of a request, and the most tries without any answer from the server."""
+"""Maximum number of tries of a request, and of tries to which the server sends no answer at all."""
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.1, 5.0
 """The wait after try n is random, from 0 to min(FIRST_WAIT_SECONDS * 2**n, MAX_WAIT_SECONDS)."""
 MAX_PAUSE_SECONDS = 300
@@ -115,7 +115,8 @@ def retrying(
 ) -> Result:
     """Call `attempt` and return its result. If `passing(error)` is true, try again, up to `MAX_TRIES` times in all.
 
-    Between tries, wait at least `pause(error)` seconds. Above `MAX_PAUSE_SECONDS`, raise the error instead.
+    Between tries, wait at least `pause(error)` seconds. If the pause would be longer than `MAX_PAUSE_SECONDS`, raise
+    the error.
     """
     silent = 0
     for number in range(1, MAX_TRIES):
@@ -142,7 +143,10 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def setting(name: str) -> float:
-    """Return a limit in seconds from the environment: infinity for 0. InputError if it is negative or not a number."""
+    """Return a limit in seconds from the environment: infinity for 0.
+
+    Raises InputError if it is negative or not a number.
+    """
     text = system.variable(name) or ""
     try:
         value = float(text) if text else LIMITS[name]
@@ -165,7 +169,7 @@ def deadline() -> float:
 
 
 def timed_blocks(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
-    """Yield the blocks of an answer. RemoteError if a block comes after the time `end` (see `deadline`)."""
+    """Yield the blocks of an answer. Raises RemoteError if a block comes after the time `end` (see `deadline`)."""
     for block in blocks:
         system.check_stop()
         if time.monotonic() > end:
@@ -211,7 +215,7 @@ class Download:
         self._tag = ""
 
     def open(self, is_absence: Callable[[RefusedError], bool]) -> BinaryIO | None:
-        """Request the object and return its stream; None if `is_absence` is true for the server's refusal."""
+        """Request the object and return its stream, or None if `is_absence` is true for the server's refusal."""
         try:
             self._advance(lambda answer: b"")
         except RefusedError as error:
@@ -251,7 +255,10 @@ MAX_HOPS = 10
 
 
 def next_url(url: str, location: str | None) -> str:
-    """Return the URL to which a request for `url` is redirected. RemoteError if the redirect must not be followed."""
+    """Return the URL to which a request for `url` is redirected.
+
+    Raises RemoteError if the redirect must not be followed.
+    """
     source = urlsplit(url)
     try:
         encoded = quote(location or "", encoding="iso-8859-1", safe=string.punctuation)
@@ -364,7 +371,10 @@ def variable(url: str) -> str:
 
 
 def bearer(url: str) -> dict[str, str]:
-    """Return the Authorization header for a URL; {} without a token. InputError if the token is malformed."""
+    """Return the Authorization header for a URL, or {} if there is no token for it.
+
+    Raises InputError if the token is malformed.
+    """
     name = variable(url)
     token = (system.variable(name) or "").strip()
     if not token:
@@ -440,7 +450,7 @@ class HttpStore(ReadOnlyStore):
         return str(error.reason)
 
     def get(self, key: str, cached: StoredObject | None = None, fresh: bool = False) -> StoredObject | None:
-        """Read a small file as `ObjectStore.get` does. `fresh`: no cache between client and server may answer."""
+        """Read a small file as `ObjectStore.get` does. If `fresh` is set, no cache on the way may answer."""
         conditions = {"If-None-Match": cached.token} if cached and cached.token else {}
         if fresh:
             conditions["Cache-Control"] = "no-cache"
@@ -512,7 +522,10 @@ class HttpStore(ReadOnlyStore):
     def fetch(
         self, key: str, headers: Mapping[str, str], limit: int = MAX_DOCUMENT_BYTES
     ) -> tuple[bytes, Message]:
-        """Request a file; return its bytes and the answer's headers. RemoteError above `limit` bytes."""
+        """Request a file, and return its bytes and the answer's headers.
+
+        Raises RemoteError if the file has more than `limit` bytes.
+        """
         url = self._url(key)
         return self.ask("GET", key, headers, lambda answer: (read_body(answer, url, limit), answer.headers))
 
@@ -525,7 +538,10 @@ class HttpStore(ReadOnlyStore):
         body: Body = None,
         tries: bool = True,
     ) -> Result:
-        """Send a request and return `use(answer)`; `tries`: repeat it after failures. RefusedError if refused."""
+        """Send a request and return `use(answer)`. If `tries` is set, repeat the request after failures.
+
+        Raises RefusedError if the server refuses the request.
+        """
 
         def attempt() -> Result:
             with self.errors(key), self.send(method, key, headers, body) as answer:
@@ -593,7 +609,10 @@ def read_body(answer: HTTPResponse, url: str, limit: int) -> bytes:
 
 
 def check_url(url: str) -> str:
-    """Return the URL of a registry without slashes at its end. InputError if it has credentials or lacks encryption."""
+    """Return the URL of a registry without slashes at its end.
+
+    Raises InputError if it has credentials or lacks encryption.
+    """
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise InputError("the URL holds credentials, which would be stored and shown", "leave them out")

@@ -58,7 +58,7 @@ class PieceHasher:
 
 
 def piece_hasher(size: int) -> PieceHasher | None:
-    """Return a hasher for a file's pieces; None if a file of this size is not divided into pieces."""
+    """Return a hasher for a file's pieces, or None if a file of this size is not divided into pieces."""
     return PieceHasher(piece_size(size)) if size > PIECE_BYTES else None
 
 
@@ -138,7 +138,10 @@ class BlockStream(Readable):
 
 
 class CountingReader(Readable):
-    """A stream that calls `advance` with the number of bytes read. IntegrityError after more than `size` bytes."""
+    """A stream that calls `advance` with the number of bytes read.
+
+    A read raises IntegrityError if the stream has more than `size` bytes.
+    """
 
     def __init__(self, stream: BinaryIO, advance: Advance, action: str, size: int | None = None) -> None:
         self._stream = cast(Any, stream)
@@ -165,7 +168,10 @@ def metered(stream: BinaryIO, advance: Advance, action: str, size: int | None = 
 
 
 class HashingReader(Readable):
-    """A stream that hashes the bytes read from `source`. At the end, IntegrityError if the digest is not `expected`."""
+    """A stream that hashes the bytes read from `source`.
+
+    At the end of the stream, the read raises IntegrityError if the digest is not `expected`.
+    """
 
     def __init__(self, source: BinaryIO, expected: Digest, length: int = 0) -> None:
         self._source, self._expected = cast(Any, source), expected
@@ -182,7 +188,10 @@ class HashingReader(Readable):
 
 
 def copy_verified(content: Content, sink: BinaryIO, progress: Progress) -> None:
-    """Copy `content` into a sink. IntegrityError if the bytes have another digest or size than `content` states."""
+    """Copy `content` into a sink.
+
+    Raises IntegrityError if the bytes have another digest or size than `content` states.
+    """
     label, size, digest, opened = content
     with progress.file(label, size) as advance, opened() as stream:
         actual, count = pump(metered(stream, advance, f"reading {label}", size), sink)

@@ -309,7 +309,7 @@ def blobs_of(
 def selected_paths(
     source: Log, versions: Iterable[Version], selection: Selection
 ) -> dict[Version, ArtifactPaths]:
-    """Return the selected artifacts of each version (None: all). NotFoundError if a version has none of them."""
+    """Return the selected artifacts of each version (None: all). Raises NotFoundError if a version has none of them."""
     if not selection:
         return dict.fromkeys(versions)
     return {
@@ -376,7 +376,10 @@ def open_by_delta(
     find: Callable[[Digest], Path | None],
     start: int,
 ) -> BinaryIO:
-    """Open a stream over the file `new`, made by a delta, from byte `start` on. IntegrityError if the delta fails."""
+    """Open a stream over the file `new`, made by a delta, from byte `start` on.
+
+    Raises IntegrityError if the delta fails.
+    """
 
     def parts() -> Generator[memoryview]:
         with ExitStack() as stack:
@@ -433,6 +436,8 @@ def _copy(file: BinaryIO, offset: int, length: int) -> Iterator[memoryview]:
 
 
 class Arrival(Struct, frozen=True):
+    """A file that `exchange` copied to the destination."""
+
     path: str
     digest: Digest
     size: int
@@ -510,12 +515,12 @@ SMALL_TRANSFER_BYTES = 2**20
 
 
 class SkippedVersion(Struct, frozen=True):
-    """A version or channel (`tag`), or a whole model, that was not copied. If `error` is set, a user must act."""
+    """Something that was not copied: the version or channel `tag`, or the whole model if `tag` is None."""
 
     name: str
     tag: str | None
     reason: str
-    error: RegError | None = None
+    error: RegError | None = None  # if it is set, a user must act
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, "tag": self.tag, "reason": self.reason}
@@ -572,7 +577,7 @@ def exchange(
 
     `log` is the source's log, `own` the destination's log (from `load_own`), `plan` the result of `merge`; if None,
     they are read or made. `more` are other readers that may have documents of the destination. Raises the errors of
-    `merge` and of both registries; GateError if a policy of the destination governs a channel that would move.
+    `merge` and of both registries. Raises GateError if a policy of the destination governs a channel that would move.
     """
     name = request.name
     source_log = log or load(source, name, destination)

@@ -54,7 +54,7 @@ def prefix_in(folder: Path) -> str:
 
 
 def exported_paths(directory: Path) -> set[str]:
-    """Return the paths of the files that an earlier export wrote here; empty if its manifest cannot be read."""
+    """Return the paths of the files that an earlier export wrote here, or no paths if its manifest cannot be read."""
     try:
         manifest = Manifest.decode((directory / FILENAME).read_bytes())
     except (OSError, InputError):
@@ -64,7 +64,7 @@ def exported_paths(directory: Path) -> set[str]:
 
 
 def package_paths(directory: Path) -> set[str]:
-    """Return the paths of the files of an earlier package here; empty if its manifest cannot be read."""
+    """Return the paths of the files of an earlier package here, or no paths if its manifest cannot be read."""
     try:
         return packaged_files((directory / MANIFEST).read_bytes())
     except OSError:
@@ -110,7 +110,10 @@ def _files_below(directory: Path) -> set[str]:
 def materialize(
     store: BlobReader, files: Iterable[FileEntry], data: bytes, target: Path, progress: Progress = SILENT
 ) -> None:
-    """Replace `target` by a directory of these files and the manifest (`data`). IntegrityError if a blob is damaged."""
+    """Replace `target` by a directory of these files and the manifest (`data`).
+
+    Raises IntegrityError if a blob is damaged.
+    """
     with replacing(target) as fresh:
         fill(store, files, fresh, progress, prefix_in(target.resolve()))
         (fresh / FILENAME).write_bytes(data)
@@ -125,7 +128,8 @@ def write_package(
 ) -> tuple[Release, PackageLayout]:
     """Write selected artifacts of a version, by default all, as a model package of ONNX Runtime.
 
-    NotFoundError if a selected artifact is absent, InputError if ONNX Runtime loads none, IntegrityError for damage.
+    Raises NotFoundError if a selected artifact is absent, InputError if ONNX Runtime loads none, and IntegrityError if
+    a file is damaged.
     """
     check_target(target, store.root, package_paths, "package")
     release = read_version(store, ref)
@@ -169,7 +173,10 @@ def replacing(target: Path) -> Iterator[Path]:
 def fill(
     store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress, prefix: str = ""
 ) -> None:
-    """Write files, without `prefix` in the paths. IntegrityError for a damaged blob, InputError for two equal paths."""
+    """Write files, without `prefix` in the paths.
+
+    Raises IntegrityError if a blob is damaged, and InputError if two paths are equal.
+    """
     entries = list({entry.path: entry for entry in files}.values())
     if len({entry.path.removeprefix(prefix) for entry in entries}) < len(entries):
         problem = f"two files of the version would be one in the {EXPORTS} of a run directory"
@@ -205,7 +212,10 @@ class UnpackedArtifact(Struct, frozen=True):
 def unpacked(
     reader: RegistryReader, resolution: Resolution, progress: Progress = SILENT
 ) -> Iterator[UnpackedArtifact]:
-    """A context with a temporary directory of a resolved artifact's files. IntegrityError if a blob is damaged."""
+    """A context with a temporary directory of a resolved artifact's files.
+
+    Raises IntegrityError if a blob is damaged.
+    """
     digest = resolution.located.entry.manifest
     data = read_blob(reader, digest)
     manifest = read_manifest(data, digest, resolution.located.name)
@@ -219,7 +229,10 @@ def unpacked(
 def fetched(
     reader: RegistryReader, version: Release, artifacts: Iterable[Artifact], progress: Progress
 ) -> Iterator[Path]:
-    """A context with a temporary directory of artifacts' models and external data. NotFoundError if one is absent."""
+    """A context with a temporary directory of artifacts' models and external data.
+
+    Raises NotFoundError if one is absent.
+    """
     files: list[FileEntry] = []
     for artifact in artifacts:
         if version.held is not None and artifact.path not in version.held:

@@ -28,6 +28,8 @@ from onnxreg.schema.log.events import GiveUp, Hold
 
 
 class MirrorResult(Struct):
+    """The result of `mirror`: both registries, the number of models, and what was copied, freed and skipped."""
+
     source: str
     destination: str
     models: int = 0

@@ -67,7 +67,7 @@ class KnownHead(Record, frozen=True):
         return self.lines[-1]
 
     def digest_at(self, seq: int) -> Digest | None:
-        """Return the digest of line `seq`; None if the digest is not remembered."""
+        """Return the digest of line `seq`, or None if the digest is not remembered."""
         position = len(self.lines) - 1 - (self.seq - seq)
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
@@ -89,8 +89,8 @@ def observe(
     """Check an index file by the rules below, against the known head `before`. Return the new known head.
 
     `data` is the file at the location `origin` (`url` in errors); None if the location has no such file. If a location
-    lags behind others, the known head stays. A log of policies must not lag. Raise ForkError for a rewritten log,
-    StateError for a wrong state, IntegrityError if lines or the file are gone.
+    lags behind others, the known head stays. A log of policies must not lag. Raise ForkError if the log was rewritten,
+    StateError if the state is wrong, and IntegrityError if lines or the file are gone.
     """
     url = url or origin
     reset = f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
@@ -180,7 +180,10 @@ def _check_sealed(before: State, log: Log) -> None:
 def _observe_policies(
     before: KnownHead | None, registry: str, data: bytes, origin: str, url: str, reset: str
 ) -> KnownHead:
-    """Return the known head of a log of policies. IntegrityError if the log does not begin with the known lines."""
+    """Return the known head of a log of policies.
+
+    Raises IntegrityError if the log does not begin with the known lines.
+    """
     from onnxreg.schema.gates.policy import PolicyLog
 
     digests = tuple(line.digest for line in PolicyLog.decode(data, registry).lines)
@@ -249,7 +252,7 @@ class KnownHeads:
         """Read an index file, check it, and save it as the known head. Return None if the file does not exist.
 
         `observe` compares the file with the known head. A changed file must also have the signatures that the trust
-        file requires, unless the registry is the user's own (`is_own`). `more`: readers that may have older parts of
+        file requires, unless the registry is the user's own (`is_own`). `more` are readers that may have older parts of
         the log. If a check fails, the newest file is checked, because a cached file may be old. If that fails too,
         raise ForkError or IntegrityError. If the log only lags behind another location, `stale` gets a notice.
         """
@@ -265,7 +268,10 @@ class KnownHeads:
         return index
 
     def check_own(self, store: RegistryReader, name: str, *more: BlobReader) -> None:
-        """Check a log of the user's own registry before a change. IntegrityError or ForkError if others rewrote it."""
+        """Check a log of the user's own registry before a change.
+
+        Raises IntegrityError or ForkError if others rewrote it.
+        """
         if self.knows(store.registry_id, name):
             self.read_index(store, name, more=more, is_own=True)
 
@@ -384,7 +390,10 @@ def trust_if_any() -> Trust | None:
 
 
 def read_trust_file(path: Path) -> Trust:
-    """Read a trust file. Raise NotFoundError if it is missing, HostError if unreadable, InputError if malformed."""
+    """Read a trust file.
+
+    Raises NotFoundError if it is missing, HostError if it cannot be read, and InputError if it is malformed.
+    """
     from onnxreg.schema.inputs.trust_file import read_trust
 
     return read_trust(read_given(path), str(path))

@@ -77,6 +77,8 @@ is no longer trusted. `foreign`: the key is not trusted for this model. `invalid
 
 
 class SignatureVerdict(Struct, frozen=True):
+    """The result of a `SignatureJudge` for one signature."""
+
     status: Status
     keyid: str | None = None
     key: str | None = None  # the reader's name of the key
@@ -157,14 +159,17 @@ class RecordedStatement(NamedTuple):
 
     @classmethod
     def decode(cls, media_type: str, data: bytes) -> RecordedStatement:
-        """Decode a statement. Raise InputError for a malformed envelope."""
+        """Decode a statement. Raise InputError if the envelope is malformed."""
         if media_type != MEDIA_TYPE:
             return cls(KINDS.get(media_type, ""), data)
         envelope = Envelope.decode(data)
         return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
 
     def report(self, kind: str) -> Any:
-        """Return the report of a statement of this kind; None for another kind. InputError if it is malformed."""
+        """Return the report of a statement of this kind, or None if the statement is of another kind.
+
+        Raises InputError if the statement is malformed.
+        """
         if self.kind != kind:
             return None
         from onnxreg.schema.gates.statements import FaithfulnessReport, read_evaluation
@@ -179,7 +184,10 @@ class RecordedStatement(NamedTuple):
 
 
 def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
-    """Return the evaluation that an event names, if any. IntegrityError if it is malformed or contradicts the event."""
+    """Return the evaluation that an event names, if any.
+
+    Raises IntegrityError if it is malformed or contradicts the event.
+    """
     data = log.fetch(event.statement)
     try:
         statement = RecordedStatement.decode(event.media_type, data)
@@ -276,7 +284,8 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
     """Yield the signatures on the versions of a model and on later evaluations, oldest first.
 
     A signature is `invalid` if its statement is missing, or contradicts the event or manifest. Proofs are skipped, and
-    so are statements that were taken down. `only`: yield only signatures on versions with this manifest.
+    so are statements that were taken down. If `only` is given, only signatures on versions with this manifest are
+    yielded.
     """
     judge, tombstones = judge_for(log, trust), set(log.tombstones)
     for seq, event in log.events(Attest):
@@ -390,7 +399,7 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
-    """Return how many lines at the start of a log need no signature. IntegrityError if the log lacks the anchor.
+    """Return how many lines at the start of a log need no signature. Raises IntegrityError if the log lacks the anchor.
 
     The anchor is a line that the trust file names by number and digest; the lines up to it need no signature. Without
     an anchor, signatures are needed from line `need.since` on, and always on the last line.
@@ -488,14 +497,17 @@ def attest(
 def attest_proof(
     decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
 ) -> None:
-    """Record a proof as a blob and an event, signed if a key is given. InputError if the version lacks the artifact."""
+    """Record a proof as a blob and an event, signed if a key is given.
+
+    Raises InputError if the version lacks the artifact.
+    """
     _artifact(published, report.artifact, "the proof")
     data = _encode_report(PROVEN, report.artifact, report.encode(), key)
     decisions.attest(published.ref, data, MEDIA_TYPE if key else PROOF)
 
 
 def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
-    """Record a benchmark as a blob and an event. InputError if it compares with a file in reduced precision."""
+    """Record a benchmark as a blob and an event. Raises InputError if it compares with a file in reduced precision."""
     from onnxreg.schema.gates.statements import FULL_PRECISION, BenchmarkDocument
 
     precisions = {item.digest: item.precision for item in published.manifest.artifacts}
@@ -538,7 +550,7 @@ def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) ->
 
 
 def proofs_by_path(reader: RegistryReader, version: Release, trust: Trust) -> dict[str, RecordedProof]:
-    """Return the `latest_proofs` of a version; {} if a statement cannot be read."""
+    """Return the `latest_proofs` of a version, or {} if a statement cannot be read."""
     with suppress(IntegrityError, NotFoundError):
         log = load(reader, version.name, index=version.index)
         return latest_proofs(log, version.digest, version.manifest, trust)
@@ -546,7 +558,7 @@ def proofs_by_path(reader: RegistryReader, version: Release, trust: Trust) -> di
 
 
 def read_benchmarks(reader: RegistryReader, version: Release) -> list[BenchmarkDocument]:
-    """Read the benchmarks of a version, oldest first. NotFoundError or IntegrityError if one is unreadable."""
+    """Read the benchmarks of a version, oldest first. Raises NotFoundError or IntegrityError if one is unreadable."""
     from onnxreg.schema.gates.statements import BenchmarkDocument
 
     log = load(reader, version.name, index=version.index)

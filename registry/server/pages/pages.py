@@ -117,7 +117,7 @@ class LogRow(NamedTuple):
 
 
 class ModelPage:
-    """A model's data for pages; each part is read on first use. NotFoundError if there is no model."""
+    """A model's data for pages; each part is read on first use. Raises NotFoundError if there is no model."""
 
     def __init__(self, registry: ServedRegistry, name: str, index: StoredObject | None) -> None:
         if index is None:
@@ -192,7 +192,7 @@ class ModelPage:
         return VersionRow(version, entry, channels, size, states, self.lines[entry.seq - 1], self.log.state)
 
     def proofs(self, manifest: Manifest, digest: Digest) -> dict[str, RecordedProof]:
-        """Return a version's recorded proofs by the artifact's path; {} if any proof cannot be read."""
+        """Return a version's recorded proofs by the artifact's path, or {} if any proof cannot be read."""
         try:
             return latest_proofs(self.log, digest, manifest, Trust())
         except RegError:
