@@ -146,12 +146,14 @@ def _split(model: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def tensors(model: Any) -> Iterator[Any]:
-    """Yield every tensor that a model stores: initializers and attributes."""
-    for body in bodies(model):
+    """Yield every tensor that a model stores: initializers, attributes, and defaults of functions' attributes."""
+    parts = [*bodies(model)]
+    for body in parts:
         yield from (value.const_value for value in body.initializers.values())
-        for item in (item for node in body for item in node.attributes.values()):
-            if item.type.name in ("TENSOR", "TENSORS"):
-                yield from (item.value,) if item.type.name == "TENSOR" else item.value
+    holders = chain(model.functions.values(), chain.from_iterable(parts))
+    for item in (item for holder in holders for item in holder.attributes.values()):
+        if item.type.name in ("TENSOR", "TENSORS") and not item.is_ref():
+            yield from (item.value,) if item.type.name == "TENSOR" else item.value
 
 
 def bodies(model: Any) -> Iterator[Any]:

@@ -297,3 +297,14 @@ def test_a_long_list_of_texts_stays_a_weight():
     after, _ = run("opset", OnnxOpVersionConversion(target_opset=21), subject)
     assert [value.name for value in after.graph.input] == ["x"]
     assert after.graph.initializer == subject.graph.initializer
+
+
+@pytest.mark.parametrize("work", [OnnxOpVersionConversion(target_opset=21), OnnxFloatToFloat16()])
+def test_a_function_may_take_a_tensor(work):
+    function = """<domain: "local", opset_import: ["" : 18]>
+        Shift <shift> (x) => (y) { c = Constant <value: tensor = @shift> () y = Add(x, c) }"""
+    subject = graph(
+        "h = MatMul(x, weight) y = local.Shift <shift = float[1] {1.0}> (h)", more=function, weight=(40, 40)
+    )
+    after, _ = run_and_compare("step", work, subject)
+    assert not after.functions
