@@ -46,7 +46,7 @@ SAMPLES = 4
 SAMPLE_BYTES = 32 * 1024
 """The bytes of a slice. `SAMPLES` slices of a tensor decide how it is encoded."""
 MAX_CANDIDATES = 32
-"""The most old tensors with which a new tensor is compared, if none has its name or its bytes."""
+"""The maximum number of old tensors with which a new tensor is compared, if no old tensor has its name or its bytes."""
 MIN_COPY_BYTES = 48
 
 

@@ -75,7 +75,7 @@ def from_value(value: Any, label: str) -> RecipeFile:
 
 @dataclass(frozen=True)
 class StepNode:
-    """A step with its pass. `parent` is the step whose result it takes; None if it takes the source.
+    """A step with its pass. `parent` is the step whose result it takes. None means the source itself.
 
     `second` is the other step if the pass takes two graphs. `data` is calibration data.
     """

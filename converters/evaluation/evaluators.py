@@ -95,7 +95,7 @@ class TaskEvaluator(ABC):
 
     @abstractmethod
     def reading(self, item: Any) -> Reading:
-        """Return the runs for an item. Raise InputError if the item cannot be run."""
+        """Return the feeds with which the graph is run for an item. Raise InputError if the item cannot be run."""
 
 
 def numbers(values: Any) -> Any:
@@ -171,7 +171,7 @@ def labels_of(
 
 
 MAX_ANSWER_TOKENS = 30
-"""The most tokens of an answer, as in the example scripts of Transformers."""
+"""The maximum number of tokens of an answer, as in the example scripts of Transformers."""
 MAX_TOKENS = 2048
 OF_TEXTS = ("embeddings", "sentence_embedding", "text_embeds")
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
@@ -368,7 +368,7 @@ class Completions(TaskEvaluator):
 
 
 MOST_OBJECTS = 100
-"""The most objects of an image that count, as in COCO."""
+"""The maximum number of objects of an image that are scored, as in COCO."""
 LABELS, GROUPS = "labels", "groups"
 """The optional arrays with the class and the group number of each row."""
 

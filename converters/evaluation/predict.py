@@ -26,7 +26,7 @@ from onnxreg.schema.core.units import count_cores
 
 MASK = "attention_mask"
 MAX_ROWS, MAX_VALUES = 16, 200_000
-"""The most rows of a run, and the most values of its largest input."""
+"""The maximum number of rows of a run, and the maximum number of values of its largest input."""
 
 
 def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[Any]:

@@ -15,7 +15,7 @@ from onnxreg.converters.evaluation.metric import Integers
 from onnxreg.schema.core.errors import InputError, missing_extra
 
 STRIDE = 128
-"""The most tokens of a pair's second text that neighbouring windows share."""
+"""The maximum overlap of neighbouring windows over a pair's second text, in tokens."""
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ DETECTOR: Literal["ood"] = "ood"
 PLAIN = "float32"
 SUFFIXES = {PLAIN: "-fp32", "float16": "-fp16", "int8": "-int8"}
 COMPARED_IMAGES, COMPARED_EMBEDDINGS = 32, 64
-"""The most rows on which a graph is compared: images for the backbone, embeddings for other members."""
+"""The maximum number of rows on which a graph is compared: images for the backbone, embeddings for other members."""
 MAX_NAMED_LIMITS = 5
 BENCHMARK = Benchmark(runs=40, threads=1, batches=(1,))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 MAX_NODES = 250_000
 MAX_SUBGRAPHS = 10_000
-"""The most subgraphs of `If`, `Loop` and `Scan` in a file."""
+"""The maximum number of subgraphs of `If`, `Loop` and `Scan` in a file."""
 MAX_INLINED_BYTES = 512 * 2**20
 MAX_CALL_DEPTH = 200
 """The greatest depth of calls between local functions, since onnx's inliner is recursive."""

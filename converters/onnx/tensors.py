@@ -58,9 +58,9 @@ ELEMENTS = {
 FLOATS = frozenset({"float32", "float16", "float64", "bfloat16"})
 QUANTIZED = frozenset(element.name for element in ELEMENTS.values() if 0 < element.bits <= 8) - {"bool"}
 MAX_AXES = 64
-"""The most axes of a tensor. To multiply the sizes of a hostile tensor's axes could take hours."""
+"""The maximum number of axes of a tensor. To multiply the sizes of a hostile tensor's axes could take hours."""
 MAX_SMALL_ELEMENTS = 1024
-"""The most elements of a small initializer. Type inference gets the values of small ones."""
+"""The maximum number of elements of a small initializer. Type inference gets the values of small initializers only."""
 BLOCK_BYTES = 2**20
 _NUMPY = frozenset(range(1, 14)) - {8, 9}
 

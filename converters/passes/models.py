@@ -23,7 +23,7 @@ from onnxreg.converters.source.toolchain import refuse_missing
 from onnxreg.schema.core.errors import ConversionError, InputError, RegError, why
 
 MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
-"""The most bytes of weights in the model's own file. Protobuf's limit for a file is 2**31 - 1 bytes."""
+"""The maximum size of the weights in the model's own file, in bytes. Protobuf's limit for a file is 2**31 - 1 bytes."""
 ALIGNMENT_BYTES = 4096
 FIRST_IR_WITH_CONSTANTS = 4
 """The first IR version in which an initializer need not be an input."""

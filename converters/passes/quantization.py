@@ -44,9 +44,9 @@ _CARRYING = """
     ScatterND Slice Split Squeeze Sub Tile Transpose Trilu Unsqueeze Where
 """
 CARRYING = frozenset(_CARRYING.split())
-"""The operators that pass the values of a mask on."""
+"""Operators through which the values of an attention mask may flow."""
 ARITHMETIC = CARRYING | {"Abs", "Ceil", "Clip", "Div", "Floor", "Log", "Max", "Min", "Pow", "Round", "Sqrt"}
-"""The operators that may compute an index in floating point."""
+"""Operators by which a graph may compute an index in floating point."""
 
 
 class OnnxDynamicQuantization(QuantizationPass):

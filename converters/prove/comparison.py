@@ -23,7 +23,7 @@ HALF_RULES: dict[str, tuple[float, float]] = {
 MAX_CHARACTERS = 1000
 HALF_STEP = 0.5
 ARITHMETIC = 2.0**-22
-"""The relative error of a code, since quantizers compute codes in float32."""
+"""The relative error allowed in a code (the stored integer), because quantizers compute codes in float32."""
 HALF_SCALE = 2.0**-10
 """The relative error of a code whose scale is stored as float16."""
 MAX_FAR_SHARE = 0.1

@@ -17,7 +17,7 @@ from onnxreg.converters.prove.operators import ELEMENTWISE, SINCE, UNARY, result
 from onnxreg.converters.prove.shapes import RESHAPES, Shapes, is_known
 
 MAX_DEPTH = 64
-"""The most operators in a row through which a Transpose is moved."""
+"""The maximum number of operators in a row through which a Transpose is moved."""
 Axes = tuple[int, ...]
 Rule = Callable[["Rewriter", Formula], Operand]
 RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)

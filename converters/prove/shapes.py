@@ -18,7 +18,7 @@ Dims = tuple[Size, ...]
 MAX_OPERATIONS = 200
 MAX_FACTOR, MAX_CHOICES = 2**63, 4
 MAX_SPENT = 25_000
-"""The most operations in all expressions of a graph together. Exports of encoders need some hundreds."""
+"""The maximum number of operations in all size expressions of a graph. Exports of encoders need some hundreds."""
 SPENT: ContextVar[int] = ContextVar("SPENT", default=0)
 SLICE = sympy.Function("slice", integer=True, nonnegative=True)
 """A symbolic function for the size of a slice. Its arguments are the size of the axis, the start and the end."""

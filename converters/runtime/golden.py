@@ -23,7 +23,7 @@ ROLE = "golden"
 FORMAT, FORMAT_VERSION = "onnxreg-golden", 1
 MAX_ROW_TOKENS = 16
 MAX_VALUES = 4_500
-"""The most values in all outputs of golden vectors. Their file is then smaller than 64 kB."""
+"""The maximum number of values in all outputs of golden vectors, so that their file is smaller than 64 kB."""
 DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "int8", "uint8")
 MAX_ELEMENTS, MAX_INPUT_BYTES = 2**24, 256 * 2**20
 INPUTS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'

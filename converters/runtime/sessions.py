@@ -27,7 +27,7 @@ BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
 SILENT, DEFAULT_SEVERITY = 4, 2
 """Log severities of ONNX Runtime: fatal errors only, and the default."""
 MAX_MESSAGE_CHARS = 500
-"""The most characters of a message. A longer message loses its middle."""
+"""The maximum length of a message in characters. The middle of a longer message is cut out."""
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE = re.compile(
     r"/\S+\.(?:cc|h):\d+ [\w:~<>*& ,]+?\((?:[^()]|\([^()]*\))*\)(?: const)? |\b\w+\.(?:cc|h):\d+ \w+ "
@@ -256,7 +256,7 @@ def try_load(path: Path, label: str, hint: str) -> None:
 
 
 def main() -> None:
-    """Run the helper process: for each line (a path as JSON), load the file and answer with a byte."""
+    """The helper process: for each line of standard input (a path as JSON), load the file, then write one byte."""
     answers = os.dup(1)
     os.dup2(2, 1)  # so that a library's output is not an answer
     for line in sys.stdin.buffer:

@@ -67,7 +67,7 @@ NOT_TRAINED = re.compile(
 """The weights that a file may have and a model may lack, such as weights of unused heads."""
 
 ONLY_FOR_TRAINING = re.compile(r"(^|\.)(masked_spec_embed|mask_token)$")
-"""The weights that a file may lack, because only training reads them."""
+"""The names of weights that a checkpoint may lack, because only training uses them."""
 
 COUNTS = {
     re.compile("(layers?|depths?|blocks|stages|experts|groups?|group_num)$"): 1_000,
@@ -75,7 +75,7 @@ COUNTS = {
 }
 """The keys of config.json that count parts of a model, with the highest allowed count."""
 MAX_EDGE = 4096
-"""The most pixels along an edge of an image for a model of timm."""
+"""The maximum width and height of an image for a model of timm, in pixels."""
 PARAMETER_BYTES = 12
 LABELS = "id2label.json"
 MAX_GOLDEN_VALUES = 2**19
@@ -91,8 +91,8 @@ _LOCAL_KEYS = {
 class Graphs:
     """The parts of a checkpoint by name ("" for a single part), and what to publish about them.
 
-    `inputs` are the inputs for a text, and `length` is the most tokens of a text. `settings` are further keys of
-    config.json. `fields` and `resolved` are further `fields` and `resolved_options` of the `ExportSubject`.
+    `inputs` are the inputs for a text. `length` is the maximum number of tokens of a text. `settings` are further keys
+    of config.json. `fields` and `resolved` are further `fields` and `resolved_options` of the `ExportSubject`.
     """
 
     parts: Mapping[str, Part]

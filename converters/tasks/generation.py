@@ -56,9 +56,9 @@ GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT), (EMBED, VISION, DECOD
 EMBEDS, FEATURES = "inputs_embeds", "image_features"
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
-"""The most tokens of an answer: the default (as in pipelines of transformers), and the limit of any request."""
+"""The number of new tokens of an answer by default (as in pipelines of transformers), and the maximum of a request."""
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
-"""The keys of config.json that may have the most tokens of a decoder."""
+"""The keys of config.json that may hold the maximum number of tokens of a decoder."""
 Tokens = tuple[int, ...]
 STATES = "last_hidden_state"
 BATCH, SOURCE, TARGET, NEW = (
@@ -567,7 +567,7 @@ class Generator:
 
 
 def positions_of(config: Mapping[str, Any]) -> int | None:
-    """Return the most tokens of a decoder, including the prompt; None without a limit, as in T5."""
+    """Return the maximum number of tokens of a decoder, including the prompt. None means no limit, as in T5."""
     decoder = config.get("decoder")  # of an encoder-decoder from images
     own = decoder if isinstance(decoder, Mapping) else config
     keys = () if "relative_attention_num_buckets" in own else POSITIONS

@@ -183,7 +183,7 @@ class SentenceConfig:
 
 
 class TextOptions(PassParams, title="Options"):
-    """`max_seq_length` is the most tokens of a text. If the model has a lower limit, that counts."""
+    """`max_seq_length` is the maximum length of a text in tokens. If the model has a lower limit, that limit counts."""
 
     max_seq_length: PositiveInt = 512
 
