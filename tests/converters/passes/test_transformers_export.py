@@ -97,7 +97,7 @@ def test_what_is_refused(made, family, message, capfd):
 
 @pytest.mark.more
 def test_two_exports_of_one_module_are_equal():
-    first, second = (TransformersExport().apply(subject()).SerializeToString() for _ in range(2))
+    first, second = (models.to_proto(TransformersExport().apply(subject())) for _ in range(2))
     assert first == second
 
 
