@@ -59,7 +59,7 @@ HEADER_BYTES, END_BYTES = 30, 22
 
 
 def exceeded_limit(names: Collection[str]) -> str:
-    """Return the limit of archives that these entries exceed, as a phrase; "" if they exceed no limit."""
+    """Return the limit of archives that these entries exceed, as a phrase, or "" if they exceed no limit."""
     if len(names) > MAX_ARCHIVE_FILES:
         return f"has more than {MAX_ARCHIVE_FILES:,} files"
     models = sum(model_of(name) is not None for name in names)

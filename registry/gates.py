@@ -71,7 +71,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        """The rules that the channel's version must meet; empty if no policy governs the channel."""
+        """The rules that the channel's version must meet. There are none if no policy governs the channel."""
         return self.policies.policy.covering(self.log.name, self.channel)
 
     @cached_property
@@ -325,7 +325,7 @@ def set_policy(
     actor: str | None = None,
     reason: str | None = None,
 ) -> LogLine | None:
-    """Set the policy of a registry, and return its line in the log; None if this is the policy already.
+    """Set the policy of a registry, and return its line in the log, or None if this is the policy already.
 
     Raise ConflictError in a mirror, or if another change came first. Raise GateError if another key must sign.
     """

@@ -121,7 +121,10 @@ def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dic
 
 
 def actor_of_event(actor: str | None) -> str | None:
-    """Return the author to record: `actor`, else `REG_ACTOR`, else `user@host`. None if this is empty or unknown."""
+    """Return the author to record: `actor`, else `REG_ACTOR`, else `user@host`.
+
+    Return None if the author is the empty text or is unknown.
+    """
     actor = variable("REG_ACTOR") if actor is None else actor
     if actor is not None:
         return actor or None

@@ -83,7 +83,7 @@ class Source(NamedTuple):
         return {**self.name, "pointer": location, "value": pointer.find(self.value, location)}
 
     def quote(self, location: str) -> Cell:
-        """Make a cell with the value at a JSON pointer; a blank cell if the value does not exist or is null."""
+        """Make a cell with the value at a JSON pointer, or a blank cell if the value does not exist or is null."""
         value = pointer.find(self.value, location)
         return (
             BLANK if value in (pointer.ABSENT, None) else {"value": value, "sources": [self.cite(location)]}
@@ -266,7 +266,7 @@ class _VersionTables:
         return Source({"blob": str(digest)}, canonical.decode(data, f"blob {digest.short}..."))
 
     def of_field(self, field: ProfileField) -> list[Table]:
-        """Make the tables of a profile's field; [] if the registry has no data for the field."""
+        """Make the tables of a profile's field. Return [] if the registry has no data for the field."""
         if field.generate is not None:
             return list(getattr(self, f"_{field.generate}")())
         if field.from_ == "manifest":

@@ -58,9 +58,10 @@ PUSH_WAIT_SECONDS = 60.0
 """A collector waits this long for running pushes. Then it makes them start over."""
 
 Change = Callable[[Log], Collection[Digest] | None]
-"""A function that appends events to a log, and returns the blobs that they refer to; None if there is nothing to do.
+"""A function that appends events to a log, and returns the blobs that the events refer to.
 
-It may be called again with a newer log, so it must decide from the log alone.
+It returns None if there is nothing to do. It may be called again with a newer log, so it must decide from the log
+alone.
 """
 
 Bring = Callable[[Collection[Digest]], None]
@@ -192,7 +193,7 @@ class CollectResult(Struct, frozen=True):
 def collect(
     remote: RegistryStore, only: Collection[Digest] | None = None, patience: float = PUSH_WAIT_SECONDS
 ) -> CollectResult:
-    """Delete the blobs that no model refers to. With `only`, delete only blobs with these digests.
+    """Delete the blobs that no model refers to. If `only` is given, delete only blobs with these digests.
 
     Wait up to `patience` seconds for running pushes, then make them start over. If a log or manifest cannot be read,
     delete nothing, and raise IntegrityError or NotFoundError.

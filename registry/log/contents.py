@@ -264,7 +264,7 @@ def read_version(reader: RegistryReader, ref: Ref, index: StoredObject | None = 
 
 
 def kept_manifest(log: Log, version: Version) -> Manifest | None:
-    """Read the manifest of a version; None if it was deleted together with the version's files."""
+    """Read the manifest of a version. Return None if it was deleted together with the version's files."""
     try:
         return log.manifest(version)
     except MissingBlobError:

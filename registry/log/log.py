@@ -681,7 +681,7 @@ def log_of(
 ) -> Log:
     """Decode a model's log. Its blobs are read from `reader` and `more`.
 
-    If `index` is None, raise NotFoundError with similar names. With `new`, return an empty log instead.
+    If `index` is None, raise NotFoundError with similar names. If `new` is set, return an empty log instead.
     """
     if index is None and not new:
         raise unknown_model(name, reader)

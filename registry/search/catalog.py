@@ -66,8 +66,10 @@ class Header(msgspec.Struct, omit_defaults=True):
 
 
 class ModelLine(msgspec.Struct, omit_defaults=True, gc=False):
-    """A model. `head` is the digest of its last log line, `damage` says why its index file cannot be read. The fields
-    from `manifest` on are about the newest release; `find_models` fills in the last three.
+    """A model in a catalog.
+
+    `head` is the digest of the model's last log line. `damage` says why the model's index file cannot be read. The
+    fields from `manifest` on are about the newest release; `find_models` fills in the last three.
     """
 
     name: str
@@ -296,7 +298,7 @@ def _decoded(decode: Callable[[Any], Any], data: bytes | msgspec.Raw) -> Any:
 
 
 def _run(reader: RegistryReader, read: Callable[[Any], Any], items: Collection[Any]) -> Iterable[Any]:
-    """Apply `read` to each item, to several at once if the registry is on another machine."""
+    """Apply `read` to each item. If the registry is on another machine, read several items at once."""
     return map(read, items) if isinstance(innermost(reader), DirectoryRegistry) else run_parallel(read, items)
 
 
@@ -340,7 +342,10 @@ class _State(msgspec.Struct, gc=False):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Read a model's line and, if `name` is in `contents`, its artifacts; reuse those that are in `contents[name]`."""
+    """Read a model's line and, if `name` is in `contents`, its artifacts.
+
+    Artifacts that `contents[name]` has already are not read again.
+    """
 
     def read(index: StoredObject | None) -> tuple[ModelLine, list[Piece] | None]:
         line = _read_line(reader, name, tokens[name], index)

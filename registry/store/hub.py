@@ -364,7 +364,7 @@ def is_reserved(path: str) -> bool:
 
 
 def attributes(at: CommitSnapshot, *rules: str) -> list[Operation]:
-    """Return the operation that adds the missing rules to `.gitattributes`; [] if all are there."""
+    """Return the operation that adds the missing rules to `.gitattributes`, or [] if none is missing."""
     lines = (at.read(ATTRIBUTES) or b"").decode(errors="replace").splitlines()
     missing = [rule for rule in rules if rule not in lines]
     return [CommitOperationAdd(ATTRIBUTES, "\n".join([*lines, *missing, ""]).encode())] if missing else []

@@ -322,7 +322,7 @@ def content_range(text: str) -> tuple[int, int, int | None]:
 
 
 def entity_tag(headers: Mapping[str, str] | Message) -> str:
-    """Return the ETag of an answer; "" if it is absent or malformed."""
+    """Return the ETag of an answer, or "" if it is absent or malformed."""
     text = headers.get("ETag") or ""
     return text if _TAG.fullmatch(text) else ""
 

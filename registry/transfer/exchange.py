@@ -701,7 +701,7 @@ def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
 
 
 def worst_error(skipped: Iterable[SkippedVersion]) -> RegError | None:
-    """Return the worst error in the list: an IntegrityError before a ConflictError, ...; None without an error."""
+    """Return the worst error in the list (IntegrityError, then ConflictError, ...), or None if there is no error."""
     errors = [item.error for item in skipped]
     kinds = (IntegrityError, ConflictError, NotFoundError, RegError)
     return next((error for kind in kinds for error in errors if isinstance(error, kind)), None)

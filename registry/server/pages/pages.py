@@ -136,7 +136,7 @@ class ModelPage:
 
     @cached_property
     def production(self) -> Sequence[ChannelStatus] | RegError:
-        """The status of each channel, checked as `resolve` does; an error if the checks cannot run."""
+        """The status of each channel, checked as `resolve` does, or an error if the checks cannot run."""
         try:
             return list(channel_statuses(CheckedReader(self._registry, KnownHeads()), self.log, load_trust()))
         except RegError as error:
@@ -246,7 +246,7 @@ class Pages:
         return endpoint
 
     def of_error(self, error: RegError, query: str = "") -> Response:
-        """Return a page about an error; for an error in a search expression, the search page with the expression."""
+        """Return a page about an error. If a search expression is wrong, return the search page with the expression."""
         error = as_served(error)
         html = self._page("error.html", error=error)
         if isinstance(error, ExpressionError):
@@ -393,7 +393,10 @@ def _side(model: ModelPage, ref: Ref) -> Side:
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:
-    """Return the `low`, `high` and `points` (x, y, interval or None, row) of a chart. Return None below two points."""
+    """Return the `low`, `high` and `points` (x, y, interval or None, row) of a chart.
+
+    Return None if there are fewer than two points.
+    """
     rows = [row for row in reversed(history.versions) if history.is_charted(row)]
     if len(rows) < 2:
         return None
