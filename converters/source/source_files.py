@@ -74,7 +74,7 @@ def matching(patterns: Sequence[str]) -> Callable[[Iterable[str]], list[str]]:
 
 def check_inside(directory: Path, file: Path) -> None:
     """Raise InputError if a file is a link out of the directory. Links to the Hub's cache are allowed."""
-    real, root = file.resolve(), directory.resolve()
+    real, root = Path(os.path.realpath(file)), directory.resolve()  # resolve() fails for a link to itself
     snapshots = (folder for folder in (root, *root.parents) if folder.parent.name == "snapshots")
     is_blob = any(real.parent == snapshot.parent.parent / "blobs" for snapshot in snapshots)
     if file.is_file() and not real.is_relative_to(root) and not is_blob:
