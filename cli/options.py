@@ -201,16 +201,16 @@ REF = argument("NAME[:TAG][@sha256:...]; without a tag the newest version.", "RE
 EXACT_REF = argument("NAME:TAG or NAME@sha256:...; a name alone is refused.", "REF", models=True)
 NAME = argument("The model.", "NAME", models=True)
 CHANNEL = argument("The channel, such as stable; a version never moves.", "CHANNEL")
-REMOTE = option("Use this remote (a name, path or URL), not the registry here.", "--remote")
+REMOTE = option("Use this remote (a name, path or URL), not the local registry.", "--remote")
 FORMATS = option("Only artifacts of this format; may be repeated.", "--format")
 PRECISION = option("Only artifacts of this precision.")
-OFFLINE = flag("Answer with what was last seen of the remote, without a request; prints its age.")
+OFFLINE = flag("Answer from the local copy of the remote, without a request, and print the age of the copy.")
 MAX_AGE = option(
-    "The greatest age of an answer: 12h, 7d; an older copy is exit status 8, an older catalog is not used; default: REG_MAX_AGE.",
+    "The maximum age of an answer, such as 12h or 7d; default: REG_MAX_AGE. If a copy is older, the exit status is 8. An older catalog is not used.",
     metavar="DURATION",
 )
 LICENSE = option(
-    "The licence: an SPDX expression such as Apache-2.0, or a name of the Hub.",
+    "The licence: an SPDX expression such as Apache-2.0, or a licence name of the Hub.",
     parser=check_license,
     metavar="LICENCE",
 )
@@ -221,9 +221,9 @@ VERSION = option(
     "A SemVer version; default: the next patch, or 0.1.0; another task needs a new major version.",
     parser=Version.parse,
 )
-OUTPUT = option("Also write the files here: a new directory, or an earlier export.")
+OUTPUT = option("Also write the files into this directory: a new one, or that of an earlier export.")
 ALLOW_CODE = option(
-    "Run this code, which a recipe names: an installed module:function, file.py:function, or file.py for everything that it defines. Not remembered.",
+    "Run this code, which a recipe names: an installed module:function, file.py:function, or file.py for everything that it defines. The permission is not remembered.",
     metavar="NAME",
 )
 REASON = option("The reason, for the log.", callback=_not_empty)
@@ -253,7 +253,7 @@ def query(
         "The maximum size of the download in bytes, with all files: 30MB (10^6), 28MiB (2^20)."
     ),
     min_recall: list[str] | None = option(
-        "The least measured recall of a label, such as PHONE=0.95; may be repeated.", metavar="LABEL=SHARE"
+        "The minimum measured recall of a label, such as PHONE=0.95; may be repeated.", metavar="LABEL=SHARE"
     ),
     where: str | None = option("A further condition, such as 'opset <= 18 and not yanked' (docs/query.md)."),
     member: str | None = option(
@@ -261,12 +261,12 @@ def query(
         metavar="NAME",
     ),
     context_tokens: int | None = option(
-        "The tokens that a decoder must keep. With a device's memory, they count instead of its longest context.",
+        "The number of tokens that a decoder must keep. For the memory of a device, this number counts instead of the decoder's longest context.",
         metavar="TOKENS",
         min=0,
     ),
     compatible_with: list[str] | None = option(
-        "Only what an app runs that was written for this version: same inputs, outputs, labels and tokenizer. A REF or a contract's digest; may be repeated.",
+        "Only artifacts with the inputs, outputs, labels and tokenizer of this version, so that an app that was written for it can run them. A REF or the digest of a contract; may be repeated.",
         metavar="REF",
     ),
 ) -> "Query":

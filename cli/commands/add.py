@@ -50,9 +50,11 @@ def add(
         metavar="NAME=FILE",
     ),
     version: Version | None = VERSION,
-    format: str | None = option("The format's name, if not the one read from the file."),
+    format: str | None = option("The format's name; default: the format that is read from the file."),
     precision: str | None = option("The precision, if the weights do not show it."),
-    parent: Path | None = option("The file among these that the others were made from; they are proven."),
+    parent: Path | None = option(
+        "The file from which the other files were made; a proof compares each of them with it."
+    ),
     license: str | None = LICENSE,
     task: str | None = option(
         "What the model is for, such as token-classification; default: as config.json says.",
@@ -115,14 +117,14 @@ def _members(texts: list[str] | None) -> dict[Path, str]:
 def import_(
     session: Session,
     source: str = argument(
-        "A directory: of OpenMed, of --output or a repository. Or hf://ORG/NAME[@REVISION], oci://HOST/REPOSITORY:TAG.",
+        "A directory (of OpenMed, of --output, or a model repository), hf://ORG/NAME[@REVISION], or oci://HOST/REPOSITORY:TAG.",
         "SOURCE",
     ),
     name: str | None = option("The model's name: NAME or ORG/NAME; required unless from oci://."),
     version: Version | None = VERSION,
     statements: bool | None = option(
         "From oci://: record the signatures and evaluations of the version, too; each is a line, signed by your key "
-        "if one is set. By default they are recorded if no key is set, and with a key it is an error to say neither."
+        "if one is set. By default they are recorded if no key is set. If a key is set, one of the two options is required."
     ),
 ) -> None:
     """Make a version from a directory of OpenMed or the Hub, or an OCI registry.

@@ -24,8 +24,10 @@ EXAMPLES = (
 def archive_create(
     session: Session,
     file: Path = argument("The file to write, usually NAME.onnxreg.", "FILE"),
-    refs: list[str] | None = argument("Versions; with --all names or quoted globs.", "[REF]...", models=True),
-    every: bool = flag("Every version, of all models or of those named.", "--all"),
+    refs: list[str] | None = argument(
+        "Versions. With --all: names of models, or quoted globs.", "[REF]...", models=True
+    ),
+    every: bool = flag("Every version of all models, or of the models that are named.", "--all"),
     remote: str | None = REMOTE,
 ) -> None:
     """Write versions into one file, with the complete history of their models and all statements about them.
@@ -52,7 +54,9 @@ def archive_create(
 def archive_verify(
     session: Session,
     file: Path = argument("The archive.", "FILE"),
-    trust: Path | None = option("Verify by this file of trusted keys, not your own; see docs/signing.md."),
+    trust: Path | None = option(
+        "Verify with the trusted keys in this file, not with your own trust file; see docs/signing.md."
+    ),
 ) -> None:
     """Read every byte and log line of an archive, and list all damage. The command needs no network.
 

@@ -115,7 +115,9 @@ def drop(session: Session, ref: str = EXACT_REF, reason: str | None = REASON) ->
 def sign(
     session: Session,
     ref: str = REF,
-    key: str | None = option("One of your keys; default: REG_SIGNING_KEY, else your only key."),
+    key: str | None = option(
+        "One of your keys; default: the key in REG_SIGNING_KEY or, without it, your only key."
+    ),
     bundle: Path | None = option("Write a bundle for model_signing to this file or directory (model.sig)."),
     remote: str | None = REMOTE,
     reason: str | None = REASON,

@@ -22,7 +22,7 @@ def delta_make(
     session: Session,
     ref: str = REF,
     since: list[Version] | None = option(
-        "An old version; may be repeated; default: the release before, and versions of channels.",
+        "An old version; may be repeated; default: the previous release, and the versions of channels.",
         "--from",
         metavar="VERSION",
         parser=Version.parse,

@@ -66,7 +66,7 @@ def dossier(
         "A new directory, or an earlier dossier.", "--output", default=..., metavar="DIR"
     ),
     profile: str = option("plain, eu-annex-iv, or a .yaml file of sections and fields.", default="plain"),
-    facts: Path | None = option("What only a person can state, a YAML file."),
+    facts: Path | None = option("A YAML file with the statements that only a person can make."),
     remote: str | None = REMOTE,
 ) -> None:
     """Write the dossier of a version: a page to print, and the same content as JSON.

@@ -58,30 +58,36 @@ def command(
     ),
     profile: str | None = option("A built-in recipe: see `reg builtin profiles`."),
     task: str | None = option(
-        "The outputs of the graph, such as pooling, also by a name of another library (embeddings, ner): see docs/tasks.md."
+        "The outputs of the graph, such as pooling. A name of another library (embeddings, ner) is accepted too: see docs/tasks.md."
     ),
     recipe: Path | None = option("A recipe of your own (YAML or JSON)."),
-    checkpoint: Path | None = option("The weights, if the source makes the module."),
+    checkpoint: Path | None = option(
+        "The file of the weights, if SOURCE is a function that makes the module."
+    ),
     name: str | None = option("The model's name; default: the hub id."),
     license: str | None = LICENSE,
     description: str | None = DESCRIPTION,
     version: Version | None = VERSION,
     output: Path | None = OUTPUT,
-    push: str | None = option("Push it to this remote too: name, path or URL, new or not.", metavar="REMOTE"),
+    push: str | None = option(
+        "Also push the version to this remote (a name, path or URL), which may be new.", metavar="REMOTE"
+    ),
     opset: int | None = option("The ONNX opset, 7 to 23; default 14, android 18."),
     quantize: bool = flag("Also make an INT8 artifact of a task."),
     no_int8: bool = flag("Make no INT8 artifact."),
     int8_embeddings: bool = flag("With INT8, also quantize the embedding tables, to a quarter of the bytes."),
-    max_seq_length: int | None = option("The longest sequence, in tokens."),
+    max_seq_length: int | None = option("The maximum length of a sequence in tokens."),
     eval_suite: Path | None = option("Judge artifacts of low precision on a suite (docs/certification.md)."),
     item_scores: bool = flag("Publish the scores of single items too, as sorted numbers without texts."),
     label_map: list[str] | None = option(
-        "Judge gold of this label by a label of the model (repeatable); GOLD= excludes it. Recorded.",
+        "Compare gold spans of this label with this label of the model; GOLD= excludes the gold label. May be repeated. The map is recorded.",
         metavar="GOLD=LABEL",
     ),
     margin: bool = flag("Certify only if the whole interval of the loss is below the limit."),
     certify: bool = flag("Search for the smallest artifact that passes on the evaluation suite."),
-    confirm_suite: Path | None = option("--certify judges the winner once on this; default: half the suite."),
+    confirm_suite: Path | None = option(
+        "With --certify: judge the winner once on this suite; default: one half of the evaluation suite."
+    ),
     candidate: list[str] | None = option(
         "With --certify: try this candidate (repeatable); default: all of docs/certification.md.",
         metavar="NAME",
@@ -90,7 +96,7 @@ def command(
         "With --certify: fast-enough (the default: the fewest bytes at 1.1 or less of the latency in full precision), bytes or latency."
     ),
     calibration: Path | None = option(
-        "With --certify: rows (.npz) to calibrate static INT8, else not tried."
+        "With --certify: rows (.npz) to calibrate static INT8. Without them, static INT8 is not tried."
     ),
     min_gold_chars: int | None = option("Do not judge a label with fewer gold characters."),
     min_parent_recall: float | None = option(
@@ -108,7 +114,9 @@ def command(
         metavar="MINUTES",
     ),
     batch: Path | None = option("Run every export in this job file (YAML)."),
-    jobs: int | None = option("With --batch: processes; default: as many as cores and memory allow.", min=1),
+    jobs: int | None = option(
+        "With --batch: the number of processes; default: as many as cores and memory allow.", min=1
+    ),
     scheduler: str | None = option("With --batch: run on this scheduler's Dask cluster.", metavar="ADDRESS"),
 ) -> None:
     """Export a checkpoint for a task, or by a profile or a recipe; measure the results and publish them.

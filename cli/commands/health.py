@@ -172,7 +172,7 @@ def doctor(
     session: Session,
     remote: str | None = argument("Check this remote (a name, path or URL).", "[REMOTE]"),
     clear: list[str] | None = option(
-        "Delete exactly this file, which a finding named; for a note, you state that its owner is dead.",
+        "Delete exactly this file, which a finding named. If it is a note, you state that the process that wrote it is dead.",
         metavar="PATH",
     ),
 ) -> None:

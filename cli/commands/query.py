@@ -29,7 +29,9 @@ def command(
     expression: str | None = argument("A condition on artifacts; see docs/query.md.", "[EXPR]"),
     names: str = argument("Only models that match this pattern.", "[NAME]", models=True, default="*"),
     limit: int | None = option("The maximum number of artifacts to show.", min=1),
-    export: Path | None = option("Write them to this file: .parquet, .jsonl or .csv, one row for each."),
+    export: Path | None = option(
+        "Write the artifacts to this file (.parquet, .jsonl or .csv), one row for each."
+    ),
     remote: str | None = REMOTE,
     max_age: str | None = MAX_AGE,
 ) -> None:

@@ -28,11 +28,12 @@ def command(
     session: Session,
     ref: str = REF,
     source: str | None = option(
-        "The directory of checkpoint and code, a file, or a family's document; default: the hub, if it came from there."
+        "The directory of checkpoint and code, a file, or a family's document; default: the Hub, if the source came from the Hub."
     ),
     eval_suite: Path | None = option("The golden fixtures, if the version was evaluated."),
     data: list[str] | None = option(
-        "Data that the recipe names by digest: of a step, or options.KEY of the task.", metavar="NAME=PATH"
+        "Data that the recipe names by digest: the data of a step, or those of an option of the task (options.KEY).",
+        metavar="NAME=PATH",
     ),
     trust_remote_code: bool = flag("Run the code of a transformers checkpoint, if the recipe did."),
     allow_code: list[str] | None = ALLOW_CODE,

@@ -44,7 +44,7 @@ def remote_remove(session: Session, name: str = NAME) -> None:
 
 def index_publish(
     session: Session,
-    remote: str | None = option("The remote's name, a path or a URL; default: the registry here."),
+    remote: str | None = option("The remote's name, a path or a URL; default: the local registry."),
 ) -> None:
     """Publish the catalog of a registry: all its models, and the artifacts of all versions whose files it has.
 

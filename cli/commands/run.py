@@ -55,17 +55,24 @@ def command(
     *,
     ref: str = REF,
     self_test: bool = flag("Compare with the golden vectors of the artifact."),
-    text: list[str] | None = option("Run it on this text, as its task says; repeat to compare embeddings."),
-    passage: str | None = option(
-        "What a question is about, or the second text.", "--context", metavar="TEXT"
+    text: list[str] | None = option(
+        "Run the artifact on this text, as its task says. Repeat the option to compare embeddings."
     ),
-    audio: Path | None = option("Write down what is said in this file of sound, such as a .wav."),
+    passage: str | None = option(
+        "The text that a question is about, or the second text of a pair.", "--context", metavar="TEXT"
+    ),
+    audio: Path | None = option("Run the artifact on this file of sound, such as a .wav, as its task says."),
     max_tokens: int | None = option(
         f"The maximum number of generated tokens; by default {MAX_NEW_TOKENS}, or what an encoder-decoder states.",
         min=1,
     ),
-    image: Path | None = option("Run it on this image file, as its task says; a video is an animated one."),
-    feeds: Path | None = option("Run on these tensors: .npz, or JSON of nested lists by input.", "--input"),
+    image: Path | None = option(
+        "Run the artifact on this image file, as its task says. An animated image is read as a video."
+    ),
+    feeds: Path | None = option(
+        "Run the artifact on these tensors: .npz, or JSON with nested lists by the names of the inputs.",
+        "--input",
+    ),
     query: Query,
     device: str | None = DEVICE,
     remote: str | None = REMOTE,

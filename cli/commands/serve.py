@@ -27,11 +27,13 @@ def command(
         f"Only clients with this token may read; default: {VARIABLE}, otherwise everyone may."
     ),
     cors: list[str] | None = option("A web site whose scripts may read, or *; may be repeated."),
-    drain: int = option("Seconds for downloads to end at SIGTERM.", default=30, min=0),
+    drain: int = option("The number of seconds that downloads get to end after SIGTERM.", default=30, min=0),
     behind_proxy: bool = flag("A proxy in front limits slow clients: allow any --host."),
-    workers: int = option("Processes that answer, for example one for each core.", default=1, min=1, max=64),
+    workers: int = option(
+        "The number of processes that answer, for example one for each core.", default=1, min=1, max=64
+    ),
     trial: Path | None = option("Let pages try a model: the folder of the script (docs/serve.md).", "--try"),
-    no_access_log: bool = flag("Print no line of JSON for each request on stderr."),
+    no_access_log: bool = flag("Do not print a line of JSON on stderr for each request."),
 ) -> None:
     """Serve the registry over HTTP, read-only: apps send queries, and `reg` uses the URL as a remote.
 

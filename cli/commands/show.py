@@ -23,8 +23,8 @@ def command(
     session: Session,
     ref: str = REF,
     remote: str | None = REMOTE,
-    benchmark: bool = flag("How fast it ran, if that was attested."),
-    full: bool = flag("Also the recipe, remarks, every check and every file."),
+    benchmark: bool = flag("Show how fast the artifacts ran, if this was attested."),
+    full: bool = flag("Also show the recipe, remarks, every check and every file."),
 ) -> None:
     """Show what a version is, what may ship, what was measured, what it needs to run, and how to get it.
 

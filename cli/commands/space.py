@@ -50,7 +50,9 @@ def gc(
 
 def purge(
     session: Session,
-    refs: list[str] = argument("NAME:TAG or NAME@sha256:..., no name alone.", "REF...", models=True),
+    refs: list[str] = argument(
+        "NAME:TAG or NAME@sha256:...; a name alone is refused.", "REF...", models=True
+    ),
     reason: str = option("The reason, for the log.", default=...),
     remote: str | None = REMOTE,
 ) -> None:

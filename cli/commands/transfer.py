@@ -61,18 +61,25 @@ def amount(blobs: int, moved: int, begun: float) -> str:
 def push(
     session: Session,
     ref: str | None = argument(
-        "NAME[:TAG][@sha256:...], without a tag the newest version; or a glob of names, quoted.",
+        "NAME[:TAG][@sha256:...]; without a tag, the newest version. Or a quoted glob of names.",
         "[REF]",
         models=True,
     ),
     remote: str | None = FROM_OR_TO,
     named: str | None = SAME_REMOTE,
-    every: bool = flag("Every version: of all models, or of those that match.", "--all"),
-    tags: list[str] | None = option("Move this channel there to its version here; may be repeated.", "--tag"),
-    restore: bool = flag("Bring back a version that expired there."),
-    heal: bool = flag("Check that every file exists there, without reading it; send lost files again."),
-    layout: str | None = option("On the Hub, also the usual files of the newest release.", metavar="hub"),
-    deltas: bool = flag("After the push, make deltas there from older versions."),
+    every: bool = flag("Every version of all models, or of the models that match.", "--all"),
+    tags: list[str] | None = option(
+        "Move this channel in the remote to the version that it has in this registry; may be repeated.",
+        "--tag",
+    ),
+    restore: bool = flag("Bring back a version that expired in the remote."),
+    heal: bool = flag(
+        "Check that every file exists in the remote, without reading it, and send lost files again."
+    ),
+    layout: str | None = option(
+        "In a repository on the Hub, also write the usual files of the newest release.", metavar="hub"
+    ),
+    deltas: bool = flag("After the push, make deltas in the remote from older versions."),
 ) -> None:
     """Copy versions to a remote, which is created if necessary. Files that the remote has are not sent again.
 
@@ -193,7 +200,7 @@ def _lines(url: str, sent: "Sequence[TransferResult]", begun: float) -> Iterator
 def pull(
     session: Session,
     ref: str | None = argument(
-        "NAME[:TAG][@sha256:...], without a tag the newest version; or with --locked the lock file.",
+        "NAME[:TAG][@sha256:...]; without a tag, the newest version. With --locked: the lock file.",
         "[REF]",
         models=True,
     ),
@@ -203,10 +210,13 @@ def pull(
     precision: str | None = PRECISION,
     members: list[str] | None = option("Only this member, such as head:tomato; may be repeated.", "--member"),
     output: Path | None = OUTPUT,
-    restore: bool = flag("Bring back a version that expired here."),
-    tags: list[str] | None = option("Move this channel here to its version there; may be repeated.", "--tag"),
+    restore: bool = flag("Bring back a version that expired in this registry."),
+    tags: list[str] | None = option(
+        "Move this channel in this registry to the version that it has in the remote; may be repeated.",
+        "--tag",
+    ),
     locked: bool = flag("Exactly the artifacts of a lock file, by default onnxreg.lock; see `reg lock`."),
-    no_deltas: bool = flag("Fetch whole files, no differences from files that are here."),
+    no_deltas: bool = flag("Fetch whole files, not differences to files that this registry has."),
     max_age: str | None = MAX_AGE,
 ) -> None:
     """Copy a version from a remote and verify every byte; with --output, write its files into a directory.

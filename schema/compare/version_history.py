@@ -41,7 +41,9 @@ class HistoryRow(Record, frozen=True, omit_defaults=False):
     artifacts: tuple[HistoryArtifact, ...] = ()
 
 
-HistoryEntry = tuple[HistoryRow, Manifest | None, ArtifactStates]  # a row without artifacts; None: taken down
+HistoryEntry = tuple[
+    HistoryRow, Manifest | None, ArtifactStates
+]  # a row without its artifacts, the manifest (None: it was taken down), the states
 
 
 class ModelHistory(Record, frozen=True):
