@@ -40,7 +40,7 @@ Outcome = dict[str, Any]
 
 
 class Job(NamedTuple):
-    """One export of a job file."""
+    """One export of a job file: a row that `read_jobs` has read."""
 
     row: int  # from 1
     called: str  # in messages

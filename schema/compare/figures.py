@@ -49,7 +49,7 @@ def own_interval(check: Check) -> Interval | None:
 
 
 class FigureRow(Record, frozen=True, kw_only=True):
-    """One figure of one artifact in the old and the new version.
+    """A row of the table of figures on the screen: one figure of one artifact in the old and in the new version.
 
     `change` is absent if the figures cannot be compared. `interval` is the 95 % interval of `change`. `basis` says
     whether it was computed from published intervals or from numbers of samples. If the interval includes 0, `verdict`

@@ -63,7 +63,9 @@ class Spot(NamedTuple):
 
 
 class JsonChange(NamedTuple):
-    """One difference. `old` is None for an added value, `new` is None for a removed value."""
+    """A difference that `compare` found, at the position `at`. `old` is None for an added value, and `new` is None for
+    a removed value.
+    """
 
     at: Spot
     op: Op

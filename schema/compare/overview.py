@@ -50,7 +50,7 @@ FACT, FOLLOWS = "fact", "follows"
 
 
 class ArtifactSide(Record, frozen=True):
-    """An artifact in one version. `state` is its state after later evaluations."""
+    """An artifact in one of the two versions. `state` is its state after later evaluations."""
 
     path: str
     format: str
@@ -66,7 +66,10 @@ class ArtifactSide(Record, frozen=True):
 
 
 class ArtifactRow(Record, frozen=True):
-    """One artifact in both versions. `graph` and `weights` say if the graphs and the weights are the same."""
+    """A row of the table of artifacts on the screen: one artifact in the old and in the new version.
+
+    `graph` and `weights` say if the graphs and the weights are the same.
+    """
 
     name: str
     member: str | None  # the stage in a pipeline
@@ -79,7 +82,10 @@ class ArtifactRow(Record, frozen=True):
 
 
 class FactRow(Record, frozen=True):
-    """Changes of one kind, in one line of text. `section` is the topic, such as `contract` or `licence`."""
+    """A row of the list of facts on the screen: changes of one kind, in one line of text.
+
+    `section` is the topic, such as `contract` or `licence`.
+    """
 
     section: str
     severity: Severity

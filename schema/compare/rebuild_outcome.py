@@ -30,7 +30,7 @@ _TENSOR_VALUE = re.compile(r"(.*)/data/[0-9]+")
 
 
 class RebuiltFile(Record, frozen=True):
-    """A file of the recorded or the rebuilt version. `where` names the parts that differ.
+    """The comparison of one file of the recorded and of the rebuilt version. `where` names the parts that differ.
 
     `state` is `same`, `within tolerance`, `differs`, `not promised` (it was recorded as not reproducible), `missing`
     (in the rebuild) or `extra` (only in the rebuild).
@@ -45,7 +45,7 @@ class RebuiltFile(Record, frozen=True):
 
 
 class Fact(Record, frozen=True):
-    """A changed value: the version of a tool, a check, or another field of the manifest."""
+    """A value that the rebuild changed: the version of a tool, a check, or another field of the manifest."""
 
     name: str
     recorded: Any
@@ -53,8 +53,8 @@ class Fact(Record, frozen=True):
 
 
 class RebuildComparison(Record, frozen=True):
-    """The outcome of the comparison of a version with its rebuild. If versions of tools changed, this is not a mismatch,
-    but it may explain a mismatch.
+    """The result of `compare`, a comparison of a version with its rebuild. If versions of tools changed, this is not a
+    mismatch, but it may explain a mismatch.
     """
 
     matches: bool

@@ -15,7 +15,7 @@ from onnxreg.schema.manifest.vocabulary import LOSS
 
 
 class HistoryArtifact(ArtifactSide, frozen=True, kw_only=True):
-    """An artifact of a version. `figures` has its measured qualities and losses, by the name of the check."""
+    """An artifact in a row of the history. `figures` has its measured qualities and losses, by the name of the check."""
 
     figures: dict[str, float]
 
@@ -47,7 +47,9 @@ HistoryEntry = tuple[
 
 
 class ModelHistory(Record, frozen=True):
-    """The versions of a model, newest first. `metric` is the name of a check; null if no version has a figure."""
+    """The result of `model_history`: the versions of a model, newest first. `metric` is the name of a check; it is null
+    if no version has a figure.
+    """
 
     name: str
     metric: str | None

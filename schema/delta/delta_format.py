@@ -29,7 +29,7 @@ _SPAN = struct.Struct("<BBBBIQI")
 
 
 class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The new file that a delta makes, and the old files that it reads."""
+    """The header of a delta file: the new file that the delta makes, and the old files that the delta reads."""
 
     format: Literal["onnxreg-delta"]
     format_version: Literal[1]

@@ -30,7 +30,9 @@ PROVIDERS = {provider(name): f"{name}ExecutionProvider" for name in _PROVIDERS.s
 
 
 class PackageVariant(NamedTuple):
-    """An artifact for one execution provider. `directory` is the `directory_digest` of its files."""
+    """A variant in a package: an artifact for one execution provider `ep`. `directory` is the `directory_digest` of its
+    files.
+    """
 
     name: str
     ep: str
@@ -39,7 +41,9 @@ class PackageVariant(NamedTuple):
 
 
 class PackageLayout(Struct, frozen=True):
-    """The content of a package. `documents` are new files, as bytes by path."""
+    """The result of `package`: the content of a model package. `documents` are new files, as bytes by path. `files` are
+    the files of the version that are copied.
+    """
 
     component: str
     documents: Mapping[str, bytes]

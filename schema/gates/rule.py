@@ -40,7 +40,7 @@ NOTHING_BEFORE = "there is no other version to compare with"
 
 
 class GateFinding(Document):
-    """The verdict on one demand of a rule, and a detail for people."""
+    """A result of `Rule.evaluate`: the verdict on one demand of a rule, and a detail for people."""
 
     requirement: Text
     verdict: Literal["pass", "fail"]
@@ -88,7 +88,7 @@ class PromotionEvidence(Document):
 
 
 class PromotionCandidate(Struct, frozen=True, dict=True):
-    """A version that may be promoted to a channel, with the facts that rules test."""
+    """A version that may be promoted to a channel, with the facts that `Rule.evaluate` tests."""
 
     manifest: Manifest
     digest: Digest

@@ -106,7 +106,7 @@ FULL_PRECISION = "float32"
 
 
 class RuleCount(Document):
-    """The number of uses of a rule of docs/prove.md."""
+    """The number of times that a proof used a rule of docs/prove.md."""
 
     rule: Text
     count: Annotated[Count, Field(gt=0)]
@@ -229,7 +229,9 @@ def timed_pairs(
 
 
 class TimedArtifact(Document):
-    """The measured latency of one artifact. The metric `ratio` is relative to `parent`, the file in full precision."""
+    """A part of a benchmark: the measured latency of one artifact. The metric `ratio` is relative to `parent`, the file
+    in full precision.
+    """
 
     artifact: Digest
     path: RelPath
@@ -238,7 +240,7 @@ class TimedArtifact(Document):
 
 
 class TimedCandidate(Document):
-    """The measured latency of a candidate of a search, which may be unpublished."""
+    """A part of a benchmark: the measured latency of a candidate of a search. The candidate may be unpublished."""
 
     name: Text
     checks: Items[Check]

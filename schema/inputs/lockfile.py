@@ -32,7 +32,7 @@ class ChosenArtifact(Record, frozen=True):
 
 
 class LockedArtifact(Record, frozen=True):
-    """The entry of one model: the request, and the answer of the registry with the id `registry`."""
+    """The entry of one model in a lock file: the request, and the answer of the registry with the id `registry`."""
 
     name: str
     question: dict[str, Any] = msgspec.field(name="asked")
@@ -67,7 +67,7 @@ class LockedArtifact(Record, frozen=True):
 
 
 class LockChange(msgspec.Struct, frozen=True):
-    """The change of one entry. `before` is None for a new entry; `after` is None for a removed entry."""
+    """The change of one entry of a lock file. `before` is None for a new entry; `after` is None for a removed entry."""
 
     name: str
     before: LockedArtifact | None

@@ -317,7 +317,9 @@ def check_held(paths: tuple[str, ...]) -> None:
 
 
 class Gone(Record, frozen=True):
-    """The reason why a version has no files: its status, and the id of the event."""
+    """The reason why a version has no files. `how` is its status, and `event` is the id of the event that gave the
+    files up.
+    """
 
     how: Literal["expired", "purged", "dropped"]
     event: Digest
@@ -373,7 +375,7 @@ class VersionEntry(Record, frozen=True):
 
 
 class Channel(Record, frozen=True):
-    """The version of a channel. `policy` and `evidence` are as in the event `Tag`."""
+    """A channel and its version, in the state line. `policy` and `evidence` mean the same as in the event `Tag`."""
 
     version: Version
     manifest: Digest

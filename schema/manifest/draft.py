@@ -14,7 +14,7 @@ from onnxreg.schema.manifest.vocabulary import FILENAME, FORMAT, UNJUDGED
 
 @dataclass(frozen=True)
 class DraftFile:
-    """A file of a draft. `path` is relative to the draft's `root`."""
+    """A file of a draft. `path` is relative to the `root` of the draft."""
 
     role: str
     path: str
@@ -22,7 +22,7 @@ class DraftFile:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on an artifact that has no digest yet."""
+    """The verdict on an artifact of a draft, which has no digest yet."""
 
     state: str
     rule: str | None = None

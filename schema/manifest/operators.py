@@ -25,7 +25,9 @@ MAX_LISTED_NAMES = 3
 
 
 class Need(msgspec.Struct, frozen=True):
-    """An operator that an artifact needs. `inputs` and `outputs` have the element types by position, if recorded."""
+    """An operator that an artifact needs. `inputs` and `outputs` have the element types by position; they are empty if
+    the types are not recorded.
+    """
 
     domain: str
     name: str

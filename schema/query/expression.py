@@ -147,7 +147,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 class Budget:
-    """The steps that evaluations may take, and the steps that are left."""
+    """A limit on the work of evaluations: the steps that they may take, and the steps that are left."""
 
     def __init__(self, steps: int) -> None:
         self.steps = self.left = steps

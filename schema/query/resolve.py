@@ -206,7 +206,7 @@ def judge(
 
 
 class VersionCandidate(NamedTuple):
-    """A version from which an artifact may be chosen."""
+    """A version from which `resolve_among` may choose an artifact."""
 
     version: Version
     entry: VersionEntry

@@ -76,7 +76,9 @@ FIRST_RELEASES = msgspec.json.decode(
 
 
 class Use(NamedTuple):
-    """The use of an operator by a node, with the node's number of inputs, element types and attributes."""
+    """The use of an operator by a node, for `all_needs`: the number of inputs, the element types and the attributes of
+    the node.
+    """
 
     domain: str
     name: str
