@@ -15,9 +15,8 @@ from onnxreg.converters.onnx.tensors import FLOATS
 from onnxreg.converters.runtime import golden
 from onnxreg.converters.runtime.sessions import load_session
 from onnxreg.converters.source.source_files import below, check_inside, read_metadata, role_of
-from onnxreg.converters.tasks.task_catalog import ALIASES
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError, RegError
-from onnxreg.schema.formats.hub_layout import is_companion, stem_of
+from onnxreg.schema.formats.hub_layout import PIPELINE_TAGS, is_companion, stem_of
 from onnxreg.schema.manifest.draft import NOT_EVALUATED, DraftArtifact, DraftFile, Verdict
 from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternatives, pipeline_of
 from onnxreg.schema.manifest.vocabulary import FILENAME
@@ -364,11 +363,14 @@ def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
 
 
 def _stated(card: Mapping[str, Any]) -> dict[str, Any]:
-    base = card.get("base_model")
+    base, tag = card.get("base_model"), card.get("pipeline_tag")
+    names = (
+        name for name, own in PIPELINE_TAGS.items() if own == tag
+    )  # other aliases could not become the tag again
     statements = {
         "license": card.get("license"),
         "source_model_id": base[0] if isinstance(base, list) and len(base) == 1 else base,
-        "task": ALIASES.get(str(tag := card.get("pipeline_tag")), tag),
+        "task": next(names, tag),
     }
     return {
         key: value for key, value in statements.items() if isinstance(value, str) and 0 < len(value) <= 200

@@ -407,15 +407,21 @@ def imported(directory: Path, tmp_path: Path) -> Manifest:
     return manifest_of(draft)
 
 
-def test_the_task_of_a_card_has_our_name_here_and_the_hubs_name_there(repository, tmp_path):
-    (repository / "README.md").write_text(CARD.replace("token-classification", "sentence-similarity"))
+@pytest.mark.parametrize(
+    ("tag", "task"),
+    [("sentence-similarity", "pooling"), *[(tag, tag) for tag in ("translation", "text-ranking")]],
+)
+def test_the_task_of_a_card_may_have_our_name_here_and_has_the_hubs_name_there(
+    repository, tmp_path, tag, task
+):
+    (repository / "README.md").write_text(CARD.replace("token-classification", tag))
     value = json.loads((repository / "config.json").read_text())
     for name in ("id2label.json", "config.json"):
         (repository / name).unlink()
     value = {key: item for key, item in value.items() if key not in ("architectures", "id2label", "label2id")}
     (repository / "config.json").write_text(json.dumps(value))
     manifest = imported(repository, tmp_path)
-    assert (manifest.task, pipeline_tag(manifest)) == ("pooling", "sentence-similarity")
+    assert (manifest.task, pipeline_tag(manifest)) == (task, tag)
 
 
 def test_many_graphs_become_one_version(repository, tmp_path):
