@@ -350,16 +350,28 @@ class TorchScriptExport(OnnxConversion):
 
     def apply(self, subject: TorchModel) -> Any:
         require("onnxscript")
-        from onnxscript.optimizer import optimize_ir
+        import torch
+        from onnx_ir.passes import common
+        from onnxscript.optimizer import fold_constants
 
+        # it copies all weights twice, and of its results only the sizes of outputs are used, which are stated
+        inference = patch.object(torch._C, "_jit_pass_onnx_graph_shape_type_inference", lambda *_: None)
         try:
-            exported = self._trace(subject)
+            with inference:
+                exported = self._trace(subject)
         except ConversionError as error:
             self.found = {"exporter": "transformers", "torchscript_refused": error.message}
             return TransformersExport(**self.params.model_dump()).apply(subject)
         self.found = {"exporter": "torchscript"}
         models.fold_transposes(exported, only_own=True)
-        optimize_ir(exported)
+        fold_constants(exported)
+        for work in (
+            common.RemoveUnusedNodesPass(),
+            common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+            common.DeduplicateInitializersPass(),
+            common.CommonSubexpressionEliminationPass(),
+        ):
+            work(exported)
         return exported
 
 
