@@ -7,6 +7,7 @@ in ONNX.
 import hashlib
 from collections.abc import Callable
 from math import prod
+from os.path import samestat
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -117,13 +118,12 @@ def digest_of(tensor: "ir.TensorProtocol") -> Digest:
 
 
 def copy_bytes(tensor: "ir.TensorProtocol", write: Callable[[Any], Any]) -> None:
-    """Give the bytes of a tensor to `write`. External data is read block by block, unless its file is deleted already.
+    """Give the bytes of a tensor to `write`. A mapped file is read block by block, unless it was deleted or replaced.
 
     Raise InputError if this file became shorter meanwhile.
     """
-    extent = tensor.meta.get("file")
-    if extent and extent[0].is_file():
-        file, start, size = extent
+    file, start, size, state = tensor.meta.get("file", (None, 0, 0, None))
+    if file and file.is_file() and samestat(file.stat(), state):
         with file.open("rb") as data:
             data.seek(start)
             for at in range(0, size, BLOCK_BYTES):
@@ -148,7 +148,7 @@ def map_tensor(tensor: Any, file: Path, start: int, data: Any) -> Any:
     mapped = tensor_of(data[start : start + size], tensor.dtype, tensor.shape, tensor.name)
     mapped.doc_string = tensor.doc_string
     mapped.metadata_props.update(tensor.metadata_props)
-    mapped.meta["file"] = (file, start, size)
+    mapped.meta["file"] = (file, start, size, file.stat())
     return mapped
 
 

@@ -219,3 +219,16 @@ def test_weights_that_are_cut_short_while_a_pass_has_them_are_an_error(tmp_path,
     with pytest.raises(InputError, match="cut short while it was read"):
         models.save(model, tmp_path / "out.onnx", limit)
     assert {file.name for file in tmp_path.iterdir()} == {"model.onnx", "weights.bin"}
+
+
+@pytest.mark.parametrize("name", ["weights.bin", "whole.onnx"])
+def test_a_model_keeps_its_weights_when_its_file_is_replaced(tmp_path, name):
+    path = write(tmp_path, 100)
+    before = stored(load(path))
+    models.save(models.load(path), tmp_path / "whole.onnx")
+    model = models.load(path if name == "weights.bin" else tmp_path / name)
+    (tmp_path / "other").write_bytes(bytes((tmp_path / name).stat().st_size))
+    (tmp_path / "other").replace(tmp_path / name)
+    models.save(model, tmp_path / "out.onnx")
+    after = stored(load(tmp_path / "out.onnx"))
+    assert all(np.array_equal(after[key], before[key]) for key in before)
