@@ -115,7 +115,7 @@ def check_folders(names: Collection[str], output: Path, registry: Path) -> None:
 def write_locked(
     registry: Registry, fetched: Sequence[FetchedEntry], output: Path, progress: Progress = SILENT
 ) -> None:
-    """Write the files of each model into `output/<name>`. Everything that was in these directories is deleted."""
+    """Write the files of each model into `output/<name>`. Each of these directories is replaced completely."""
     check_folders([item.entry.name for item in fetched], output, registry.store.root)
     for item in fetched:
         materialize(registry.store, item.files, item.published.data, output / item.entry.name, progress)

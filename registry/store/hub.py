@@ -113,7 +113,7 @@ class RepositoryLayout(Record, frozen=True):
     def of_model(cls, at: CommitSnapshot, name: str, create: bool) -> "RepositoryLayout | None":
         """Return this model's layout, if the repository has one. If `create` is set, a missing layout is made.
 
-        Then InputError is raised if the repository has the layout of another model.
+        Raises InputError if `create` is set and the repository has the layout of another model.
         """
         current = cls.of_commit(at)
         if current is None:
