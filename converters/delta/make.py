@@ -247,7 +247,7 @@ def _entropy(data: Any) -> tuple[float, float]:
 def _gap(
     old: ModelFile, new: ModelFile, start: int, end: int, old_gap: tuple[int, int] | None
 ) -> Iterator[Span]:
-    """Yield the spans of a gap between tensors. The bytes that begin or end both gaps become copies."""
+    """Yield the spans of a gap between tensors. A common beginning or end of the old and new gap becomes a copy."""
     first, stop = old_gap or (0, 0)
     before, after = old.array(first, stop - first), new.array(start, end - start)
     head = _common(before, after)

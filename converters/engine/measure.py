@@ -104,7 +104,7 @@ class StepResult:
 
     @property
     def _parent_runs(self) -> Runs:
-        """The parent's `runs`. The runs of two parents stay in memory, because a search makes many children of each."""
+        """The parent's `runs`. Those of the last two parents stay in memory: a search makes many children of them."""
         shared, line = self.source.shared, str([dict(item.digests) for item in self.ancestors])
         runs: Runs = shared.pop(line, None) or self.ancestors[0].runs
         shared[line] = runs
@@ -114,7 +114,7 @@ class StepResult:
 
     @cached_property
     def expected(self) -> Outputs:
-        """The outputs with which `runs` are compared: the source's or, for random inputs, the first ancestor's."""
+        """The outputs with which `runs` are compared: the source's or, for random inputs, the oldest ancestor's."""
         if self.runs.takes_sample:
             return drop_padding(self.source.expected, self.source)
         if not self.runs.feeds:  # a decoder: its pass has compared it

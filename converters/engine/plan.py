@@ -39,7 +39,7 @@ RESERVED_KEYS = (*PROFILE_KEYS, "translation")
 
 
 def read_recipe(path: Path, name: str | None = None) -> RecipeFile | FamilyFile:
-    """Read a recipe, or the document of a family, which alone has the key `family`. `name` replaces the family's name.
+    """Read a family's document (if it has the key `family`) or a recipe. `name` replaces the family's name.
 
     Raises the errors of `read_document`, and InputError for an invalid document, or keys that only onnxreg writes.
     """

@@ -138,7 +138,7 @@ def plan_evaluation(
 def _plan(
     request: EvaluationRequest, task: str, full_suite: Suite, evaluator: type[TaskEvaluator]
 ) -> EvaluationPlan:
-    """Choose the part of the suite and the metrics: the requested metrics, or all that fit the items."""
+    """Choose the half of the suite, if one is requested. Choose the requested metrics, or all that fit the items."""
     suite = full_suite if request.half is None else full_suite.half(request.half, request.seed)
     of_task = [kind() for kind in metrics.METRICS if task in kind.tasks]
     names = ", ".join(metric.id for metric in of_task)

@@ -51,7 +51,7 @@ class TaskEvaluator(ABC):
     texts: ClassVar[tuple[str, ...]] = ("text",)
     shares_runs: ClassVar[bool] = True
     distinct: ClassVar[tuple[str | None, str | None]] = ("the same item", None)
-    """Names in messages for a repeated item, and for a repeated input of the model. None allows the repetition."""
+    """The words of messages for a repeated item and a repeated input of the model. None: repetition is allowed."""
     has_files: ClassVar[bool] = False
     """True if items name files. Then the digest of a suite covers the files."""
 
@@ -425,7 +425,7 @@ class LabelledRows(TaskEvaluator):
 
     @property
     def inputs(self) -> set[str]:
-        """The inputs of the graphs that no other graph of the version gives."""
+        """The inputs of the version's graphs, without those that are outputs of another of its graphs."""
         parts = self.subject.parts.values()
         internal = {name for part in parts for run in part.expected[:1] for name in run}
         return {name for part in parts for name in part.feeds[0]} - internal
@@ -661,7 +661,7 @@ class Sounds(TaskEvaluator):
         return digest_file(Path(item.file))
 
     def read(self, path: Path, settings: Any) -> Any:
-        """Turn a file into the model's input. `settings` is the value of the manifest's key `settings_key`."""
+        """Turn a file into the model's input. `self.settings_key` is the manifest's key whose value is `settings`."""
         return read_sound(path, AudioPreprocessing.from_json(settings, self.settings_key))
 
     def reading(self, item: Any) -> Reading:
@@ -717,7 +717,7 @@ class SoundClasses(Sounds, TextClasses):
 def transcript(logits: Floats, words: Mapping[str, int], config: Mapping[str, Any], name: str) -> str:
     """Decode the best path of CTC: drop repeated tokens and blanks (the padding token).
 
-    `words` is the content of vocab.json. Raises InputError about the graph `name` if it is empty or malformed.
+    `words` is the content of vocab.json. Raises InputError, which names the graph `name`, if `words` is empty or wrong.
     """
     if not words or any(not isinstance(number, int) for number in words.values()):
         reason = "gives a value for each frame, and its version has no vocab.json of one language"

@@ -35,7 +35,7 @@ PAIRS = Benchmark(runs=30, batches=(1,))
 WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
 """The number of warm-up pairs, the fewest pairs that count, and the seconds after which no pair begins."""
 EDGE = 10
-"""By size, the short input is at 1/10 of a suite's inputs, and the long input at 9/10."""
+"""If a suite's inputs are sorted by size, the short input is at 1/10 of the list, and the long input at 9/10."""
 FAST_ENOUGH = 1.1
 """A file is slower than its parent if it takes more than this multiple of the parent's time."""
 

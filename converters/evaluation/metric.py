@@ -258,7 +258,7 @@ class Metric:
         return [float(number) for number in np.ravel(prediction)]
 
     def value(self, rows: Floats) -> float:
-        """Return the value of rows, float64 `[rows, columns]`; by default, the mean of the first column."""
+        """Reduce rows (a float64 array `[rows, columns]`) to the value: by default, the mean of the first column."""
         return float(rows[:, 0].mean())
 
     def skill(self, rows: Floats) -> float:
@@ -313,7 +313,7 @@ class Metric:
     def judge(self, table: ScoreTable, settings: Mapping[str, Any]) -> Judgement:
         """Judge an artifact by its scores. Raise ConversionError if the metric gives NaN or infinity.
 
-        `settings` are settings of the rule, and facts about the suite such as `other_labels`.
+        `settings` has the metric's `settings`, and facts about the suite such as `other_labels`.
         """
         if not len(table):
             return self.judgement(table, settings, doubts=["the suite has no items"])

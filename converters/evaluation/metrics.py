@@ -129,14 +129,14 @@ class MeanOverlap(Metric):
 
 
 OVERLAPS = np.linspace(0.5, 0.95, 10)
-"""The least IoU of an object with a right box, for each average precision of COCO."""
+"""The thresholds of COCO's average precisions: an object is right if its IoU with a right box is at least this."""
 
 
 class MeanAveragePrecision(Metric):
     """COCO's mean average precision of boxes of all sizes (`pycocotools.cocoeval`).
 
-    A row has the right boxes of each class and, for each object, its class (-1: none), its score, and the sum of 2**n
-    over the `OVERLAPS` n at which it is right.
+    A row has the number of right boxes of each class. For each object, it has the class (-1: no object), the score, and
+    a number whose bit n is 1 if the object is right at `OVERLAPS[n]`.
     """
 
     id = "mean_average_precision"
@@ -233,7 +233,7 @@ class MeanCosine(Metric):
 
 
 class OutputCosine(MeanCosine):
-    """The mean over the rows of the lowest cosine between an output and the parent's output."""
+    """A row has the lowest cosine between an output and the parent's output. The value is the mean of the rows."""
 
     id = "output_cosine"
     tasks = frozenset(LabelledRows.tasks) | PIXELS | BOXES | {"image-text-to-text"}

@@ -98,8 +98,8 @@ def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width
 def read_head(path: Path, name: str, classes: Sequence[str] | None = None) -> Head:
     """Read a head from safetensors: layers with `weight` and `bias`, and the classes in the metadata.
 
-    `classes` are the document's, in order. The file's classes must be the same, if both are given. Raises InputError if
-    the file, its layers, its weights or its classes are invalid. `name` is for messages.
+    `classes` are those of the family's document, in order. If the file has classes too, they must be the same. Raises
+    InputError if the file, its layers, its weights or its classes are invalid. `name` is for messages.
     """
     import numpy as np
     from safetensors import safe_open

@@ -59,7 +59,7 @@ _UNCARRIED_OF_MANIFEST = {
 def survey_openmed(directory: Path, data: bytes, intake: Intake) -> Survey:
     """Survey a directory whose manifest is `data`.
 
-    Raises InputError for an invalid manifest, for a missing file, and for files of two exports.
+    Raises InputError if the manifest is invalid, if a file is missing, or if the files come from different exports.
     """
     for existing in below(directory):
         intake.look(existing)

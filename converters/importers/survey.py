@@ -27,7 +27,7 @@ HALF_TOLERANCE, HALF_TINY, HALF_MAX = 2.0**-10, 1e-7, 65504.0
 """The relative and absolute tolerance of float16 weights, and the largest float16."""
 BLOCK_ELEMENTS = 2**20
 MAX_QUANTIZATION_STEPS = 1.001
-"""The largest difference of a dequantized weight, in steps of its scale."""
+"""The largest allowed difference between a dequantized weight and its original, in steps of the scale."""
 GRAPHS = (".onnx", ".ort")
 
 
@@ -76,8 +76,8 @@ def describe_model(
 ) -> Model:
     """Describe a model. `files` are its graph, then other files that only this model uses.
 
-    `format`, `precision` and `stated` (fields of the artifact) replace what the graph says, except for `metadata`.
-    Raises InputError with the `hint` if the graph contradicts the format, or breaks the contract of android.
+    `format`, `precision` and `stated` (fields of the artifact) replace what the graph says, but the graph's `metadata`
+    are added. Raises InputError with the `hint` if the graph contradicts the format or breaks android's contract.
     """
     main, *sidecars = files
     fields = dict(stated)
@@ -140,7 +140,7 @@ def read_graph(main: Found, intake: Intake) -> tuple[GraphFacts, list[Found]]:
 def compare(
     claimed: Mapping[str, Any], actual: Mapping[str, Any], at: str, keys: Iterable[str]
 ) -> list[Difference]:
-    """Return a difference for each wrong claim. Claims of None are ignored; names may be in any order."""
+    """Return a difference for each wrong claim. A claim of None is ignored, and so is the order of a list of names."""
 
     def comparable(value: Any) -> Any:
         is_names = isinstance(value, list) and all(isinstance(item, str) for item in value)

@@ -55,8 +55,8 @@ class MissingDataError(InputError):
 def load_onnx(path: Path, places: dict[str, int] | None = None) -> Any:
     """Parse an ONNX file (`onnx.ModelProto`) without its external data.
 
-    With `places`, the bytes of large weights are left out, and `places` gets where they begin in the file. Raises
-    InputError if the file is not ONNX or exceeds the limits of this module.
+    With `places`, the bytes of large weights are left out, and their offsets in the file are recorded in `places`.
+    Raises InputError if the file is not ONNX or exceeds the limits of this module.
     """
     try:
         import onnx
@@ -251,7 +251,7 @@ def check_light(light: Any) -> None:
 def read_graph(model: Any, path: Path, places: Mapping[str, int] | None = None) -> "ir.Model":
     """Convert a loaded file to onnx_ir. External data is mapped, and the `version` of each node is its opset.
 
-    `places` are of `load_onnx`.
+    `places` is what `load_onnx` recorded: where the bytes of large weights begin in the file.
 
     Raises InputError if the graph or its external data is not valid, or if it has sparse tensors.
     """

@@ -68,7 +68,7 @@ class _Reader:
         self._nodes = 0
 
     def all(self, table: Any, name: str) -> list[Any]:
-        """Return the elements of a table's vector. Raise ValueError if the vectors so far do not fit into the file."""
+        """Return the elements of a table's vector. Raise ValueError if all vectors read exceed the file's length."""
         length = getattr(table, f"{name}Length")()
         self._left -= length
         if self._left < 0:

@@ -49,7 +49,7 @@ def parse_light(data: memoryview) -> tuple[Any, dict[str, int]]:
     model, places = onnx.ModelProto(), dict[str, int]()
 
     def merge(message: Any, start: int, stop: int, number: int) -> Iterator[tuple[int, int]]:
-        """Yield the values of the fields with this number, and merge all between them into a message."""
+        """Yield where the value of each field with this number starts and stops. Merge other bytes into a message."""
         for key, first, last in (*fields(data, start, stop, number), (stop, stop, stop)):
             message.MergeFromString(data[start:key])
             start = last
@@ -73,7 +73,7 @@ def parse_light(data: memoryview) -> tuple[Any, dict[str, int]]:
 
 
 def encode(proto: Any, weights: Mapping[str, "ir.TensorProtocol"], write: Callable[[Any], Any]) -> None:
-    """Give the bytes of a model to `write`. `weights` are the tensors of initializers without bytes.
+    """Give the bytes of a model to `write`. `weights` has a tensor for each initializer that has no bytes in `proto`.
 
     Protobuf itself would copy all weights twice.
     """

@@ -210,10 +210,10 @@ def to_float16(
     smallest: float = SMALLEST,
     largest: float = LARGEST,
 ) -> Any:
-    """Return a copy in float16 of a model without local functions.
+    """Return a float16 copy of a model, which must have no local functions.
 
-    `operators` and `nodes` stay float32; None means ONNX Runtime's list of operators. Magnitudes of weights are limited
-    to `smallest` and `largest`, except for zeros.
+    `operators` and `nodes` stay float32. If `operators` is None, ONNX Runtime's list is used. The magnitudes of weights
+    other than zero are limited to `smallest` and `largest`.
     """
     from onnxruntime.transformers.float16 import convert_float_to_float16
 

@@ -157,4 +157,4 @@ REWRITES: dict[str, Callable[..., Any]] = {
     "Max": lambda tape, _, *inputs: extreme(tape, inputs, True),
     "Min": lambda tape, _, *inputs: extreme(tape, inputs, False),
 }
-"""The rewrite of each operator. Some use that only NaN differs from itself."""
+"""The rewrite of each operator. Some rely on the fact that `x != x` is true only for NaN."""

@@ -396,7 +396,7 @@ def drop_second_names(model: Any) -> None:
 
 
 def fold_transposes(model: Any, only_own: bool = False) -> None:
-    """Replace each Transpose of a stored matrix before a MatMul by the transposed matrix, in place.
+    """Store a matrix transposed, in place, if a MatMul reads it through a Transpose. Remove that Transpose.
 
     With `only_own`, a Transpose stays if other nodes read the matrix.
     """

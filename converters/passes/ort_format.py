@@ -135,7 +135,7 @@ def _all(table: Any, name: str) -> Sequence[Any]:
 
 
 def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -> bytes:
-    """Make the head of a file. The model after it has `tail_size` bytes, and its root table at byte `model_offset`."""
+    """Make a file's head. A model of `tail_size` bytes follows, whose root table is at its byte `model_offset`."""
     # offsets in a flatbuffer are relative, so the head is built before a short substitute for the model
     import flatbuffers
     from ort_flatbuffers_py.fbs import (

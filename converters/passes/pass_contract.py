@@ -1,4 +1,4 @@
-"""The tests that every graph pass must pass, for the passes of onnxreg and of other packages.
+"""The tests that every graph pass of onnxreg must pass. Other packages can test their passes with them:
 
     class TestMyPass(PassContract):
         def make(self):

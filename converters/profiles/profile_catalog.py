@@ -1,4 +1,4 @@
-"""Find a profile by its name. A profile is a named recipe of onnxreg, or of another package by an entry point.
+"""Find a profile by its name: a recipe of onnxreg, or one that another package declares as an entry point.
 
 The profile `android` turns a token classifier into the files that mobile kits load: docs/android.md.
 """

@@ -45,8 +45,8 @@ Measure = Callable[[int, Any, Any], tuple[Any, Any]]
 class Comparison:
     """The figures of a proof. `doubts` are the reasons why the verdict is `bounded` instead of `proven`.
 
-    `largest` is the largest error, in steps of the scale or units in the last place. `half_rules` are the keys of
-    `HALF_RULES` that explain the most values.
+    `largest` is the largest error, in steps of the scale or units in the last place. `half_rules` are the keys of the
+    rules in `HALF_RULES` that tie for the largest number of explained values.
     """
 
     tensors: int = 0

@@ -141,7 +141,7 @@ def _places(make: Rewriter, formula: Formula, axes: Axes) -> Operand:
 
 
 SINGLE, COARSE = 2.0**-21, 2.0**-9
-"""The relative errors of a factor that is stored as float32 and as float16."""
+"""The allowed relative error of a factor: the first if it is stored as float32, the second if as float16."""
 MAX_SCALE = 2.0**16
 """The largest factor to move out of a product. Its reciprocal is the smallest."""
 MAX_EXPONENT = 16

@@ -119,7 +119,7 @@ class Shapes:
         return list(value.reshape(-1).tolist())
 
     def sizes(self, formula: Formula, index: int) -> Dims | None:
-        """Return the elements of an operand as a shape. Unknown sizes become symbols; None if the rank is unknown."""
+        """Return the shape that an operand holds, with symbols for unknown sizes; None if its length is unknown."""
         sizes = self.integers(formula, index)
         if sizes is not None and all(sympy.sympify(size).is_nonnegative for size in sizes):
             return tuple(sizes)

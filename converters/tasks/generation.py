@@ -52,7 +52,7 @@ STAGES = {
 }
 EMBED, VISION = "embed_tokens", "vision_encoder"
 GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT), (EMBED, VISION, DECODER))
-"""The graphs that generate together: the encoder with the merged decoder, or with both decoders."""
+"""The graphs that generate text together. The last ones are those of a model that also reads images."""
 EMBEDS, FEATURES = "inputs_embeds", "image_features"
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
@@ -537,7 +537,7 @@ class Generator:
         return outputs
 
     def encode(self, feed: Feed) -> dict[str, Any]:
-        """Run the encoder, if any. Return the inputs of all steps of the decoder."""
+        """Run the encoder, if there is one. Return the inputs that all steps of the decoder share."""
         if VISION in self._paths:
             return {FEATURES: self._run(VISION, feed, FEATURES)[FEATURES]}
         if ENCODER not in self._paths:

@@ -251,7 +251,7 @@ def draw(count: int, shape: Sequence[int]) -> Any:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Read weights from the top of a file, or from a usual key. Raise InputError if it also has averaged weights."""
+    """Read the weights of a file, or those under a known key. Raise InputError if averaged weights are there too."""
     require("safetensors")
     import torch
     from safetensors.torch import load_file

@@ -62,7 +62,7 @@ class Masks(Processed):
     | member | inputs, to outputs |
     |---|---|
     | `vision_encoder` | `pixel_values`, to `image_embeddings` and `image_positional_embeddings` |
-    | `prompt_encoder_mask_decoder` | these, `input_points` and `input_labels`, to `iou_scores` and `pred_masks` |
+    | `prompt_encoder_mask_decoder` | both outputs, `input_points`, `input_labels`, to `iou_scores` and `pred_masks` |
     """
 
     members = {name: f"{name}.onnx" for name in ("vision_encoder", "prompt_encoder_mask_decoder")}
@@ -176,7 +176,7 @@ class Processor:
             raise InputError(message, f"{PROCESSOR[0]} must be that of this model") from error
 
     def contract(self) -> dict[str, Any]:
-        """Return the manifest's description of the preprocessing, as JSON; {} if none reproduces the output."""
+        """Return the manifest's description of the preprocessing, as JSON; {} if no description gives this output."""
         rows = [row[:, 0] for row in self.rows] if self.frames else self.rows
         pairs = list(zip(self.drawn, rows, strict=True))
         if self.modality == "audio":
@@ -385,7 +385,7 @@ def sound_input(samples: Any, preprocessing: AudioPreprocessing) -> Any:
 
 
 def _log_mel(samples: Any, preprocessing: AudioPreprocessing) -> Any:
-    """Compute the log-mel spectrogram of Whisper: Hann windows, Slaney's mel bands up to 8 kHz, 8 decades of log10."""
+    """Compute Whisper's log-mel spectrogram: Hann windows, mel bands of Slaney, log10 cut 8 below its maximum."""
     import numpy as np
 
     size, hop, rate = preprocessing.window or 0, preprocessing.hop or 1, preprocessing.sampling_rate

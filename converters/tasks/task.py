@@ -302,8 +302,8 @@ class Task(ABC):
 
     `paths` are the options whose values are files. The other attributes are for the task's recipe. `exporter` is the
     first pass. `members` are the files of several graphs, by name. `merged` has, for each member that `MergeDecoders`
-    makes, its two decoders. `quantizer` turns the weights of the operators `products` into INT8; in the members
-    `tables`, embedding tables become INT8.
+    makes, its two decoders. `quantizer` turns the weights of the operators in `products` into INT8. In the members
+    that `tables` names, it also turns embedding tables into INT8.
     """
 
     id: ClassVar[str]

@@ -369,7 +369,7 @@ class Towers(Saved):
     | `vision`, `audio` | `vision_model.onnx`, `audio_model.onnx` | `pixel_values` or `input_features`, to a vector |
     | `model` | `model.onnx` | both, to the logits of each pair, and to vectors of length 1 |
 
-    Names are as in Transformers.js. The first two graphs of CLIP and SigLIP do not scale vectors to length 1.
+    Names are as in Transformers.js. The vectors of `text` and `vision` of CLIP and SigLIP are not of length 1.
     """
 
     Options = TextOptions
@@ -414,7 +414,7 @@ class Towers(Saved):
 
 
 class NamedObjects(Towers):
-    """The task of detectors such as OWL-ViT, as one graph. Texts name the objects to find, the same number per image."""
+    """The task of detectors such as OWL-ViT, as one graph. Texts name the objects to find; each image has as many."""
 
     members = {}
 
