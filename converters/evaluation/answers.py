@@ -97,7 +97,7 @@ def run_texts(
         texts: one text, or several texts for vectors.
         context: the text that a question is about, or the second text of a pair.
         max_tokens: the most tokens that text generation adds.
-        task: the version's task. If it is unknown, the graph's outputs decide the kind of answer.
+        task: the version's task. If it is unknown or contradicts the graph's outputs, these decide the kind of answer.
 
     Returns `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}` or
     `{completion}`. Raises InputError if the texts do not fit the graph, ConversionError if the graph does not run.
@@ -105,7 +105,8 @@ def run_texts(
     if model.runner.length is not None:
         model.tokenizer.max_length = min(model.tokenizer.max_length, model.runner.length)
     gives, name = model.runner.output_ranks, model.graph.name
-    if (kind := KINDS.get(ALIASES.get(task or "", task or ""))) is None:
+    kind = KINDS.get(ALIASES.get(task or "", task or ""))
+    if kind is None or not _is_possible(kind, gives):
         kind = "embeddings" if "logits" not in gives else "classes" if gives["logits"] == 2 else "spans"
         kind = "answer" if {"start_logits", "end_logits"} <= gives.keys() else kind
         kind = "completion" if kind == "spans" and model.runner.has_past else kind
@@ -130,6 +131,15 @@ def run_texts(
     if not model.labels:
         raise refuse(name, "gives a value for each token, and its version has no labels for them")
     return {"spans": _spans(model, texts[0])}
+
+
+def _is_possible(kind: str, ranks: Mapping[str, int]) -> bool:
+    """Return True if outputs with these numbers of axes can be of this kind. The task in a card may be wrong."""
+    if kind == "answer":
+        return {"start_logits", "end_logits"} <= ranks.keys()
+    if kind == "embeddings":
+        return ranks.keys() != {"logits"}
+    return ranks.get("logits") in (0, 2 if kind == "classes" else 3)
 
 
 def refuse(label: str, why: str) -> InputError:

@@ -284,6 +284,12 @@ def test_spans(tokenizer_file, tmp_path, size):
     assert tag(path, tokenizer_file, NAME_TAGS, size, "") == []
 
 
+@pytest.mark.parametrize("task", ["feature-extraction", "text-classification", "question-answering"])
+def test_outputs_decide_against_a_task_that_they_contradict(tokenizer_file, tmp_path, task):
+    model = TextModel(tagger(tmp_path / "model.onnx"), TextTokenizer.read(tokenizer_file, 64), NAME_TAGS)
+    assert run_texts(model, ["Anna met Bob"], task=task).keys() == {"spans"}
+
+
 def test_a_graph_of_fixed_length_gets_windows_of_that_length(tokenizer_file, tmp_path):
     """Padded with the token of the config."""
     names = ("input_ids", "attention_mask")
