@@ -28,8 +28,8 @@ SUITE = "the evaluation suite"
 class Materials:
     """The inputs of a rebuild. `source` replaces the recorded source. `allow_code` is as in `plan_export`.
 
-    For a family, the source is its document. The keys of `data` are the steps that read the files, or `options.KEY` for
-    options of the task. `stored` returns the path of a file in the registry.
+    For a family, the source is its document. `data` maps the name of a step, or `options.KEY` for an option of the
+    task, to the file or folder that it reads. `stored` returns the path of a file in the registry.
     """
 
     source: str | None = None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 GOLDEN_PREFIX = "golden-"
 """The names of steps that write golden vectors begin with this prefix; names of a user's steps may not."""
 OWN_RECIPE = RecipeFile.model_fields["profile"].default
-"""The `profile` of a recipe that no profile made."""
+"""The value of the key `profile` in a recipe that a user wrote."""
 PROFILE_KEYS = ("profile", "profile_version")
 RESERVED_KEYS = (*PROFILE_KEYS, "translation")
 """The keys of a recipe that only onnxreg writes."""
@@ -234,7 +234,7 @@ class Profile:
     modules: ClassVar[tuple[str, ...]] = ()
 
     def option_names(self) -> tuple[str, ...]:
-        """Return the names of the profile's options; by default, only `checkpoint`, a file of a factory's weights."""
+        """Return the names of the profile's options. The default is `checkpoint`: the file of a module's weights."""
         return ("checkpoint",)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:

@@ -11,7 +11,7 @@ An image or a sound (`run_numbers`) gives:
 | `logits` with two axes | classes |
 | another output | a vector |
 
-An image with texts (`run_named`) gives the objects that the texts name or, from `logits_per_image`, each text as a class.
+An image with texts (`run_named`) gives the objects that the texts name. With `logits_per_image`, texts are classes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -256,8 +256,8 @@ def run_numbers(
     """Decode the outputs for an image or a sound. The module's table lists the answers.
 
     `config` is the checkpoint's config.json, `name` the graph's name in messages, and `words` the content of vocab.json
-    (for CTC). With `labels`, and for the task image-classification, the first output counts as `logits` if none has the
-    name. Raises InputError for other outputs, ConversionError for a wrong number of labels.
+    (for CTC). If there are `labels`, or the task is image-classification, the first output counts as `logits` if no
+    output is called so. Raises InputError for other outputs, ConversionError for a wrong number of labels.
     """
     if not outputs or any(array.dtype.kind not in "fiu" or not array.size for array in outputs.values()):
         raise refuse(name, "gives no numbers")
@@ -328,7 +328,7 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
 def _objects(
     logits: Floats, boxes: Floats, labels: Sequence[str], least: float = LEAST_SCORE
 ) -> list[Answer]:
-    """Return the objects, the best first, with scores of `objects`."""
+    """Return the detected objects with a score (by `objects`) of at least `least`, the best first."""
     scores, classes, corners = objects(logits, boxes, labels)
     return [
         {"label": labels[classes[at]], "score": float(scores[at]), "box": corners[at].tolist()}
@@ -338,7 +338,7 @@ def _objects(
 
 
 def _vector(values: Floats, name: str) -> Answer:
-    """Turn an output into a vector. Of a sequence, take the first vector; of a map (three axes), take the mean."""
+    """Turn an output into a vector: the first vector of a sequence, or the mean over the positions of a feature map."""
     if values.ndim == 1:
         return {"vector": values.tolist(), "pooling": "graph"}
     if values.ndim == 2:

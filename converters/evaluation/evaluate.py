@@ -171,7 +171,7 @@ def _plan(
 class SourceEvaluation:
     """Evaluates a source's artifacts. The source runs once for all artifacts.
 
-    `cache` stores the scores of each artifact. Its keys include `key`, which has all that affects the source.
+    `cache` stores the scores of each artifact. Its keys include `key`: all that can change the source's results.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class SourceEvaluation:
         return parent_runner(part.start, self._trust, part.per_token)
 
     def join(self, draft: Draft) -> None:
-        """Choose, for each graph of a pipeline, the graphs to run with it (`TOGETHER`), of its precision if possible.
+        """Choose the graphs (`TOGETHER`) to run with each graph of a pipeline, if possible in the same precision.
 
         Raises InputError if no graphs in full precision run together.
         """

@@ -108,7 +108,7 @@ def numbers(values: Any) -> Any:
 def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
     """Return an output for a single row, without the first axis.
 
-    Raises ConversionError if the output is missing or has another `shape`; without `shape`, also for NaN.
+    Raises ConversionError if the output is missing or has another `shape`, or, if `shape` is None, if it has NaN.
     """
     if name not in outputs or outputs[name].shape[:1] != (1,):
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
@@ -516,7 +516,7 @@ class LabelledBoxes(LabelledRows):
     """The evaluator of images in a `.npz` file. Its array `labels`, if any, has the right boxes of each image.
 
     `labels` is `[rows, boxes, 5]`: the class (-1: no box), and left, top, right and bottom as shares of the image. With
-    labels, a prediction has the same columns, and the score after the class, of the `MOST_OBJECTS` best objects.
+    labels, a prediction has a row for each of the `MOST_OBJECTS` best objects: class, score, left, top, right, bottom.
     """
 
     tasks = ("object-detection",)
@@ -697,7 +697,7 @@ class Transcripts(Sounds, GeneratedTexts):
 
 
 class Pages(Transcripts):
-    """The evaluator of images with texts, which an encoder-decoder reads."""
+    """The evaluator of encoder-decoders that read the text in an image."""
 
     tasks, Item, settings_key = ("image-to-text",), Page, "preprocessing"
     form = "{image, text}"

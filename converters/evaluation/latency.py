@@ -33,7 +33,7 @@ TOKENS = (32, 128)
 PAIRS = Benchmark(runs=30, batches=(1,))
 """The settings for timing a file beside its parent: 30 pairs of runs (one of each file) on a single row."""
 WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
-"""The number of warm-up pairs, the fewest pairs that count, and the seconds after which no pair begins."""
+"""The number of warm-up pairs, the minimum number of timed pairs, and the seconds after which no pair begins."""
 EDGE = 10
 """If a suite's inputs are sorted by size, the short input is at 1/10 of the list, and the long input at 9/10."""
 FAST_ENOUGH = 1.1
@@ -210,7 +210,7 @@ def _milliseconds(
 ) -> Floats:
     """Time calls in turn. Return milliseconds, float64 `[turns, calls]`, without the first `warm_up` turns.
 
-    Every second turn is in reverse order. Timing ends after `most` turns, or after `seconds` and `least` turns.
+    Every second turn is in reverse order. Timing ends after `most` turns, or after `least` turns if `seconds` are over.
     """
     turns, end = list[list[float]](), time.monotonic() + seconds
     while len(turns) < warm_up + most and (len(turns) < warm_up + least or time.monotonic() <= end):

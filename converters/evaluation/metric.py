@@ -262,7 +262,7 @@ class Metric:
         return float(rows[:, 0].mean())
 
     def skill(self, rows: Floats) -> float:
-        """Return the skill of a model with these rows: 0 for a guess, 1 for a perfect model."""
+        """Return the skill of the model that these rows score: 0 for a guess, 1 for a perfect model."""
         return self.value(rows)
 
     def loss(self, parent: float, value: float) -> float:

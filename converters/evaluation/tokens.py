@@ -23,8 +23,8 @@ class TokenRow:
     """The tokens of a text, or of a pair of texts.
 
     `inputs` are int64 `[1, tokens]`. `offsets` (int64 `[tokens, 2]`) are each token's range of code points. `sequences`
-    has 0 for the first text, 1 for the second, -1 for special tokens. `positions` are the tokens whose predictions
-    count: each token of a text counts in a single window.
+    has 0 for the first text, 1 for the second, -1 for special tokens. `positions` are the tokens whose predictions are
+    used: the windows of a long text overlap, and each token is used in one window.
     """
 
     inputs: dict[str, Integers]

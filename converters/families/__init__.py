@@ -1,1 +1,1 @@
-"""Model families: a backbone, a detector and a head for each class, released as one version: docs/families.md."""
+"""Model families: one backbone, one detector, and heads (one for each class) in one version. See docs/families.md."""

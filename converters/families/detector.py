@@ -198,8 +198,8 @@ class Detector:
 def fit(rows: Rows, held_out: Rows, percentile: float, shrinkage: float | None = None) -> Detector:
     """Fit a detector on embeddings `[n, d]`. `percentile` is above 50 and below 100.
 
-    Raises InputError if there are too few distinct rows, if the two files share a row, and as `estimate_covariance`
-    does.
+    Raises InputError if there are too few distinct rows, or if `rows` and `held_out` share a row. Raises the errors of
+    `estimate_covariance`.
     """
     import numpy as np
 

@@ -57,7 +57,7 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
 
 
 def _adopt_written(directory: Path, written: bytes, intake: Intake) -> Adopted:
-    """Make a draft of a directory that `reg pull --output` or `reg export --output` wrote, with the same manifest.
+    """Make a draft with the manifest of a directory that `reg pull --output` or `reg export --output` wrote.
 
     Raises InputError if the manifest is invalid, has another name or contradicts a graph, or if a file is missing.
     """

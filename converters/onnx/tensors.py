@@ -67,7 +67,7 @@ _NUMPY = frozenset(range(1, 14)) - {8, 9}
 
 
 def tensor_bytes(tensor: Any) -> int:
-    """Return the bytes of a tensor (`onnx.TensorProto`); 0 for strings. Raise ValueError for more than `MAX_AXES` axes."""
+    """Return an `onnx.TensorProto`'s number of bytes; 0 for strings. Raise ValueError if it exceeds `MAX_AXES` axes."""
     if len(tensor.dims) > MAX_AXES:
         raise ValueError(f"tensor {tensor.name[:80]!r} has more than {MAX_AXES} axes")
     element = ELEMENTS.get(tensor.data_type)

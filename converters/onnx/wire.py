@@ -14,7 +14,7 @@ GRAPH, INITIALIZER, RAW_DATA = 7, 5, 9
 
 
 def fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the fields with a length and this `number` of a message: (offset, start of the value, end of the value).
+    """Yield a message's fields that have a length and this `number`: (offset, start of the value, end of the value).
 
     Raises ValueError or KeyError for an invalid message.
     """

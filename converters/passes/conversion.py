@@ -148,7 +148,7 @@ def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[st
 
 
 class ModuleExport(Pass[TorchModel, Any]):
-    """A pass that exports a torch module. The graph has the names of the `TorchModel`."""
+    """A pass that exports a torch module. The graph's inputs and outputs have the names in the `TorchModel`."""
 
     takes = "module"
 
@@ -404,8 +404,8 @@ def first_size(value: Any) -> Any:
 def traced_builtins(module: Any) -> Iterator[None]:
     """A context in which the code of a torch module uses `SortedSet` as `set`, and `first_size` as `len`.
 
-    ModernBERT calls parts in the order of a set, and a trace numbers values in the order of calls. RT-DETR reads its
-    batch size by `len`, which a trace would make constant.
+    ModernBERT calls parts in the order of a set, and the names of values in a trace depend on that order. RT-DETR reads
+    its batch size by `len`, which a trace would make constant.
     """
     names = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
     own = {name for name in names if name.partition(".")[0] not in ("builtins", "torch", "onnxreg")}

@@ -17,7 +17,7 @@ class MergeDecoders(GraphPass):
     """Merge a decoder's graph for the first token with its graph for later tokens, which the step `with_past` made.
 
     If the input `use_cache_branch` is true, the second graph runs, otherwise the first. Equal weights are stored once.
-    The merged graph is compared on the samples of the source's part `part`.
+    The merged graph is compared with the two graphs. The option `part` names the part of the source with the samples.
     """
 
     id = "MergeDecoders"

@@ -93,7 +93,7 @@ def to_proto(model: Any) -> Any:
 def light(model: Any) -> Any:
     """Copy a model to an `onnx.ModelProto`, in which graph inputs replace large initializers.
 
-    Of inner types, the main graph keeps what nodes of other domains make, because ONNX cannot infer it.
+    In the main graph, outputs of nodes of other domains keep their types, because ONNX cannot infer those.
     """
     import onnx_ir as ir
 
@@ -119,7 +119,7 @@ def replace(model: Any, proto: Any) -> None:
 
 
 def _split(model: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a model as `onnx.ModelProto` without large weights and inner types, and the large weights by name."""
+    """Split a model into an `onnx.ModelProto`, without types of values inside graphs, and its large weights by name."""
     import onnx_ir as ir
 
     values = model.graph.initializers
@@ -192,7 +192,7 @@ def scratch_in(workspace: Path) -> Iterator[None]:
 
 
 def clear_metadata(model: Any) -> None:
-    """Remove doc strings and metadata from the model and its parts, except for stored tensors, in place."""
+    """Remove doc strings and metadata from the model and its parts, in place. Stored tensors keep theirs."""
     parts: list[Any] = [model, *model.functions.values()]
     for body in bodies(model):
         parts += [body, *body.inputs, *body.initializers.values()]
@@ -220,7 +220,7 @@ def tool(label: str, failure: str, hint: str = "") -> Iterator[None]:
 
 
 def count_operators(model: Any) -> dict[str, int]:
-    """Count the nodes of each operator, also in subgraphs and functions, as `Add` or `com.microsoft:Gelu`."""
+    """Count the nodes of each operator (`Add`, `com.microsoft:Gelu`), including those in subgraphs and functions."""
     nodes = (node for body in bodies(model) for node in body)
     names = (node.op_type if node.domain in STANDARD else f"{node.domain}:{node.op_type}" for node in nodes)
     return dict(sorted(Counter(names).items()))

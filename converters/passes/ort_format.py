@@ -91,11 +91,11 @@ def operator_config(path: Path, with_types: bool) -> str:
 
 
 Table = tuple[tuple[str, tuple[tuple[str, tuple[tuple[int, int], ...]], ...]], ...]
-"""The arguments for each operator and type parameter, as (0 for inputs or 1 for outputs, position)."""
+"""For each operator, its type parameters with the arguments of that type: (0 for inputs or 1 for outputs, position)."""
 
 
 def canonicalize(source: Path, target: Path) -> bool:
-    """Copy an ORT-format file, and sort the table in its head. Return False if the copy has other content."""
+    """Copy an ORT-format file, and sort the table in its head. Return False if anything else differs in the copy."""
     register_bindings()
     version, table, model, tail = _read_head(source)
     front = _write_head(version, table, model - tail, source.stat().st_size - tail)

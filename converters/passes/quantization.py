@@ -470,7 +470,7 @@ class OnnxStaticQuantization(QuantizationPass):
 def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool) -> Any:
     """Return a range for each activation, as `TensorsData` of ONNX Runtime.
 
-    The range is the one in `SHARES` whose 256 codes have the least squared error on a histogram of the data.
+    Each range is a share (one of `SHARES`) of the full range: the one with the least squared error of its 256 codes.
     """
     import numpy as np
     from onnxruntime.quantization import CalibrationMethod, create_calibrator
@@ -497,7 +497,7 @@ def nearest_ranges(source: Path, data: Any, operators: list[str], is_large: bool
 
 
 def float_nodes(model: Any) -> list[str]:
-    """Return the names of the nodes whose values 8 bits cannot hold, because they use a mask or compute an index."""
+    """Return the names of the nodes that apply a mask or compute an index: 8 bits cannot hold such values."""
     masks = {value for value in model.graph.initializers.values() if _is_mask(value.const_value)}
     for node in model.graph:
         is_mask = any(_is_mask(item.value) for item in node.attributes.values() if item.type.name == "TENSOR")

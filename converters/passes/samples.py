@@ -207,9 +207,9 @@ def compare(
 ) -> dict[str, Distance]:
     """Compare outputs over all runs. Return the distance of each numeric output.
 
-    Raises ConversionError about `label` for a missing output, another shape, NaN, and a difference above `tolerance`
-    times the largest value. With `is_bounded`, also raises it for a cosine below `MIN_COSINE`, and for an output that
-    does not vary with the input as the parent's does.
+    Raises ConversionError about `label` if an output is missing, has another shape or NaN, or differs by more than
+    `tolerance` times the largest value. With `is_bounded`, also raises it if a cosine is below `MIN_COSINE`, or if an
+    output changes with the input in another way than the parent's output.
     """
     import numpy as np
 
@@ -279,7 +279,7 @@ def parity(feeds: Sequence[Feed], distances: Mapping[str, Distance], dataset: st
 def relative_distance(
     expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str, floor: float = 0.0
 ) -> float:
-    """Return the largest difference of any output, divided by its largest value (at least `floor`)."""
+    """Divide each output's largest difference by its largest expected value, at least `floor`. Return the maximum."""
     distances = compare(expected, got, label, is_bounded=False).values()
     return max((one.max_abs_diff / (max(floor, one.largest) or 1.0) for one in distances), default=0.0)
 

@@ -27,7 +27,7 @@ ARITHMETIC = 2.0**-22
 HALF_SCALE = 2.0**-10
 """The relative error of a code whose scale is stored as float16."""
 MAX_FAR_SHARE = 0.1
-"""The largest share of a tensor's weights that may be off by over a step. Beyond it, a proof fails."""
+"""The share of a tensor's weights that may differ by more than one quantization step. Beyond it, a proof fails."""
 INFINITE = 1e30
 """Magnitudes of this or more count as infinity, so clipping them to float16 loses nothing."""
 CHUNK_ELEMENTS = 2**17
@@ -140,7 +140,7 @@ def _compare_rows(
 ) -> None:
     """Compare the child's codes or 16-bit values with the parent's values, some rows at a time.
 
-    `measure(first_row, values, codes)` returns the errors in steps, and a mask of the codes that are not nearest.
+    `measure(first_row, values, codes)` returns errors, in steps of the scale, and a mask: True if a nearer code exists.
     """
     name, count = child.tensor.name or "", child.size
     values, codes = child.stored_form(parent.array()), read_array(child.tensor)
@@ -172,7 +172,7 @@ def _compare_rows(
 
 
 def _compare_codes(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare codes with the parent's values. Add a doubt if codes are not nearest, or if no rule gives the scales."""
+    """Compare codes with the parent's values. Add a doubt if a nearer code exists, or if no rule gives the scales."""
     name, block = child.tensor.name or "", child.block
     axis: Any = child.axis
     scales = read_array(child.scale)

@@ -160,7 +160,7 @@ def scaled_product(make: Rewriter, formula: Formula) -> Operand:
 
 @rule("scaled-product", "Mul", "Div")
 def product_scaled_again(make: Rewriter, formula: Formula) -> Operand:
-    """Merge two factors of a matrix product into a single factor. A divisor becomes a factor."""
+    """Merge the two numbers by which a matrix product is multiplied or divided into a single factor."""
     part = _unscaled(make, formula)
     if part is None or (formula.operator == "Mul" and part[0].is_op("MatMul")):
         return None
@@ -197,7 +197,7 @@ def _unscaled(make: Rewriter, formula: Operand) -> tuple[Formula, float, float] 
 
 @rule("scaled-channels", "MatMul")
 def scaled_channels(_: Rewriter, formula: Formula) -> Operand:
-    """Replace `(x * s) @ w` by `x @ (s * w)`: multiply the rows of `w` if all factors are powers of two."""
+    """If all factors `s` are powers of two, replace `(x * s) @ w` by `x @ (s * w)`, with the rows of `w` multiplied."""
     value, matrix = formula.operands
     if not (value and matrix and matrix.constant) or len(matrix.constant.dims) != 2:
         return None

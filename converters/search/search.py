@@ -39,7 +39,7 @@ SCALE_BITS = 32
 INT8_ACTIVATIONS = 4
 """The `accuracy_level` with which MatMulNBits may round activations to int8."""
 TABLES = "-embeddings"
-"""The end of a candidate's name if it also shrinks embedding tables."""
+"""The suffix in the names of candidates that also shrink embedding tables."""
 MIXED, MIXED_BITS = ("mixed-int8", "mixed-stored8"), 8.1
 """The names of two mixed candidates, and a guess of their bits per weight.
 
@@ -47,7 +47,7 @@ A mixed candidate uses dynamic INT8 for the matrix products that tolerate it. Ot
 128: the first candidate rounds activations, too; the second only stores 8-bit weights.
 """
 MAX_GROUPS = 12
-"""The number of largest groups of products whose tolerance is measured. Other groups count as the least tolerant."""
+"""The tolerance of this many groups of products is measured, the largest first. Others count as the least tolerant."""
 ALPHA = 0.6
 """The share of the activations' range that smoothing moves into the weights."""
 MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}
@@ -412,9 +412,9 @@ class Search:
         file.unlink()
 
     def _mix(self, candidate: Candidate) -> None:
-        """Begin a candidate with dynamic INT8 for the most tolerant groups of products, if the result is certified.
+        """Try dynamic INT8 for the most tolerant groups of products: all groups but one, then fewer.
 
-        All groups but one are tried, then fewer. After a mixed candidate has passed, others try only its groups.
+        The first result that is certified gives the candidate its passes. Later candidates try only the same groups.
         """
         groups, (_, smooth) = self._groups, self._smoothed
         counts = self._passed or {len(groups) - 1, len(groups) - 2, len(groups) // 2}

@@ -17,7 +17,7 @@ OTHERS = (
     *("onnxruntime-genai", "onnxscript"),
     *("jiwer", "pycocotools", "sacrebleu", "scikit-learn", "scipy"),
 )
-"""The tools of some passes, and of some metrics. A recipe records them only if it has such a pass; a cache key has all."""
+"""The tools of some passes and metrics. A recipe records those that its passes need. A cache key has all of them."""
 PLUG_INS = ("metrics", "passes", "profiles")
 TOOLS = (
     "flatbuffers",

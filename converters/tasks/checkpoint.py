@@ -91,8 +91,8 @@ _LOCAL_KEYS = {
 class Graphs:
     """The parts of a checkpoint by name ("" for a single part), and what to publish about them.
 
-    `inputs` are the inputs for a text. `length` is the maximum number of tokens of a text. `settings` are further keys
-    of config.json. `fields` and `resolved` are further `fields` and `resolved_options` of the `ExportSubject`.
+    `inputs` are the graph inputs that a text of at most `length` tokens fills. `settings` are more keys of config.json.
+    `fields` and `resolved` are further `fields` and `resolved_options` of the `ExportSubject`.
     """
 
     parts: Mapping[str, Part]

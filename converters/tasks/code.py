@@ -1,7 +1,7 @@
 """Factories: Python functions, named `module:function`, that make torch modules. They run only with consent.
 
-A digest covers the factory's file or package, or its distribution if it is installed. The factory may import only this
-code and installed packages. docs/threat-model.md says which code may run.
+A digest covers the file or package of a factory. If the factory is installed, the digest covers its distribution's name
+and version. A file may import only its own package and installed packages. See docs/threat-model.md.
 """
 
 import ast
@@ -60,7 +60,7 @@ class Factory:
 
     @property
     def digests(self) -> dict[str, Digest]:
-        """The digests of `files` by name. An installed function has the digest of `code`."""
+        """The digests of `files` by name. An installed factory has no files; the digest is that of its `code`."""
         digests = {f"code/{name}": digest_file(path) for name, path in self.files.items()}
         return digests or {f"code/{self.name}": Digest.of(canonical.encode(self.code.to_json()))}
 
@@ -230,7 +230,7 @@ class Consent:
         return cls(frozenset(map(absolute, names)), source, is_recorded)
 
     def check(self, factory: Factory, arguments: Mapping[str, Any], source: str | None = None) -> None:
-        """Raise InputError, with the option to type, unless the user allowed this code.
+        """Raise InputError unless the user allowed this code. The error names the command-line option that allows it.
 
         `source` is the export's source, if it names the factory. No code runs.
         """

@@ -9,7 +9,7 @@ Graphs are published only if they generate the same tokens as the model. Names a
 | `decoder_with_past` | `decoder_with_past_model.onnx` | one more token, keys and values, to logits, and the decoder's keys and values |
 | `decoder_merged` | `decoder_model_merged.onnx` | both decoders, switched by `use_cache_branch` |
 
-A model of images and texts that writes (`ImageTextDecoder`) has other graphs.
+A model that generates a text from images and texts (`ImageTextDecoder`) has other graphs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ GENERATORS = ((ENCODER, MERGED), (ENCODER, DECODER, NEXT), (EMBED, VISION, DECOD
 EMBEDS, FEATURES = "inputs_embeds", "image_features"
 HIDDEN, MASK, TOKENS = "encoder_hidden_states", "encoder_attention_mask", "input_ids"
 MAX_NEW_TOKENS, MOST = 256, 4096
-"""The number of new tokens of an answer by default (as in pipelines of transformers), and the maximum of a request."""
+"""The default number of new tokens (as in pipelines of transformers), and the maximum that a request may ask for."""
 POSITIONS = ("max_target_positions", "max_position_embeddings", "n_positions")
 """The keys of config.json that may hold the maximum number of tokens of a decoder."""
 Tokens = tuple[int, ...]
@@ -83,7 +83,7 @@ class Seq2Seq(Saved):
     members, merged = STAGES, {MERGED: (DECODER, NEXT)}
 
     def encoder(self, checkpoint: LoadedCheckpoint, directory: Path) -> Graphs:
-        """Make the part of the encoder. Its samples are a row, a batch, and a row of another size."""
+        """Make the encoder's `Part`. Its samples are a row, a batch, and a row of another size."""
         length = longest(int(self.options.max_seq_length), checkpoint.model)
         feeds = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)
         axes = {name: {0: BATCH, 1: SOURCE} for name in (*REQUIRED, STATES)}
@@ -231,7 +231,7 @@ class CausalDecoder(Saved):
         return Graphs({"": self.decoder(model, tokens)}, INPUTS, length, proof=proof)
 
     def decoder(self, model: Any, tokens: Any, embed: Callable[[Any], Any] | None = None) -> Part:
-        """Return the part of the decoder. With `embed`, it takes `inputs_embeds` in place of the `tokens`."""
+        """Return the decoder as a `Part`. With `embed`, it takes `inputs_embeds` in place of the `tokens`."""
         import numpy as np
         import torch
         from transformers import DynamicCache
@@ -385,7 +385,7 @@ def answer_of(model: Any, feed: Feed, start: int | None = None, **more: Any) -> 
 def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
     """Check that graphs generate the same tokens as their model, and add the check to the draft.
 
-    Raises ConversionError if graphs of full precision differ at a step.
+    Raises ConversionError if graphs of full precision choose another token than the model at a step of an answer.
     """
     family = draft.fields.get("model_family", {"members": []})
     names = {path: member["name"] for member in family["members"] for path in member["artifacts"]}
@@ -414,7 +414,7 @@ def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
 
 
 def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool, states: list[Any]) -> float:
-    """Return the share of steps at which graphs choose the model's token. They get the model's earlier tokens."""
+    """Return the share of steps at which the graphs, given the model's tokens so far, choose its next token, too."""
     import numpy as np
 
     model, equal = Generator(paths, answers[0].image_token), []
@@ -437,7 +437,7 @@ def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool,
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """The fields of `generation_config.json` that affect a greedy answer. `positions` limits the decoder's tokens."""
+    """The fields of `generation_config.json` that affect a greedy answer, and `positions`: the decoder's limit."""
 
     decoder_start_token_id: int
     eos_token_id: int | Tokens | None = None

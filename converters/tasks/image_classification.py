@@ -165,8 +165,8 @@ def subject_of(
 ) -> conversion.TorchModel:
     """Wrap a module that takes an image of this `shape`. Its input and outputs get names.
 
-    `outputs` are keys of the module's result, or name its tensors in order. Raises ConversionError if the module fails,
-    InputError if its result does not fit `outputs`.
+    If the module returns a dict, `outputs` are its keys, otherwise they are names for the returned tensors, in order.
+    Raises ConversionError if the module fails. Raises InputError if its result does not fit `outputs`.
     """
     import torch
 

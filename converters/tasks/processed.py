@@ -149,7 +149,7 @@ class Processor:
         self.varying = {at for at, along in enumerate(sizes) if len({*along}) > 1}
 
     def part(self, model: Any, names: Mapping[int, str], outputs: Mapping[str, Sequence[str]]) -> Part:
-        """Make the part of a model. `names` names the input axes that may be dynamic, `outputs` the axes of outputs.
+        """Make a model's `Part`. `names` has the input axes that may be dynamic. `outputs` has each output's axes.
 
         Raises InputError if the results vary along another axis, or if the model does not accept their sizes.
         """
@@ -267,7 +267,7 @@ def _crop(image: Any, height: int, width: int) -> Any:
 
 
 def _use_own_crop(transform: Any) -> None:
-    """Make the crop in a transform of timm round margins down, as `image_input` does."""
+    """Replace the crop in a transform of timm by the crop of `image_input`, which rounds margins down."""
     for step in transform.transforms:
         if type(step).__name__ == "CenterCrop":
             step.forward = lambda image, size=step.size: _crop(image, *size)

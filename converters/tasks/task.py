@@ -177,7 +177,7 @@ HEADS = (
 # fmt: on
 """The kinds of checkpoints with a head (`head_of` chooses). Some have no task that exports them."""
 ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
-"""For each modality, the `TaskHead` of a class without a head, such as `ViTModel`."""
+"""For each modality, the `TaskHead` for bare encoders, such as `ViTModel`."""
 LOADERS: Mapping[Modality, tuple[str, str]] = {
     "image": ("AutoImageProcessor", "image processor"),
     "audio": ("AutoFeatureExtractor", "feature extractor"),
@@ -293,7 +293,7 @@ class ExportSubject:
 
     @property
     def part(self) -> Part:
-        """The only part. Of several parts, the part `model`; an empty part if there is no `model`."""
+        """The only part. If there are several, it is the part `model`, or an empty part if there is no `model`."""
         return self.parts.get("", self.parts.get("model", Part(None)))
 
 

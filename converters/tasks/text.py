@@ -213,7 +213,7 @@ class TextTask(Saved):
         return self.graph(checkpoint, module, int(self.options.max_seq_length))
 
     def graph(self, checkpoint: LoadedCheckpoint, module: Any, length: int) -> Graphs:
-        """Make the part of a module with the inputs of the checkpoint's model. Texts have at most `length` tokens."""
+        """Make the graph of a module, with the checkpoint's inputs. Texts have at most `length` tokens."""
         length, page = longest(length, checkpoint.model), None
         inputs = input_names(checkpoint, self.head)
         if PIXELS in inputs:
@@ -323,7 +323,7 @@ class StaticPooling(Pooling):
 
 
 def pooling_module(encoder: Any, pooling: SentenceConfig) -> Any:
-    """Wrap an encoder so that it returns the vectors of sentence-transformers: float32 `[batch, hidden]`."""
+    """Wrap an encoder so that it returns the same vectors as sentence-transformers: float32 `[batch, hidden]`."""
     import torch
 
     layers = torch.nn.Sequential(*(_layer(*dense) for dense in pooling.dense))
