@@ -50,8 +50,7 @@ def markdown(old: Release, new: Release, changes: ManifestDiff, screen: DiffOver
         if count and severity in SEVERE:
             parts += ["", f"#### {count} {severity}", "", *listed]
         elif count:
-            summary = f"<details><summary>{count} {severity}</summary>"
-            parts += ["", summary, "", *listed, "", "</details>"]
+            parts += ["", f"<details><summary>{count} {severity}</summary>", "", *listed, "", "</details>"]
     return "\n".join(parts) + "\n"
 
 

@@ -242,8 +242,7 @@ def make_deltas(
 
 def _files(ledger: Log, version: Version) -> dict[str, FileEntry]:
     """Return the version's files that exist in the store, by path."""
-    files = held_files(ledger.manifest(version), ledger.versions[version].held)
-    return {file.path: file for file in files}
+    return {file.path: file for file in held_files(ledger.manifest(version), ledger.versions[version].held)}
 
 
 def _model_files(files: Mapping[str, FileEntry], find: Callable[[FileEntry], Path]) -> "dict[str, ModelFile]":

@@ -39,8 +39,7 @@ def proofs(reader: RegistryReader, version: Release) -> Mapping[str, RecordedPro
 
 def blocks(*parts: Iterable[str]) -> Iterator[str]:
     """Join blocks of lines, with an empty line between each block and the next. Empty blocks are left out."""
-    full = [lines for part in parts if (lines := list(part))]
-    for index, lines in enumerate(full):
+    for index, lines in enumerate([lines for part in parts if (lines := list(part))]):
         yield from (["", *lines] if index else lines)
 
 
@@ -105,8 +104,7 @@ def report_published(
         "output": out,
         **more,
     }
-    written = [f"written to {out}"] if out else []
-    session.show(document, blocks(outcome, written, last), remarks)
+    session.show(document, blocks(outcome, [f"written to {out}"] if out else [], last), remarks)
     if release.new and yank is not None and not (session.as_json or is_preview):
         session.warn(f"warning: {yank.words}; `reg yank {release.ref} --undo` takes that back")
 

@@ -22,22 +22,8 @@ from typing import Any, BinaryIO, cast
 
 from onnxreg.registry.log.contents import documents, files
 from onnxreg.registry.log.log import find, load, matching, open_log
+from onnxreg.registry.store import protocol
 from onnxreg.registry.store.directory import staging
-from onnxreg.registry.store.protocol import (
-    UPGRADE,
-    BlobKey,
-    Carried,
-    MissingBlobError,
-    ReadOnlyStore,
-    RegistryReader,
-    RegistryStore,
-    StoredObject,
-    TreeFile,
-    blob_path,
-    index_path,
-    model_of,
-    new_identity,
-)
 from onnxreg.registry.store.streams import Content, Readable, copy_verified
 from onnxreg.registry.system import Disk, host_errors, path_text
 from onnxreg.schema.core import canonical
@@ -48,10 +34,9 @@ from onnxreg.schema.core.files import check_given
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 from onnxreg.schema.core.units import SILENT, Progress
 
-SUFFIXES = (".onnxreg", ".zip")
-"""A file whose name ends with one of these suffixes is opened as an archive."""
+SUFFIXES = (".onnxreg", ".zip")  # a file whose name ends with one of these suffixes is opened as an archive
 ABOUT, IDENTITY = "archive.json", "registry.json"
-POLICIES = index_path(POLICY_LOG)
+POLICIES = protocol.index_path(POLICY_LOG)
 FORMAT, FORMAT_VERSION = "onnxreg-archive", 1
 COPY_AGAIN = "copy it again, or have it made again: reg archive create"
 HEADER_BYTES, END_BYTES = 30, 22
@@ -62,11 +47,11 @@ def exceeded_limit(names: Collection[str]) -> str:
     """Return the limit of archives that these entries exceed, as a phrase, or "" if they exceed no limit."""
     if len(names) > MAX_ARCHIVE_FILES:
         return f"has more than {MAX_ARCHIVE_FILES:,} files"
-    models = sum(model_of(name) is not None for name in names)
+    models = sum(protocol.model_of(name) is not None for name in names)
     return f"has more than {MAX_ARCHIVE_MODELS:,} models" if models > MAX_ARCHIVE_MODELS else ""
 
 
-def read_about(data: bytes, url: str) -> Carried:
+def read_about(data: bytes, url: str) -> protocol.Carried:
     """Decode `archive.json`.
 
     Raises IntegrityError if the document is malformed, and HostError if a newer build wrote it.
@@ -75,14 +60,14 @@ def read_about(data: bytes, url: str) -> Carried:
         value = convert(canonical.decode(data, ABOUT), dict[str, Any], "it")
         kind, version = value.get("format"), value.get("format_version")
         if kind == FORMAT and version != FORMAT_VERSION:
-            raise HostError(f"{url} has the archive format {str(version)[:20]}", UPGRADE)
+            raise HostError(f"{url} has the archive format {str(version)[:20]}", protocol.UPGRADE)
         if kind != FORMAT:
             raise InputError("it describes no archive")
         carried = convert(value.get("versions"), dict[str, frozenset[Version]], "its versions")
         return {check_name(name): versions for name, versions in carried.items()}
 
 
-class ArchiveStore(ReadOnlyStore):
+class ArchiveStore(protocol.ReadOnlyStore):
     """A read-only `ObjectStore` with the files in an archive. Raises IntegrityError if the file is not an archive."""
 
     description = "an archive"
@@ -115,14 +100,14 @@ class ArchiveStore(ReadOnlyStore):
         facts = sorted((key, entry.file_size, entry.CRC) for key, entry in self._entries.items())
         return Digest.of(repr(facts).encode())
 
-    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+    def get(self, key: str, cached: protocol.StoredObject | None = None) -> protocol.StoredObject | None:
         if (stream := self.open(key)) is None:
             return None
         with stream:
             data = stream.read(MAX_DOCUMENT_BYTES + 1)
         if len(data) > MAX_DOCUMENT_BYTES or zlib.crc32(data) != self._entries[key].CRC:
             raise IntegrityError(f"{key} of {self.url} is too large, or has another check sum", COPY_AGAIN)
-        return StoredObject(data, Digest.of(data).hex)
+        return protocol.StoredObject(data, Digest.of(data).hex)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         if (entry := self._entries.get(key)) is None:
@@ -139,9 +124,11 @@ class ArchiveStore(ReadOnlyStore):
     def has(self, keys: Iterable[str]) -> set[str]:
         return {key for key in keys if key in self._entries}
 
-    def list(self, prefix: str) -> Iterator[TreeFile]:
+    def list(self, prefix: str) -> Iterator[protocol.TreeFile]:
         tree = sorted(self._entries.keys() - {ABOUT})
-        return (TreeFile(key, self._entries[key].file_size) for key in tree if key.startswith(prefix))
+        return (
+            protocol.TreeFile(key, self._entries[key].file_size) for key in tree if key.startswith(prefix)
+        )
 
 
 class _Span(Readable):
@@ -158,7 +145,7 @@ class _Span(Readable):
         return count
 
 
-class ArchiveRegistry(RegistryStore):
+class ArchiveRegistry(protocol.RegistryStore):
     """A registry in an archive, for reading."""
 
     store: ArchiveStore
@@ -168,7 +155,7 @@ class ArchiveRegistry(RegistryStore):
         about = self.store.get(ABOUT)
         if about is None or not self.store.has([IDENTITY]):
             raise IntegrityError(f"{path} has no {ABOUT} or no {IDENTITY}", COPY_AGAIN)
-        self.carried: Carried = read_about(about.data, self.url)
+        self.carried: protocol.Carried = read_about(about.data, self.url)
         self.check_exists()
 
     @property
@@ -179,16 +166,16 @@ class ArchiveRegistry(RegistryStore):
         self.store.refuse(f"pushing {name}")
 
     def blob_url(self, digest: Digest) -> str:
-        return f"zip://{BlobKey(digest).path}::{Path(self.url).absolute().as_uri()}"
+        return f"zip://{protocol.BlobKey(digest).path}::{Path(self.url).absolute().as_uri()}"
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
         try:
             return super().open_blob(digest, start)
-        except MissingBlobError:
+        except protocol.MissingBlobError:
             carried = self.carried.items()
             refs = [f"{name}:{version}" for name, versions in sorted(carried) for version in sorted(versions)]
             files = f"it carries the files of {', '.join(refs[:4])}{' ...' if refs[4:] else ''}"
-            error = MissingBlobError(digest, f"{self.url}: {files}")
+            error = protocol.MissingBlobError(digest, f"{self.url}: {files}")
             error.hint = "ask for one with that version"
             raise error from None
 
@@ -214,8 +201,8 @@ def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
             return "begins with something else"
         if name in names:
             return f"has two entries {name[:80]!r}"
-        key = BlobKey.of_path(name)
-        is_part = (key is not None and not key.generation) or model_of(name) is not None
+        key = protocol.BlobKey.of_path(name)
+        is_part = (key is not None and not key.generation) or protocol.model_of(name) is not None
         is_part |= name in (ABOUT, IDENTITY, POLICIES)
         if not is_part or stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG):
             return f"has {name[:80]!r}, which no registry has"
@@ -229,7 +216,7 @@ def _fault(entries: Collection[zipfile.ZipInfo]) -> str:
     return ""
 
 
-def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -> Carried:
+def choose(source: protocol.RegistryReader, refs: Collection[str], every: bool = False) -> protocol.Carried:
     """Return the versions that `refs` name. If `every` is set, return all versions of the matching models.
 
     Raises InputError if no version matches.
@@ -249,10 +236,7 @@ def choose(source: RegistryReader, refs: Collection[str], every: bool = False) -
 
 
 def create_archive(
-    source: RegistryReader,
-    carried: Carried,
-    target: Path,
-    progress: Progress = SILENT,
+    source: protocol.RegistryReader, carried: protocol.Carried, target: Path, progress: Progress = SILENT
 ) -> tuple[int, int]:
     """Write an archive to `target`, in place of an earlier archive. Return its number of blobs and its size in bytes.
 
@@ -274,7 +258,10 @@ def create_archive(
     parts = {POLICIES: policies.data} if policies else {}
     listed = {name: [str(version) for version in sorted(versions)] for name, versions in carried.items()}
     document = {"format": FORMAT, "format_version": FORMAT_VERSION, "versions": listed}
-    parts |= {IDENTITY: new_identity(source.registry_id, mirror=True), ABOUT: canonical.encode(document)}
+    parts |= {
+        IDENTITY: protocol.new_identity(source.registry_id, mirror=True),
+        ABOUT: canonical.encode(document),
+    }
     entries |= {name: Content.of(name, data) for name, data in parts.items()}
     if limit := exceeded_limit(entries):
         raise InputError(f"the archive {limit}", "make several, of fewer models or versions")
@@ -294,16 +281,18 @@ def create_archive(
         return blobs, destination.stat().st_size
 
 
-def _model_entries(source: RegistryReader, name: str, versions: Collection[Version]) -> dict[str, Content]:
+def _model_entries(
+    source: protocol.RegistryReader, name: str, versions: Collection[Version]
+) -> dict[str, Content]:
     ledger = load(source, name)
     assert ledger.index is not None
     ledger.prove()
-    entries = {index_path(name): Content.of(index_path(name), ledger.index.data)}
+    entries = {protocol.index_path(name): Content.of(protocol.index_path(name), ledger.index.data)}
     blobs = [*documents(ledger)]
     for version in sorted(versions):
         blobs += files(ledger, version, ledger.versions[version])
     for blob in blobs:
         size = len(ledger.fetch(blob.digest)) if blob.size is None else blob.size
         entry = Content(blob.path, size, blob.digest, partial(source.open_blob, blob.digest))
-        entries.setdefault(blob_path(blob.digest), entry)
+        entries.setdefault(protocol.blob_path(blob.digest), entry)
     return entries

@@ -45,8 +45,7 @@ from onnxreg.schema.query.expression import parse
 from onnxreg.schema.signing.dsse import SignLine
 
 PROMOTE_ADVICE = "do not use it until you know why; `reg promote` by somebody who may puts it right"
-CHANGES = frozenset({"breaking"})
-"""The demands that limit the changes since the previous promotion."""
+CHANGES = frozenset({"breaking"})  # the demands that limit the changes since the previous promotion
 
 
 class UnpromotedError(GateError):
@@ -297,8 +296,7 @@ def with_policy(
 ) -> PolicyLog:
     """Return a log of policies with `policy` as one more line. Nothing is written."""
     event = PolicyEvent(**about, rules=policy.to_json()["rule"])
-    line = LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)
-    return PolicyLog(log.registry, (*log.lines, line))
+    return PolicyLog(log.registry, (*log.lines, LogLine.make(len(log.lines) + 1, log.head, event, sign=sign)))
 
 
 def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[str, str | None]]:
@@ -314,8 +312,7 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[st
             try:
                 ChannelGate(log, policies, tag).check()
             except RegError as error:
-                version = str(channel.version)
-                yield {"name": name, "channel": tag, "version": version, "why": error.message}
+                yield {"name": name, "channel": tag, "version": str(channel.version), "why": error.message}
 
 
 def set_policy(

@@ -99,8 +99,7 @@ def pull_locked(
                 f"the lock says other things of {entry.name}:{entry.version} than its manifest {entry.manifest.short}...",
                 "the lock was changed by hand or damaged: `reg lock` writes it anew",
             )
-        yanked = registry.find(entry.ref).entry.yanked
-        fetched.append(FetchedEntry(entry, result, published, files, yanked))
+        fetched.append(FetchedEntry(entry, result, published, files, registry.find(entry.ref).entry.yanked))
     return fetched
 
 

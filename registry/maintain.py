@@ -295,8 +295,7 @@ def _check_blobs(
                 kind, detail = "damaged", f"blob {digest} has other bytes than its name says"
         return count, Damage(kind, label, detail, digest, key, reference) if kind else None
 
-    ordered = sorted(keys, key=lambda key: (-keys[key], key))
-    for count, damage in system.run_parallel(check, ordered, WORKERS):
+    for count, damage in system.run_parallel(check, sorted(keys, key=lambda key: (-keys[key], key)), WORKERS):
         report.blobs += 1
         report.size += count
         if damage is not None:

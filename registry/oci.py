@@ -37,17 +37,6 @@ from onnxreg.registry.resolution import check_version_trust
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import MissingBlobError, OpenAt, Push, RegistryReader, Sink
-from onnxreg.registry.store.requests import (
-    ABSENT_STATUS,
-    READ_BYTES,
-    Body,
-    HttpStore,
-    RefusedError,
-    is_loopback,
-    is_passing,
-    read_body,
-    retrying,
-)
 from onnxreg.registry.system import read_bounded
 from onnxreg.registry.transfer.exchange import BlobMover
 from onnxreg.registry.trust.known_heads import KnownHeads
@@ -189,7 +178,7 @@ class OciTarget(Struct, frozen=True):
     @property
     def server(self) -> str:
         """The URL of the server: http:// for this machine, else https://."""
-        scheme = "http" if is_loopback(urlsplit(f"//{self.host}").hostname or "") else "https"
+        scheme = "http" if requests.is_loopback(urlsplit(f"//{self.host}").hostname or "") else "https"
         return f"{scheme}://{_API_HOSTS.get(self.host, self.host)}"
 
     def __str__(self) -> str:
@@ -217,7 +206,7 @@ def descriptor(media_type: str, digest: Digest, size: int) -> dict[str, Any]:
     return {"mediaType": media_type, "digest": str(digest), "size": size}
 
 
-class OciServer(HttpStore):
+class OciServer(requests.HttpStore):
     """The API of one repository. If the server demands a login, `send` logs in for `actions`, such as "pull,push"."""
 
     def __init__(self, target: OciTarget, actions: str) -> None:
@@ -235,15 +224,18 @@ class OciServer(HttpStore):
 
     def refusal_text(self, error: urllib.error.HTTPError) -> str:
         try:
-            return str(json.loads(error.fp.read1(READ_BYTES))["errors"][0]["code"])[:60]  # type: ignore[attr-defined]
+            data = error.fp.read1(requests.READ_BYTES)  # type: ignore[attr-defined]
+            return str(json.loads(data)["errors"][0]["code"])[:60]
         except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
             return str(error.reason)
 
-    def send(self, method: str, key: str, headers: Mapping[str, str], body: Body = None) -> HTTPResponse:
+    def send(
+        self, method: str, key: str, headers: Mapping[str, str], body: requests.Body = None
+    ) -> HTTPResponse:
         refused = self.authorization()
         try:
             return super().send(method, key, headers, body)
-        except RefusedError as error:
+        except requests.RefusedError as error:
             challenges = error.headers.get_all("WWW-Authenticate", [])
             if error.status != 401 or not self.is_own(key) or not self.log_in(challenges, refused):
                 raise
@@ -284,17 +276,17 @@ class OciServer(HttpStore):
         else:
             realm += f"{'&' if '?' in realm else '?'}{urlencode(fields)}"
             authorization = credential.basic if credential else {}
-        endpoint = HttpStore(realm.partition("?")[0], authorization)
+        endpoint = requests.HttpStore(realm.partition("?")[0], authorization)
 
         def read(answer: HTTPResponse) -> bytes:
-            return read_body(answer, endpoint.url, MAX_OCI_BYTES)
+            return requests.read_body(answer, endpoint.url, MAX_OCI_BYTES)
 
         try:
             method, body = ("POST", lambda: form) if form else ("GET", None)
             value = json.loads(endpoint.ask(method, realm, {}, read, body, tries=False))
             token = value.get("token") or value["access_token"]
-        except RefusedError as error:
-            if is_passing(error):
+        except requests.RefusedError as error:
+            if requests.is_passing(error):
                 raise
             raise RemoteError(f"{label} answers {error.status}", self.hint(401)) from error
         except (ValueError, KeyError, AttributeError, RecursionError):
@@ -328,8 +320,8 @@ class OciClient(Sink):
         accept = {"Accept": f"{INDEX}, {MANIFEST}"}
         try:
             data, _ = self._server.fetch(f"manifests/{reference}", accept, MAX_OCI_BYTES)
-        except RefusedError as error:
-            if error.status in ABSENT_STATUS:
+        except requests.RefusedError as error:
+            if error.status in requests.ABSENT_STATUS:
                 return None
             raise
         if reference.startswith("sha256:") and str(Digest.of(data)) != reference:
@@ -367,7 +359,7 @@ class OciClient(Sink):
             headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
             self._server.ask("PUT", url, headers, _created, partial(open_at, 0), tries=False)
 
-        retrying(attempt)  # each attempt opens the blob again
+        requests.retrying(attempt)  # each attempt opens the blob again
         return size
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
@@ -380,7 +372,7 @@ class OciClient(Sink):
         for number in range(MAX_REFERRER_PAGES):
             try:
                 data, headers = self._server.fetch(page, {}, MAX_OCI_BYTES)
-            except RefusedError as error:
+            except requests.RefusedError as error:
                 if error.status != 404 or number:
                     raise
                 index = self.find_manifest(fallback_tag(digest))
@@ -545,8 +537,7 @@ def publish(
 
     if before is None:
         documents = {config.digest: config.data, published.digest: published.data}
-        mover = BlobMover(reader, progress, documents)
-        _send(client, mover, published.manifest.all_files(), result)
+        _send(client, BlobMover(reader, progress, documents), published.manifest.all_files(), result)
         client.put_manifest(version, tag)
     present = {str(entry["digest"]) for entry in client.referrers(version.digest, {*STATEMENTS, SBOM})}
     missing, empty = list[OciDocument](), OciDocument(EMPTY_CONFIG, EMPTY)
@@ -579,8 +570,7 @@ def _send(client: OciClient, mover: BlobMover, files: Iterable[StoredFile], resu
 
 def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[str, bytes, Mapping[str, str]]]:
     """Yield (media type, bytes, annotations) for each statement about a version, and then for its bill of materials."""
-    ledger = load(reader, published.name)
-    for event in attestations(ledger, published.digest, published.manifest):
+    for event in attestations(load(reader, published.name), published.digest, published.manifest):
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
         yield event.media_type, read_blob(reader, event.statement), about
     materials = bill(published.manifest, published.digest, published.version, published.states)

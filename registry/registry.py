@@ -380,8 +380,7 @@ class Registry:
         check_target(output, self.store.root)
         published = self.get(ref)
         paths = selection.of(published.manifest, str(published.ref)) if selection else published.held
-        files = held_files(published.manifest, paths)
-        materialize(self.store, files, published.data, output, progress)
+        materialize(self.store, held_files(published.manifest, paths), published.data, output, progress)
         return published
 
 

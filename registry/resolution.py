@@ -296,8 +296,7 @@ def channel_statuses(reader: RegistryReader, log: Log, trust: "Trust") -> Iterat
         verdicts = dict.fromkeys(map(str, signatures.signatures_of(log, trust, version, channel.manifest)))
         signers = {"the move": str(judge.line(line)), "the version": ", ".join(verdicts)}
         signed = ", ".join(f"{part} by {signer}" for part, signer in signers.items() if signer)
-        gate = _gate(reader, log, tag, trust)
-        yield ChannelStatus(tag, version, line, signed, gate, log.rollouts.get(tag))
+        yield ChannelStatus(tag, version, line, signed, _gate(reader, log, tag, trust), log.rollouts.get(tag))
 
 
 def _gate(reader: RegistryReader, log: Log, tag: str, trust: "Trust") -> str:

@@ -127,8 +127,7 @@ class Keystore:
 
         Raise InputError if the passphrase is wrong. Raise NotFoundError if no key has this name.
         """
-        pem = self._read(name, "pem")
-        return PrivateKey.load(pem, passphrase(name) if secret is None else secret)
+        return PrivateKey.load(self._read(name, "pem"), passphrase(name) if secret is None else secret)
 
     def _read(self, name: str, suffix: str) -> bytes:
         problem = "that is not the name of a key"

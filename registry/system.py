@@ -150,9 +150,8 @@ SAFE_FLAGS = sum(getattr(os, name, 0) for name in ("O_RDONLY", "O_NOFOLLOW", "O_
 """The flags of open(2) that refuse a link, and do not block on a FIFO or device."""
 
 READ_ONLY = "the file system is mounted read-only: remount it, or use another place"
-_NO_SPACE = "free some space there, then run the same command again"
 _HINTS = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), _NO_SPACE),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space there, then run the same command again"),
     errno.EROFS: READ_ONLY,
     errno.EXDEV: "blobs, index and local of a registry must be on one file system: mount the whole registry",
 }

@@ -118,8 +118,7 @@ def policy_set(
         session.warn("the line is not signed: anybody who writes there can append a laxer policy unnoticed")
     if line is not None:
         outcome = f"policy {line.seq} is in force: {counted(len(policy.rules), 'rule')}"
-    document = {"rules": len(policy.rules), "seq": line and line.seq}
-    session.show(document | {"stopped": stopped}, outcome)
+    session.show({"rules": len(policy.rules), "seq": line and line.seq} | {"stopped": stopped}, outcome)
     if is_new and not yes:
         would = f"it would stop {counted(len(stopped), 'channel')}"
         raise ConflictError(f"nothing was set; {would}", "to set it: --yes")

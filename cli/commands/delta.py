@@ -62,8 +62,7 @@ def delta_ls(session: Session, ref: str = REF, remote: str | None = REMOTE) -> N
     target = Ref.parse(ref)
     log = load(session.reader(remote), target.name)
     located = log.find(target)
-    deltas = read_deltas(log.fetch, located.entry.deltas)
-    rows = _rows(deltas, log.manifest(located.version).all_files())
+    rows = _rows(read_deltas(log.fetch, located.entry.deltas), log.manifest(located.version).all_files())
     none = f"{located.ref} offers no deltas; `reg delta make {ref}` makes some"
     session.show({"ref": located.ref, "deltas": rows}, _table(rows) if rows else none)
 

@@ -128,5 +128,4 @@ def _versions(session: Session, log: Log) -> None:
             state = f"{refused} of {len(states)} refused"
         facts = (item["version"], item["manifest"][7:19], size(item["size"]) if "size" in item else None)
         rows.append((*facts, item["channels"], state, item["held"] or None))
-    header = ("VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE", "HELD")
-    session.show(versions, table(header, rows))
+    session.show(versions, table(("VERSION", "MANIFEST", "SIZE", "CHANNELS", "STATE", "HELD"), rows))

@@ -68,8 +68,7 @@ def index_publish(
     amount = (
         f"{counted(result.models, 'model')}, {counted(result.artifacts, 'artifact')}, {size(result.size)}"
     )
-    outcome = f"published the catalog of {store.url}: {amount}"
-    session.show(result._asdict(), outcome)
+    session.show(result._asdict(), f"published the catalog of {store.url}: {amount}")
     fail(result.damages, store)
 
 

@@ -6,10 +6,7 @@ from onnxreg.cli.commands.serve import public_url, trial_folder
 from onnxreg.cli.options import Session, argument, option
 from onnxreg.cli.output import counted, needs
 
-EXAMPLES = (
-    "reg site ./public",
-    "reg site ./public --url https://models.example/tree --try ./try",
-)
+EXAMPLES = ("reg site ./public", "reg site ./public --url https://models.example/tree --try ./try")
 
 
 def command(

@@ -39,12 +39,10 @@ MIN_TENSOR_BYTES = 256
 SAFETENSORS_FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 LEVEL, DIFFERENCES = 5, zlib.Z_RLE
 """The zlib level (6 saves 0.6 % more in 1.7 times the time), and the zlib strategy for differences."""
-NOISE_BITS = 7.9
-"""Data with more entropy than this, in bits per byte, is stored uncompressed."""
+NOISE_BITS = 7.9  # data with more entropy than this, in bits per byte, is stored uncompressed
 MAX_COPY_BYTES = 2**31
 SAMPLES = 4
-SAMPLE_BYTES = 32 * 1024
-"""The bytes of a slice. `SAMPLES` slices of a tensor decide how it is encoded."""
+SAMPLE_BYTES = 32 * 1024  # the bytes of a slice; `SAMPLES` slices of a tensor decide how it is encoded
 MAX_CANDIDATES = 32
 """The maximum number of old tensors with which a new tensor is compared, if no old tensor has its name or its bytes."""
 MIN_COPY_BYTES = 48

@@ -23,8 +23,7 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.inputs.recipe_file import LEAST, RecipeCheck
 from onnxreg.schema.manifest.manifest import Step
 
-Outputs = Sequence[Mapping[str, Any]]
-"""The outputs of several runs: the arrays of each run, by name."""
+Outputs = Sequence[Mapping[str, Any]]  # the outputs of several runs: the arrays of each run, by name
 MEASURED = ("max_abs_diff", "min_cosine", "argmax_agreement")
 
 

@@ -48,8 +48,7 @@ from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdi
 SCORES, SCORES_VERSION = "scores", 8
 """The kind of a cache entry, and its version. Increase the version if the scores of a file change."""
 DISTANCE_INPUTS = 48
-BASE = "the graph in full precision"
-"""The name of a parent that is not an output of the export."""
+BASE = "the graph in full precision"  # the name of a parent that is not an output of the export
 CERTIFICATES = "certificates"
 TOGETHER = (*GENERATORS, ("text", "vision"), ("text", "audio"), ("model",), tuple(Masks.members))
 """The members of a pipeline that run together, to generate a text or to give comparable vectors."""

@@ -170,8 +170,7 @@ def labels_of(
     return decode(np.concatenate(best), np.concatenate(offsets), length, tag_scheme(tags))
 
 
-MAX_ANSWER_TOKENS = 30
-"""The maximum number of tokens of an answer, as in the example scripts of Transformers."""
+MAX_ANSWER_TOKENS = 30  # the maximum number of tokens of an answer, as in the example scripts of Transformers
 MAX_TOKENS = 2048
 OF_TEXTS = ("embeddings", "sentence_embedding", "text_embeds")
 OF_TOKENS = ("last_hidden_state", "token_embeddings")
@@ -367,10 +366,8 @@ class Completions(TaskEvaluator):
         return Reading([feed], predict)
 
 
-MOST_OBJECTS = 100
-"""The maximum number of objects of an image that are scored, as in COCO."""
-LABELS, GROUPS = "labels", "groups"
-"""The optional arrays with the class and the group number of each row."""
+MOST_OBJECTS = 100  # the maximum number of objects of an image that are scored, as in COCO
+LABELS, GROUPS = "labels", "groups"  # the optional arrays with the class and the group number of each row
 
 
 class LabelledRow(msgspec.Struct, frozen=True, eq=False):

@@ -27,8 +27,7 @@ from onnxreg.schema.manifest.manifest import Manifest
 
 WARM_UP_RUNS = 10
 BATCH_AXIS = "batch"
-DYNAMIC_AXIS_LENGTH = 32
-"""The length of all dynamic axes except the batch, such as the tokens of a sentence."""
+DYNAMIC_AXIS_LENGTH = 32  # the length of all dynamic axes except the batch, such as the tokens of a sentence
 TOKENS = (32, 128)
 PAIRS = Benchmark(runs=30, batches=(1,))
 """The settings for timing a file beside its parent: 30 pairs of runs (one of each file) on a single row."""
@@ -36,8 +35,7 @@ WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
 """The number of warm-up pairs, the minimum number of timed pairs, and the seconds after which no pair begins."""
 EDGE = 10
 """If a suite's inputs are sorted by size, the short input is at 1/10 of the list, and the long input at 9/10."""
-FAST_ENOUGH = 1.1
-"""A file is slower than its parent if it takes more than this multiple of the parent's time."""
+FAST_ENOUGH = 1.1  # a file is slower than its parent if it takes more than this multiple of the parent's time
 
 
 class Ratio(NamedTuple):

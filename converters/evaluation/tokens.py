@@ -14,8 +14,7 @@ import numpy as np
 from onnxreg.converters.evaluation.metric import Integers
 from onnxreg.schema.core.errors import InputError, missing_extra
 
-STRIDE = 128
-"""The maximum overlap of neighbouring windows over a pair's second text, in tokens."""
+STRIDE = 128  # the maximum overlap of neighbouring windows over a pair's second text, in tokens
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,7 @@ def _row(encoding: Any, before: int = 0, after: int = 0) -> TokenRow:
     )
 
 
-NOTHING = -1
-"""The label of a character without an entity."""
+NOTHING = -1  # the label of a character without an entity
 
 _MARKS, _JOINTS = "BILUESM", "-_:/."
 _PATTERNS = tuple(

@@ -25,8 +25,7 @@ from onnxreg.schema.core.errors import InputError
 DISTANCE, VERDICT = "distance", "in_distribution"
 MAX_DEPENDENT_SHARE = 0.01
 """If the covariance is shrunk, this share of the dimensions (or one dimension) may depend linearly on others."""
-ROUNDING_UNITS = 4
-"""Differences of at most this number of units in the last place count as rounding."""
+ROUNDING_UNITS = 4  # differences of at most this number of units in the last place count as rounding
 BATCH_ROWS = 64
 
 

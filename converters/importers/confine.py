@@ -42,8 +42,7 @@ SCHEME = "hf://"
 URL = re.compile(r"hf://(?P<id>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?/?")
 GRAPH_FILES = "*.onnx", "*.ort", "*.onnx_data*", "*.onnx.data*"
 BESIDE = "*.json", "*.jinja", "*.txt", "*.model", "*.spm", "*.tiktoken", "*.config", "README.md"
-PATTERNS = (*GRAPH_FILES, *BESIDE, "[0-9]*_*/model.safetensors")
-"""The files of a repository to download."""
+PATTERNS = (*GRAPH_FILES, *BESIDE, "[0-9]*_*/model.safetensors")  # the files of a repository to download
 
 
 class Child:

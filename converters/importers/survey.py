@@ -21,8 +21,7 @@ from onnxreg.schema.manifest.draft import NOT_EVALUATED, DraftArtifact, DraftFil
 from onnxreg.schema.manifest.family import MEMBERS_ADVICE, Graph, check_alternatives, pipeline_of
 from onnxreg.schema.manifest.vocabulary import FILENAME
 
-FLOAT_TOLERANCE = 1e-6
-"""The relative change of a float32 weight that constant folding may cause."""
+FLOAT_TOLERANCE = 1e-6  # the relative change of a float32 weight that constant folding may cause
 HALF_TOLERANCE, HALF_TINY, HALF_MAX = 2.0**-10, 1e-7, 65504.0
 """The relative and absolute tolerance of float16 weights, and the largest float16."""
 BLOCK_ELEMENTS = 2**20

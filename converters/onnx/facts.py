@@ -66,8 +66,7 @@ _SCALES = {
     "QMoE": (3, 6, 9),
 }
 """The positions of each operator's operands that are scales or zero points. They do not count as weights."""
-_INT8_ACTIVATIONS = 4
-"""The `accuracy_level` with which ONNX Runtime may round activations to int8."""
+_INT8_ACTIVATIONS = 4  # the `accuracy_level` with which ONNX Runtime may round activations to int8
 _PACKED = frozenset({"MatMulNBits", "GatherBlockQuantized"})
 """The operators whose uint8 weights are packed. Their attribute `bits` (default 4) is the size of an element."""
 Values = ChainMap[Any, str]

@@ -23,11 +23,9 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 MAX_NODES = 250_000
-MAX_SUBGRAPHS = 10_000
-"""The maximum number of subgraphs of `If`, `Loop` and `Scan` in a file."""
+MAX_SUBGRAPHS = 10_000  # the maximum number of subgraphs of `If`, `Loop` and `Scan` in a file
 MAX_INLINED_BYTES = 512 * 2**20
-MAX_CALL_DEPTH = 200
-"""The greatest depth of calls between local functions, since onnx's inliner is recursive."""
+MAX_CALL_DEPTH = 200  # the greatest depth of calls between local functions, since onnx's inliner is recursive
 MAX_DIGITS = 18
 DEFAULT_DOMAIN = "ai.onnx"
 CONTRIB_DOMAIN = "com.microsoft"

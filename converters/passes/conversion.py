@@ -24,8 +24,7 @@ from onnxreg.converters.runtime.sessions import one_torch_thread, silent_transfo
 from onnxreg.converters.source.toolchain import require
 from onnxreg.schema.core.errors import ConversionError, InputError, why
 
-OLDEST, NEWEST = 7, 23
-"""The lowest and the highest opset of the TorchScript exporter."""
+OLDEST, NEWEST = 7, 23  # the lowest and the highest opset of the TorchScript exporter
 OLDEST_OF_TRANSFORMERS, HIGHEST = 18, 26
 """The lowest opset of the exporter of transformers, and the highest that ONNX Runtime loads."""
 TOLERANCE = 1e-3

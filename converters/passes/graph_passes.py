@@ -6,18 +6,13 @@ from typing import Any, Literal, Self
 
 from pydantic import AliasChoices, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
-from onnxreg.converters.onnx.onnx_graph import (
-    CONTRIB_DOMAIN,
-    RUNTIME_OPERATORS,
-    check_light,
-)
+from onnxreg.converters.onnx.onnx_graph import CONTRIB_DOMAIN, RUNTIME_OPERATORS, check_light
 from onnxreg.converters.onnx.tensors import ELEMENTS
 from onnxreg.converters.passes import models, samples
 from onnxreg.converters.passes.base import Facts, GraphPass, PassParams, public_types
 from onnxreg.schema.core.errors import ConversionError, InputError
 
-MIN_OPSET, MAX_OPSET = 7, 26
-"""The lowest and the highest opset that ONNX Runtime 1.31 loads."""
+MIN_OPSET, MAX_OPSET = 7, 26  # the lowest and the highest opset that ONNX Runtime 1.31 loads
 
 
 class OnnxOpVersionConversion(GraphPass):

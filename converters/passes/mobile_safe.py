@@ -15,8 +15,7 @@ from onnxreg.schema.core.errors import ConversionError
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
-"""The TensorProto types without NaN."""
+INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})  # the TensorProto types without NaN
 SELECTABLE = frozenset({1, 2, 3, 6, 7, 10, 11, 12})
 
 

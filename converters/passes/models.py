@@ -25,8 +25,7 @@ from onnxreg.schema.core.errors import ConversionError, InputError, RegError, wh
 MAX_INLINE_WEIGHT_BYTES = 2**31 - 2**26
 """The maximum size of the weights in the model's own file, in bytes. Protobuf's limit for a file is 2**31 - 1 bytes."""
 ALIGNMENT_BYTES = 4096
-FIRST_IR_WITH_CONSTANTS = 4
-"""The first IR version in which an initializer need not be an input."""
+FIRST_IR_WITH_CONSTANTS = 4  # the first IR version in which an initializer need not be an input
 FLOATS = frozenset({1, 10})
 STANDARD = ("", "ai.onnx")
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)

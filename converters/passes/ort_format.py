@@ -21,8 +21,7 @@ from onnxreg.converters.passes.base import Pass, PassParams
 from onnxreg.converters.runtime.sessions import quiet, session_options
 from onnxreg.schema.core.errors import ConversionError, HostError
 
-ALIGNMENT_BYTES = 16
-"""The alignment of a flatbuffer, counted from its end."""
+ALIGNMENT_BYTES = 16  # the alignment of a flatbuffer, counted from its end
 
 
 class OrtFiles(NamedTuple):

@@ -81,10 +81,7 @@ class PassContract:
 
 
 def run_and_compare(
-    step: str,
-    pass_: base.Pass[Any, Any],
-    subject: Any,
-    feeds: Sequence[Feed] | None = None,
+    step: str, pass_: base.Pass[Any, Any], subject: Any, feeds: Sequence[Feed] | None = None
 ) -> tuple[Any, Step]:
     """Run a pass, and compare the graph before and after. The step records the comparison as `parity`.
 

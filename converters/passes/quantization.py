@@ -23,8 +23,7 @@ FLOAT, INTEGERS = 1, frozenset({6, 7})
 LIMIT = 127
 RANGES = {"QInt8": ((-LIMIT, LIMIT), (-64, 64)), "QUInt8": ((0, 255), (0, 127))}
 """The smallest and largest code of each weight type: by default, and with `reduce_range`."""
-MIN_ROW_COSINE = 0.99
-"""The lowest accepted cosine of a quantized row with the original row."""
+MIN_ROW_COSINE = 0.99  # the lowest accepted cosine of a quantized row with the original row
 DRAWN_ROWS, MAX_SHIFT = 16, 12
 """For `SmoothQuant`: the batch size of random inputs, and the largest exponent of a scale."""
 NORMALIZATIONS = frozenset(
@@ -34,8 +33,7 @@ NORMALIZATIONS = frozenset(
 SHARES = tuple(number / 64 for number in range(64, 7, -1))
 """The ranges that the method `MSE` tries, as shares of an activation's whole range."""
 PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
-MASK_SIZE = 1e3
-"""Constants of this magnitude or more may be attention masks."""
+MASK_SIZE = 1e3  # constants of this magnitude or more may be attention masks
 MASKED = frozenset(
     {"Softmax", "LogSoftmax", "Exp", "ReduceLogSumExp", "ReduceMax", "ReduceMin", "TopK", "ArgMax", "ArgMin"}
 )
@@ -43,8 +41,7 @@ _CARRYING = """
     Add Cast CastLike Concat Expand Flatten Gather GatherElements GatherND Identity Mul Neg Reshape ScatterElements
     ScatterND Slice Split Squeeze Sub Tile Transpose Trilu Unsqueeze Where
 """
-CARRYING = frozenset(_CARRYING.split())
-"""Operators through which the values of an attention mask may flow."""
+CARRYING = frozenset(_CARRYING.split())  # operators through which the values of an attention mask may flow
 ARITHMETIC = CARRYING | {"Abs", "Ceil", "Clip", "Div", "Floor", "Log", "Max", "Min", "Pow", "Round", "Sqrt"}
 """Operators by which a graph may compute an index in floating point."""
 

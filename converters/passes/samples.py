@@ -20,15 +20,12 @@ SIZES = ({"batch": 1}, {"batch": 2})
 """For each of two random runs, the sizes of dynamic axes by name. `LENGTHS` has the size of all other axes."""
 LENGTHS = (8, 12)
 SEED = 0
-MIN_COSINE = 0.5
-"""The lowest accepted cosine of an output with the parent's output."""
+MIN_COSINE = 0.5  # the lowest accepted cosine of an output with the parent's output
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
 """For `_refuse_chance`: the lowest accepted cosine, and a relative distance at which any cosine is accepted."""
-ROUNDINGS = 8
-"""The allowed error of graphs with 16-bit weights, in units of the type's precision (`STEPS`)."""
+ROUNDINGS = 8  # the allowed error of graphs with 16-bit weights, in units of the type's precision (`STEPS`)
 EIGHT_BITS = {2, 3}  # uint8, int8
-STEPS = {10: 2.0**-10, 16: 2.0**-7}
-"""The distance from 1 to the next float16 and bfloat16."""
+STEPS = {10: 2.0**-10, 16: 2.0**-7}  # the distance from 1 to the next float16 and bfloat16
 
 
 def draw(

@@ -16,8 +16,7 @@ from onnxreg.converters.prove.formula import Formula, Operand, array_of, constan
 from onnxreg.converters.prove.operators import ELEMENTWISE, SINCE, UNARY, result_types
 from onnxreg.converters.prove.shapes import RESHAPES, Shapes, is_known
 
-MAX_DEPTH = 64
-"""The maximum number of operators in a row through which a Transpose is moved."""
+MAX_DEPTH = 64  # the maximum number of operators in a row through which a Transpose is moved
 Axes = tuple[int, ...]
 Rule = Callable[["Rewriter", Formula], Operand]
 RULES: dict[str, list[tuple[str, Rule]]] = defaultdict(list)
@@ -144,8 +143,7 @@ SINGLE, COARSE = 2.0**-21, 2.0**-9
 """The allowed relative error of a factor: the first if it is stored as float32, the second if as float16."""
 MAX_SCALE = 2.0**16
 """The largest factor to move out of a product. Its reciprocal is the smallest."""
-MAX_EXPONENT = 16
-"""The largest `n` for which a factor `2 ** n` or `2 ** -n` is moved into a matrix."""
+MAX_EXPONENT = 16  # the largest `n` for which a factor `2 ** n` or `2 ** -n` is moved into a matrix
 
 
 @rule("scaled-product", "MatMul")

@@ -26,8 +26,7 @@ MAX_ELEMENTS = 2**16
 MAX_COMPUTED = 2**24
 MAX_RANK = 64
 RESHAPES = ("Reshape", "Expand")
-ENDLESS = 2**31 - 1
-"""The least `end` of a Slice that means the end of the axis."""
+ENDLESS = 2**31 - 1  # the least `end` of a Slice that means the end of the axis
 REFUSED = (ValueError, TypeError, LookupError, ArithmeticError)
 """The errors that a rule raises if a graph is invalid, or if a shape cannot be inferred."""
 

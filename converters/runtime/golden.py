@@ -28,8 +28,7 @@ DTYPES = ("bool", "float16", "float32", "float64", "int32", "int64", "int8", "ui
 MAX_ELEMENTS, MAX_INPUT_BYTES = 2**24, 256 * 2**20
 INPUTS = 'inputs are an .npz file of arrays by name, or JSON such as {"input_ids": [[1, 2]]}'
 
-Tensors = Mapping[str, Any]
-"""Arrays by name: the inputs or outputs of a graph."""
+Tensors = Mapping[str, Any]  # arrays by name: the inputs or outputs of a graph
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ LEVELS = {"torch": logging.CRITICAL, "torch.onnx": logging.ERROR, "onnxscript": 
 """The log levels inside `quiet`. These loggers have handlers of their own."""
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
 """The name and the number of the element type bfloat16 in ONNX."""
-SILENT, DEFAULT_SEVERITY = 4, 2
-"""Log severities of ONNX Runtime: fatal errors only, and the default."""
+SILENT, DEFAULT_SEVERITY = 4, 2  # log severities of ONNX Runtime: fatal errors only, and the default
 MAX_MESSAGE_CHARS = 500
 """The maximum length of a message in characters. The middle of a longer message is cut out."""
 _CODES = re.compile(r"\[ONNXRuntimeError\] : \d+ : \w+ : ")

@@ -74,8 +74,7 @@ COUNTS = {
     re.compile("num_labels"): 10**6,
 }
 """The keys of config.json that count parts of a model, with the highest allowed count."""
-MAX_EDGE = 4096
-"""The maximum width and height of an image for a model of timm, in pixels."""
+MAX_EDGE = 4096  # the maximum width and height of an image for a model of timm, in pixels
 PARAMETER_BYTES = 12
 LABELS = "id2label.json"
 MAX_GOLDEN_VALUES = 2**19

@@ -73,8 +73,7 @@ INPUTS = (*REQUIRED, "position_ids")
 SIZES = ((2, 5, 3), (1, 0, 6), (3, 9, 1))
 """For each sample of a causal decoder: rows, earlier tokens, new tokens. The first of several rows is padded."""
 STEPS = 20
-TIE = 1e-3
-"""Two logits are equal if they differ by at most this share of the largest logit."""
+TIE = 1e-3  # two logits are equal if they differ by at most this share of the largest logit
 
 
 class Seq2Seq(Saved):

@@ -10,13 +10,7 @@ from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.golden import DTYPES
 from onnxreg.converters.runtime.sessions import load_session, try_load
-from onnxreg.converters.source.source_files import (
-    check_inside,
-    copy_scrubbed,
-    digest_files,
-    role_of,
-    row_files,
-)
+from onnxreg.converters.source import source_files
 from onnxreg.converters.tasks.task import ExportSubject, LocatedSource, Part, Task
 from onnxreg.schema.core.errors import ConversionError, InputError, NotFoundError
 from onnxreg.schema.manifest.draft import DraftFile
@@ -55,17 +49,19 @@ class OnnxFile(Task):
         names = [path.name, *external_files(load_onnx(path), path)]
         text_files = text_files_of(path)
         for file in text_files:
-            check_inside(file.parent, file)
+            source_files.check_inside(file.parent, file)
         beside = [file.name for file in text_files]
-        described = digest_files(text_files[0].parent, beside) if text_files else None
+        described = source_files.digest_files(text_files[0].parent, beside) if text_files else None
         files = [*(path.parent / name for name in names), *text_files]
         if self.options.data is not None:
             data = self.directory / self.options.data
             if not data.exists():
                 message = f"there is no data at {self.options.data}"
                 raise InputError(message, "paths are relative to the recipe")
-            files += dict.fromkeys([data, *row_files(data)])
-        return LocatedSource(path, digest_files(path.parent, names), described=described, files=tuple(files))
+            files += dict.fromkeys([data, *source_files.row_files(data)])
+        return LocatedSource(
+            path, source_files.digest_files(path.parent, names), described=described, files=tuple(files)
+        )
 
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         path: Path = source.location
@@ -89,8 +85,8 @@ class OnnxFile(Task):
         has_golden = is_small and is_full and all(str(array.dtype) in DTYPES for array in arrays)
         companions = []
         for file in text_files_of(path):
-            copy_scrubbed(file, directory / file.name, name)
-            companions.append(DraftFile(role_of(file.name), file.name))
+            source_files.copy_scrubbed(file, directory / file.name, name)
+            companions.append(DraftFile(source_files.role_of(file.name), file.name))
         axes = {one.name: models.sizes_of(one) for one in (*model.graph.inputs, *model.graph.outputs)}
         mask, outputs = axes.get(MASK, []), {value.name for value in model.graph.outputs}
         per_token = frozenset(name for name in outputs if len(mask) == 2 and axes[name][:2] == mask)

@@ -13,13 +13,7 @@ from typing import Any
 from onnxreg.converters.passes.conversion import module_of
 from onnxreg.converters.runtime.sessions import silent_transformers
 from onnxreg.converters.source.source_files import PROCESSOR
-from onnxreg.converters.tasks.checkpoint import (
-    Graphs,
-    LoadedCheckpoint,
-    Saved,
-    part_of,
-    unloadable,
-)
+from onnxreg.converters.tasks.checkpoint import Graphs, LoadedCheckpoint, Saved, part_of, unloadable
 from onnxreg.converters.tasks.task import DEPTH, LOADERS, PER_ROW, VIDEOS, Modality, Part
 from onnxreg.schema.core.errors import ConversionError, InputError, missing_extra, why
 from onnxreg.schema.core.files import read_given

@@ -183,8 +183,7 @@ LOADERS: Mapping[Modality, tuple[str, str]] = {
     "audio": ("AutoFeatureExtractor", "feature extractor"),
 }
 TIMM = "pretrained_cfg"
-SPEAKERS = ("Whisper", "Moonshine")
-"""The families whose input is sound, even without settings of a processor."""
+SPEAKERS = ("Whisper", "Moonshine")  # the families whose input is sound, even without settings of a processor
 
 
 def head_of(config: Any, modality: Modality | None = None) -> TaskHead | None:

@@ -16,17 +16,10 @@ from onnxreg.converters.source.source_files import (
     hub_id,
     read_metadata,
 )
+from onnxreg.converters.tasks import generation, text
 from onnxreg.converters.tasks import task as kinds
-from onnxreg.converters.tasks import text
 from onnxreg.converters.tasks.checkpoint import ADAPTER_CONFIG, SAVED, Saved, find_base, read_config
 from onnxreg.converters.tasks.code import is_factory
-from onnxreg.converters.tasks.generation import (
-    CausalDecoder,
-    ImageTextDecoder,
-    ProcessedSeq2Seq,
-    Seq2Seq,
-    TextGeneration,
-)
 from onnxreg.converters.tasks.image_classification import ImageClassification
 from onnxreg.converters.tasks.onnx_file import OnnxFile
 from onnxreg.converters.tasks.processed import Masks, Processed
@@ -40,18 +33,18 @@ CLASSES: Sequence[type[Task]] = (
     text.Pooling.of(kinds.VECTORS),
     *map(text.TextTask.of, (kinds.SPANS, kinds.PAGES, kinds.TEXTS, kinds.TOKENS, kinds.MASKED)),
     *map(Processed.of, (kinds.IMAGES, kinds.VIDEOS, kinds.IMAGE_FEATURES, kinds.DEPTH, kinds.SEGMENTS)),
-    ProcessedSeq2Seq.of(kinds.SPEECH),
+    generation.ProcessedSeq2Seq.of(kinds.SPEECH),
     *map(Processed.of, (kinds.OBJECTS, kinds.CTC, kinds.SOUNDS, kinds.AUDIO_FEATURES)),
     Masks.of(kinds.MASKS),
     text.Towers.of(kinds.TOWERS),
     text.Towers.of(kinds.SOUND_TOWERS, members=text.SOUND_FILES),
     text.NamedObjects.of(kinds.NAMED_OBJECTS),
     ImageClassification,
-    Seq2Seq.of(kinds.SEQ2SEQ),
-    ProcessedSeq2Seq.of(kinds.IMAGE_TEXTS),
-    TextGeneration.of(kinds.DECODER),
-    CausalDecoder.of(kinds.DECODER),
-    ImageTextDecoder.of(kinds.IMAGE_CHAT),
+    generation.Seq2Seq.of(kinds.SEQ2SEQ),
+    generation.ProcessedSeq2Seq.of(kinds.IMAGE_TEXTS),
+    generation.TextGeneration.of(kinds.DECODER),
+    generation.CausalDecoder.of(kinds.DECODER),
+    generation.ImageTextDecoder.of(kinds.IMAGE_CHAT),
     OnnxFile,
 )
 TASKS: Mapping[str, type[Task]] = {task.id: task for task in CLASSES}
@@ -70,12 +63,12 @@ def of_source(
     kind: type[Task] = task
     if task.id == kinds.SPEECH.task and source:
         has_decoder = read_config(small_files(source).directory).get("is_encoder_decoder") is True
-        kind = Seq2Seq if has_decoder else Processed
+        kind = generation.Seq2Seq if has_decoder else Processed
     elif issubclass(task, text.Pooling) and source:
         with suppress(RegError):  # the task reports the error of the source
             kind = task if text.table_of(small_files(source).directory) is None else text.StaticPooling
-    elif issubclass(task, CausalDecoder) and TextGeneration.exporter in passes:
-        kind = TextGeneration
+    elif issubclass(task, generation.CausalDecoder) and generation.TextGeneration.exporter in passes:
+        kind = generation.TextGeneration
     elif task is ImageClassification:
         is_made = {"input", "factory", "checkpoint"} & options.keys() or is_factory(source)
         is_saved = not Path(source).is_dir() or (Path(source) / CONFIG).is_file()

@@ -38,8 +38,7 @@ from onnxreg.schema.core.errors import InputError, about
 REQUIRED = ("input_ids", "attention_mask")
 BOXES, PIXELS = "bbox", "pixel_values"
 OTHER_INPUTS = (PIXELS, "input_features", "input_values")
-MOST_BOX = 1000
-"""The width and height of a page, in the units of the input `bbox`."""
+MOST_BOX = 1000  # the width and height of a page, in the units of the input `bbox`
 SEGMENT_WEIGHTS = ("seg_embed", "token_type_embeddings.weight")
 """A weight with such a name shows that a model uses token types, even if the config does not say it (XLNet)."""
 ROW_LENGTHS = ((13,), (48, 31, 7))

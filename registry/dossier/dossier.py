@@ -32,8 +32,7 @@ FILES = frozenset({DOCUMENT, PAGE, FACTS_FILE})
 HERE = Path(__file__).parent
 PROFILES = {path.stem: path for path in sorted((HERE / "profiles").glob("*.yaml"))}
 """The paths of the profiles that come with the program, by name."""
-MAX_VALUE_CHARS = 240
-"""Maximum number of characters of a value on the page; `dossier.json` has the whole value."""
+MAX_VALUE_CHARS = 240  # maximum length of a value on the page; `dossier.json` has the whole value
 NOTICE = (
     "This document is a template filled in from a registry. It is not legal advice, and it does not show that a law is met: "
     "that is for a person to judge."

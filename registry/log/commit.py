@@ -64,8 +64,7 @@ It returns None if there is nothing to do. It may be called again with a newer l
 alone.
 """
 
-Bring = Callable[[Collection[Digest]], None]
-"""A function that adds missing blobs to a push."""
+Bring = Callable[[Collection[Digest]], None]  # a function that adds missing blobs to a push
 
 
 def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
@@ -152,8 +151,7 @@ def announced(remote: RegistryStore, push: Push, name: str) -> Iterator[None]:
 
 def read_condemned(remote: RegistryStore) -> set[BlobKey]:
     """Return the keys that a collector may be about to delete. Notes of dead collectors do not count."""
-    notes = remote.notes("condemned")
-    lines = [data for note, data in notes.items() if remote.is_alive(note) is not False]
+    lines = [data for note, data in remote.notes("condemned").items() if remote.is_alive(note) is not False]
     keys = (BlobKey.of_path(path) for data in lines for path in data.decode(errors="replace").split())
     return {key for key in keys if key is not None}
 

@@ -16,17 +16,8 @@ import msgspec
 
 from onnxreg.registry.remotes import RemoteReader
 from onnxreg.registry.search.catalog import Catalog, CatalogError, LaterFormatError, read_lines
+from onnxreg.registry.store import protocol
 from onnxreg.registry.store.directory import DirectoryRegistry
-from onnxreg.registry.store.protocol import (
-    CATALOG,
-    UPGRADE,
-    RegistryReader,
-    RegistryStore,
-    StoredObject,
-    UnlistedError,
-    innermost,
-    layers,
-)
 from onnxreg.registry.system import TIME_FORMAT, open_regular, read_bounded, replace_file
 from onnxreg.schema.core.bounds import MAX_CATALOG_BYTES, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError, RemoteError
@@ -80,7 +71,7 @@ class LocalCatalog:
 
 
 def read_remote(
-    reader: RegistryReader,
+    reader: protocol.RegistryReader,
     tell: Callable[[str], None],
     pattern: str = "*",
     artifacts: bool = False,
@@ -97,7 +88,9 @@ def read_remote(
     if is_name(pattern):
         catalog.update(reader, [pattern], artifacts=artifacts, progress=progress)
         return catalog
-    copies = (layer.copy.local_path(COPY) for layer in layers(reader) if isinstance(layer, RemoteReader))
+    copies = (
+        layer.copy.local_path(COPY) for layer in protocol.layers(reader) if isinstance(layer, RemoteReader)
+    )
     copy = next(copies, None)
     if max_age != 0:
         try:
@@ -115,25 +108,25 @@ def read_remote(
                     copy.unlink()
     try:
         catalog.update(reader, pattern=pattern, artifacts=artifacts, progress=progress)
-    except UnlistedError as error:
+    except protocol.UnlistedError as error:
         raise problem or error from error
     if problem is not None:
         tell(f"{problem.message}; every index file is read instead")
     return catalog
 
 
-def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
+def _fetch(reader: protocol.RegistryReader, copy: Path | None) -> protocol.StoredObject | None:
     """Return the published catalog with its token, or None if there is no catalog.
 
     If the catalog has not changed since `copy` was written, `copy` is read.
     """
-    files, former = innermost(reader), None
+    files, former = protocol.innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
             first, _, data = read_bounded(copy, 2 * MAX_DOCUMENT_BYTES).partition(b"\n")
             url, token = msgspec.json.decode(first, type=tuple[str, str])  # the place and token of the copy
-            former = StoredObject(data, token) if url == reader.url else None
-    stored = files.read_file(CATALOG, StoredObject(b"", former.token) if former else None)
+            former = protocol.StoredObject(data, token) if url == reader.url else None
+    stored = files.read_file(protocol.CATALOG, protocol.StoredObject(b"", former.token) if former else None)
     if stored is None or (former is not None and stored.token == former.token):
         return stored and former
     if copy is not None and len(stored.data) <= MAX_DOCUMENT_BYTES:
@@ -142,7 +135,7 @@ def _fetch(reader: RegistryReader, copy: Path | None) -> StoredObject | None:
     return stored
 
 
-def _decoded(stored: StoredObject, registry_id: str, artifacts: bool = True) -> Catalog:
+def _decoded(stored: protocol.StoredObject, registry_id: str, artifacts: bool = True) -> Catalog:
     if len(stored.data) > MAX_DOCUMENT_BYTES:
         raise CatalogError("is too large")
     with gzip.open(BytesIO(stored.data)) as file:
@@ -178,7 +171,9 @@ class CatalogPublication(NamedTuple):
     damages: list[str]  # why models or versions are missing
 
 
-def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT) -> CatalogPublication:
+def publish(
+    store: protocol.RegistryStore, copy: Path | None, progress: Progress = SILENT
+) -> CatalogPublication:
     """Publish the catalog of a registry.
 
     `copy` is this machine's copy of the last catalog; None if no file can be written. Raises InputError if the registry
@@ -192,7 +187,7 @@ def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT
             catalog = _decoded(stored, store.registry_id)
         except CatalogError as error:
             if isinstance(error, LaterFormatError):
-                raise HostError(f"the catalog of {store.url} {error}", UPGRADE) from error
+                raise HostError(f"the catalog of {store.url} {error}", protocol.UPGRADE) from error
     catalog.update(store, artifacts=True, progress=progress)
     time = datetime.now(UTC).strftime(TIME_FORMAT)
     lines = b"".join([*catalog.model_lines(time), *catalog.piece_lines()])
@@ -203,7 +198,7 @@ def publish(store: RegistryStore, copy: Path | None, progress: Progress = SILENT
             f"{MAX_DOCUMENT_BYTES:,}",
             "split the registry by organisation",
         )
-    if not store.swap_file(CATALOG, packed, stored.token if stored else None):
+    if not store.swap_file(protocol.CATALOG, packed, stored.token if stored else None):
         raise LostRaceError("another run published a catalog meanwhile", "run one job")
     artifacts, damages = sum(1 for _ in catalog.query()), catalog.damages(artifacts=True)
     return CatalogPublication(time, len(catalog.models), artifacts, len(packed), damages)

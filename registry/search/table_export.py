@@ -16,8 +16,7 @@ from onnxreg.schema.core.errors import InputError, missing_extra
 from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind
 
 Row = dict[str, Any]
-BATCH_ROWS = 10_000
-"""The number of rows in memory at a time, and in a row group of a Parquet file."""
+BATCH_ROWS = 10_000  # the number of rows in memory at a time, and in a row group of a Parquet file
 
 
 def check_file(target: Path) -> None:

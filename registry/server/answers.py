@@ -36,7 +36,6 @@ STATUS = {
 }
 """The HTTP status for each family of errors; 500 for all others, which no client can cause."""
 _RANGE = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.IGNORECASE)
-_COMMAND = re.compile(r"\breg [a-z]")
 _HOST = re.compile(r"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
 
@@ -64,7 +63,7 @@ def as_served(error: RegError) -> RegError:
         error = IntegrityError(error.message, error.hint)
     elif isinstance(error, MismatchError):
         error = ConflictError(error.message, error.hint)
-    if isinstance(error, HostError) or _COMMAND.search(error.hint):
+    if isinstance(error, HostError) or re.search(r"\breg [a-z]", error.hint):
         error.hint = "tell those who run this server" if STATUS.get(error.family, 500) >= 500 else ""
     return error
 

@@ -10,17 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from onnxreg.registry.search.catalog import Catalog, versions_json
-from onnxreg.registry.server.answers import (
-    JSON,
-    NO_STORE,
-    REVALIDATE,
-    HttpError,
-    base_url,
-    encode,
-    of_bytes,
-    of_file,
-    read_body,
-)
+from onnxreg.registry.server import answers
 from onnxreg.registry.server.served_registry import Queue, Search, ServedRegistry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import CATALOG, BlobKey, MissingBlobError, StoredObject, model_of
@@ -61,7 +51,7 @@ class Api:
         ]
 
     async def identity(self, request: Request) -> Response:
-        return of_bytes(request, await run_sync(self._registry.store.check_readable), JSON)
+        return answers.of_bytes(request, await run_sync(self._registry.store.check_readable), answers.JSON)
 
     async def index(self, request: Request) -> Response:
         path = request.scope["path"].removeprefix("/")
@@ -69,7 +59,7 @@ class Api:
         index = None if name is None else await run_sync(self._registry.read_index, name)
         if index is None:
             raise _no_file(request)
-        return of_bytes(request, index.data, JSON_LINES, REVALIDATE, index.token, ranges=True)
+        return answers.of_bytes(request, index.data, JSON_LINES, answers.REVALIDATE, index.token, ranges=True)
 
     async def blob(self, request: Request) -> Response:
         key = BlobKey.of_path(request.scope["path"].removeprefix("/"))
@@ -78,15 +68,15 @@ class Api:
         try:
             file = self._registry.open_key(key) if key.generation else self._registry.open_blob(key.digest)
         except MissingBlobError as error:
-            raise HttpError(404, error.message) from error
-        return of_file(request, file, key.digest.hex, self._settings.immutable)
+            raise answers.HttpError(404, error.message) from error
+        return answers.of_file(request, file, key.digest.hex, self._settings.immutable)
 
     async def catalog(self, request: Request) -> Response:
         try:
             file, tag = self._registry.open_tagged(CATALOG)
         except FileNotFoundError:
             raise _no_file(request) from None
-        return of_file(request, file, tag, REVALIDATE)
+        return answers.of_file(request, file, tag, answers.REVALIDATE)
 
     async def models(self, request: Request) -> Response:
         after = request.query_params.get("after", "")
@@ -101,22 +91,22 @@ class Api:
                 value["next"] = models[int(limit) - 1].name
             if damaged := len(catalog.damages()):
                 value["damaged"] = damaged
-            return encode(value)
+            return answers.encode(value)
 
-        return of_bytes(request, await self._search.ask(page, ("models", after, limit)), JSON)
+        return answers.of_bytes(request, await self._search.ask(page, ("models", after, limit)), answers.JSON)
 
     async def model(self, request: Request) -> Response:
         name = check_name(request.scope["path"].removeprefix("/v1/models/"))
 
         def versions(index: StoredObject | None) -> bytes:
-            return encode(versions_json(self._registry.log_of(name, index)))
+            return answers.encode(versions_json(self._registry.log_of(name, index)))
 
         answer = await run_sync(self._registry.answer, ("versions", name), name, versions)
-        return of_bytes(request, answer, JSON)
+        return answers.of_bytes(request, answer, answers.JSON)
 
     async def resolve(self, request: Request) -> Response:
-        base = base_url(request, self._settings)
-        body = await read_body(request, self._settings.body)
+        base = answers.base_url(request, self._settings)
+        body = await answers.read_body(request, self._settings.body)
 
         def begin() -> bytes | ResolveRequest:
             question = ResolveRequest.read(canonical.decode(body, "the request"))
@@ -125,7 +115,7 @@ class Api:
         answer = await self._plain.run(begin)
         if isinstance(answer, ResolveRequest):
             answer = await self._expressions.run(partial(self._resolve, base, body, answer))
-        return Response(answer, 200, NO_STORE, JSON)
+        return Response(answer, 200, answers.NO_STORE, answers.JSON)
 
     def _resolve(self, base: str, body: bytes, question: ResolveRequest) -> bytes:
         def make(index: StoredObject | None) -> bytes:
@@ -135,12 +125,12 @@ class Api:
             if (omitted := len(document["rejected"]) - MAX_REJECTIONS) > 0:
                 document["rejected"] = document["rejected"][:MAX_REJECTIONS]
                 document["rejected_omitted"] = omitted
-            return encode(document)
+            return answers.encode(document)
 
         key = ("resolve", base, Digest.of(body), *self._registry.rule_keys())
         return self._registry.answer(key, question.ref.name, make)
 
 
-def _no_file(request: Request) -> HttpError:
+def _no_file(request: Request) -> answers.HttpError:
     hint = "the tree is registry.json, index/, blobs/ and search/"
-    return HttpError(404, f"there is no {request.scope['path'][:200]}", hint)
+    return answers.HttpError(404, f"there is no {request.scope['path'][:200]}", hint)

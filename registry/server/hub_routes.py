@@ -34,8 +34,7 @@ HUB_HEADERS = (COMMIT, "X-Error-Code", "X-Error-Message", "X-Linked-ETag", "X-Li
 COMMIT_DIGITS = 40
 MAIN = "main"
 """The revision that clients request by default. It means the newest release, unless a channel has this name."""
-MAX_CACHED_FILES = 20_000
-"""Maximum number of files that all cached repositories have together."""
+MAX_CACHED_FILES = 20_000  # maximum number of files that all cached repositories have together
 HUB_THREADS = 2
 
 

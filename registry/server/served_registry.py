@@ -38,8 +38,7 @@ from onnxreg.schema.query.device import ResolveRequest
 from onnxreg.schema.query.expression import limit_steps
 
 MAX_CACHED_BYTES = 32 * 2**20
-RETRY_SECONDS = 2
-"""If too many questions wait, a client may repeat its question after this many seconds."""
+RETRY_SECONDS = 2  # if too many questions wait, a client may repeat its question after this many seconds
 
 Value = TypeVar("Value")
 

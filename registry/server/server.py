@@ -41,13 +41,11 @@ from onnxreg.registry.server.served_registry import ServedRegistry
 from onnxreg.registry.server.settings import Settings
 from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RegError
 
-Log = Callable[[str], None]
-"""A function that receives one log line, without the line end."""
+Log = Callable[[str], None]  # a function that receives one log line, without the line end
 METHODS = frozenset({"GET", "HEAD", "POST", "OPTIONS"})
 """The HTTP methods that metrics count by name. All other methods, which clients may invent, count as "other"."""
 MAX_LOGGED_PATH_CHARS = 300
-OPEN_PATHS = frozenset({"/healthz"})
-"""The paths that clients may request without a token."""
+OPEN_PATHS = frozenset({"/healthz"})  # the paths that clients may request without a token
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """The upper bounds of the histogram's buckets, in seconds."""
 WORKERS_DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
@@ -164,8 +162,7 @@ REQUEST_HEADERS = ("Authorization", "Content-Type", "If-None-Match", "If-Range",
 RESPONSE_HEADERS = ("Accept-Ranges", "Content-Length", "Content-Range", "ETag", *HUB_HEADERS)
 """The headers that scripts of other web sites may send (`REQUEST_HEADERS`) and read (`RESPONSE_HEADERS`)."""
 BACKLOG_CONNECTIONS = 2048
-IDLE_SECONDS = 30
-"""An open connection may wait this many seconds for its next request."""
+IDLE_SECONDS = 30  # an open connection may wait this many seconds for its next request
 
 
 def application(registry: ServedRegistry, settings: Settings, log: Log | None = None) -> ASGIApp:

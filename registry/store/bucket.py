@@ -45,8 +45,7 @@ Each of them needs the memory of `PARTS_AT_A_TIME` + 2 parts.
 """
 READ_BYTES = 2**18
 MAX_WORKERS = 16
-HEADS_PER_PAGE = 8
-"""This many HEAD requests cost as much as one page of a listing."""
+HEADS_PER_PAGE = 8  # this many HEAD requests cost as much as one page of a listing
 KEYS_PER_PAGE = 1000
 WRITE_PATIENCE = 10
 """A write may take this many times `REG_READ_TIMEOUT`, because a server is silent while it receives bytes."""
@@ -79,20 +78,18 @@ CAUSES = {
     "credential provider": "there are no credentials any more",
 }
 """Errors of obstore after which another try is useless: a pattern of the error's text, and the meaning for users."""
-_STATUS = re.compile(r"\bcode: (\d{3})\b")
-_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
-_MESSAGE = re.compile(r"<Message>([^<]*)</Message>")
 _REASON = re.compile(r'message: "([^"]{1,100})"|\b(TimedOut|UnexpectedEof|IncompleteMessage)\b')
 
 
 def reg_error(failure: str, text: str, is_write: bool) -> RegError:
     """Convert an obstore error to RefusedError (the server answered), UnansweredError (try again) or RemoteError."""
     summary, _, causes = text.partition("\n\nDebug source:")
-    status = _STATUS.search(summary)
+    status = re.search(r"\bcode: (\d{3})\b", summary)
     if status is not None:
         number = int(status[1])
-        code = match[1] if (match := _CODE.search(summary)) else str(number)
-        detail = " ".join(match[1].split())[:200] if (match := _MESSAGE.search(summary)) else ""
+        code = match[1] if (match := re.search(r"<Code>(\w{1,60})</Code>", summary)) else str(number)
+        match = re.search(r"<Message>([^<]*)</Message>", summary)
+        detail = " ".join(match[1].split())[:200] if match else ""
         is_unknown = is_write and number in (400, 501) and "Token" not in code
         hint = UNKNOWN_HEADER if is_unknown else DENIED if code in ("403", "AccessDenied") else CHECK
         return RefusedError(f"{failure}: {code} {detail}".rstrip(), number, hint, reason=code)
@@ -111,8 +108,7 @@ def reg_error(failure: str, text: str, is_write: bool) -> RegError:
 
 
 def is_passing(error: Exception) -> bool:
-    is_code = isinstance(error, RefusedError) and error.reason in PASSING_CODES
-    return is_code or requests.is_passing(error)
+    return (isinstance(error, RefusedError) and error.reason in PASSING_CODES) or requests.is_passing(error)
 
 
 def is_busy(error: Exception) -> bool:

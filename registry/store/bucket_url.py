@@ -123,8 +123,7 @@ class BucketUrl(Struct, frozen=True):
         return kind(self.bucket, prefix=self.prefix or None, **(settings | limits))
 
 
-CREDENTIALS_TIME = timedelta(minutes=5)
-"""The time after which obstore asks botocore for credentials again."""
+CREDENTIALS_TIME = timedelta(minutes=5)  # the time after which obstore asks botocore for credentials again
 PROFILE_HINT = "check AWS_PROFILE, ~/.aws/config and the URL"
 
 

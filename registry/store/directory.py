@@ -20,24 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 from onnxreg.registry import system
-from onnxreg.registry.store import streams
-from onnxreg.registry.store.protocol import (
-    BlobKey,
-    Kind,
-    ObjectStore,
-    OpenAt,
-    Push,
-    RegistryStore,
-    StoredObject,
-    TreeFile,
-    check_writer,
-    index_path,
-    is_system_path,
-    keys_of,
-    new_identity,
-    note_path,
-    usable_key,
-)
+from onnxreg.registry.store import protocol, streams
 from onnxreg.registry.store.streams import Hasher
 from onnxreg.registry.system import (
     MACHINE_ERRNOS,
@@ -62,8 +45,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.01
 NO_LOCKS = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL})
 """The error numbers of flock(2) on file systems without locks."""
-NOTICE_SECONDS = 3.0
-"""After this many seconds of waiting for another command, the user gets a message."""
+NOTICE_SECONDS = 3.0  # after this many seconds of waiting for another command, the user gets a message
 MIN_RESUMABLE_BYTES = 2**20
 """The least size of a blob whose download is resumed. A smaller blob is fetched again from the beginning."""
 
@@ -216,7 +198,7 @@ class StagedBlobs:
             self._staged[digest] = path
 
 
-def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: OpenAt) -> int:
+def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: protocol.OpenAt) -> int:
     """Complete a partial download, and return its size in bytes.
 
     If `path` is a link, or a file that this user may not write, start with a new file. If the digest is wrong at the
@@ -244,7 +226,7 @@ def fill(path: Path, disk: Disk, digest: Digest, size: int, open_at: OpenAt) -> 
     return start + count
 
 
-class DirectoryStore(ObjectStore):
+class DirectoryStore(protocol.ObjectStore):
     """An `ObjectStore` of the files below `root`.
 
     `get` makes a file's token from the bytes: it is their SHA-256. `list` makes another kind of token, from `stat`.
@@ -266,9 +248,9 @@ class DirectoryStore(ObjectStore):
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+    def get(self, key: str, cached: protocol.StoredObject | None = None) -> protocol.StoredObject | None:
         data = self.read(key)
-        return None if data is None else StoredObject(data, Digest.of(data).hex)
+        return None if data is None else protocol.StoredObject(data, Digest.of(data).hex)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         with host_errors(f"reading {key} of {self.url}"):
@@ -283,13 +265,13 @@ class DirectoryStore(ObjectStore):
         with host_errors(f"looking for files in {self.url}"):
             return {key for key in keys if is_regular(self.root / key)}
 
-    def list(self, prefix: str) -> Iterator[TreeFile]:
+    def list(self, prefix: str) -> Iterator[protocol.TreeFile]:
         """List the files below a folder, without `local/` and system files.
 
         Raises IntegrityError if the folder is a link.
         """
         self.refuse_link(self.root / prefix)
-        files, folders, now = list[TreeFile](), [prefix], time.time_ns()
+        files, folders, now = list[protocol.TreeFile](), [prefix], time.time_ns()
         with host_errors(f"listing {self.url}"):
             while folders:
                 below = folders.pop()
@@ -301,7 +283,7 @@ class DirectoryStore(ObjectStore):
                     for entry in entries:
                         path = below + entry.name
                         is_folder = entry.is_dir(follow_symlinks=path == "local")
-                        if is_folder and path != "local" and not is_system_path(entry.name):
+                        if is_folder and path != "local" and not protocol.is_system_path(entry.name):
                             folders.append(f"{path}/")
                         if not is_folder or path.endswith(".jsonl"):
                             try:
@@ -309,7 +291,7 @@ class DirectoryStore(ObjectStore):
                             except FileNotFoundError:
                                 continue
                             size = status.st_size if stat.S_ISREG(status.st_mode) else None
-                            files.append(TreeFile(path, size, FileState.of(status).token(now)))
+                            files.append(protocol.TreeFile(path, size, FileState.of(status).token(now)))
         return iter(sorted(files))
 
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
@@ -339,7 +321,7 @@ class DirectoryStore(ObjectStore):
 
     def delete(self, keys: Iterable[str]) -> None:
         key_list, index = list(keys), self.root / "index"
-        folders = {(self.root / key).parent for key in key_list if BlobKey.of_path(key)}
+        folders = {(self.root / key).parent for key in key_list if protocol.BlobKey.of_path(key)}
         with host_errors(f"deleting files of {self.url}"):
             if folders:  # after a power cut, an older log would name the deleted blobs
                 above = [*(sorted(index.iterdir()) if index.is_dir() else []), index, self.root]
@@ -379,7 +361,7 @@ class DirectoryStore(ObjectStore):
             yield directory
 
 
-class DirectoryRegistry(RegistryStore):
+class DirectoryRegistry(protocol.RegistryStore):
     """A registry in the directory `root`. Make one by `open` or `create`."""
 
     store: DirectoryStore
@@ -407,7 +389,9 @@ class DirectoryRegistry(RegistryStore):
         if not registry.is_there:
             with host_errors(f"making a registry in {root}"):
                 registry.check_not_foreign()
-            registry.store.swap("registry.json", new_identity(mirror_of, mirror_of is not None), None)
+            registry.store.swap(
+                "registry.json", protocol.new_identity(mirror_of, mirror_of is not None), None
+            )
         registry.check_exists()
         return registry
 
@@ -416,7 +400,7 @@ class DirectoryRegistry(RegistryStore):
         if self.root.exists() and not self.root.is_dir():
             raise InputError(f"{self.root} is a file", "name a directory")
         names = {entry.name for entry in self.root.iterdir()} if self.root.exists() else set()
-        names = {name for name in names if not is_system_path(name)}
+        names = {name for name in names if not protocol.is_system_path(name)}
         if "registry.json" not in names and names - {"local"}:
             hint = "name a registry, or a directory that is empty or does not exist yet"
             raise InputError(f"{self.root} is not a registry and not empty", hint)
@@ -439,7 +423,7 @@ class DirectoryRegistry(RegistryStore):
 
     def blob_path(self, digest: Digest) -> Path:
         """Return the path of the first key that has the blob. If no key has it, return the plain key's path."""
-        paths = [self.root / key.path for key in keys_of(digest)]
+        paths = [self.root / key.path for key in protocol.keys_of(digest)]
         return next(filter(is_regular, paths), paths[0])
 
     def blob_url(self, digest: Digest) -> str:
@@ -452,7 +436,7 @@ class DirectoryRegistry(RegistryStore):
 
     @contextmanager
     def push(self) -> Iterator["DirectoryPush"]:
-        check_writer(self.identity, self.url)
+        protocol.check_writer(self.identity, self.url)
         with host_errors(f"writing to {self.root}"), self.store.staging() as directory:
             push = DirectoryPush(self, directory)
             try:
@@ -466,12 +450,12 @@ class DirectoryRegistry(RegistryStore):
 
     def confirm(self, name: str) -> None:
         with host_errors(f"writing to {self.url}"):
-            for directory in Path(index_path(name)).parents:
+            for directory in Path(protocol.index_path(name)).parents:
                 self.disk.sync_directory(self.root / directory)
 
-    def add_note(self, kind: Kind, note: str, data: bytes) -> None:
-        path = self.root / note_path(kind, note)
-        with host_errors(f"writing {note_path(kind, note)} of {self.url}"):
+    def add_note(self, kind: protocol.Kind, note: str, data: bytes) -> None:
+        path = self.root / protocol.note_path(kind, note)
+        with host_errors(f"writing {protocol.note_path(kind, note)} of {self.url}"):
             self.store.refuse_link(path.parent)
             self.disk.make_directory(path.parent, self.root)
             temporary = self.store.write(self.scratch / note.partition("-")[0], data)
@@ -501,13 +485,13 @@ class DirectoryRegistry(RegistryStore):
                     lock.release()
 
 
-class DirectoryPush(StagedBlobs, Push):
+class DirectoryPush(StagedBlobs, protocol.Push):
     def __init__(self, registry: DirectoryRegistry, directory: Path) -> None:
         super().__init__(directory, registry.url, registry.disk)
         self.id = directory.name
         self._registry = registry
-        self._placed: set[BlobKey] = set()
-        self._relied: set[BlobKey] = set()
+        self._placed: set[protocol.BlobKey] = set()
+        self._relied: set[protocol.BlobKey] = set()
         self._locks: dict[Path, BaseFileLock] = {}
         self._fetched: set[Digest] = set()
 
@@ -516,14 +500,16 @@ class DirectoryPush(StagedBlobs, Push):
         with self._lock:
             arrived = {digest: path for digest, path in self._staged.items() if digest in self._fetched}
             self._staged = {}
-        self._give_names({usable_key(digest, self.condemned): path for digest, path in arrived.items()})
+        self._give_names(
+            {protocol.usable_key(digest, self.condemned): path for digest, path in arrived.items()}
+        )
 
     def release(self) -> None:
         for lock in self._locks.values():
             self._disk.unlink(Path(lock.lock_file))
             lock.release()
 
-    def avoid(self, condemned: Collection[BlobKey]) -> None:
+    def avoid(self, condemned: Collection[protocol.BlobKey]) -> None:
         super().avoid(condemned)
         for key in sorted(self._placed & self.condemned):
             self._placed.remove(key)  # it is staged again, if it still exists
@@ -536,7 +522,7 @@ class DirectoryPush(StagedBlobs, Push):
         return {digest for digest in digests if digest in staged or self._is_present(digest)}
 
     def _is_present(self, digest: Digest) -> bool:
-        usable = [key for key in keys_of(digest) if key not in self.condemned]
+        usable = [key for key in protocol.keys_of(digest) if key not in self.condemned]
         present = next((key for key in usable if is_regular(self._registry.root / key.path)), None)
         if present is None or not self.damaged.isdisjoint(usable):
             return False
@@ -547,7 +533,7 @@ class DirectoryPush(StagedBlobs, Push):
         present = self._registry.blob_path(digest)
         return self._staged.get(digest) or (present if is_regular(present) else None)
 
-    def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
+    def fetch(self, digest: Digest, size: int, open_at: protocol.OpenAt, path: Path | None = None) -> int:
         with self._lock:
             self._fetched.add(digest)
         partial = self._registry.root / "local" / "partial" / digest.hex
@@ -566,17 +552,21 @@ class DirectoryPush(StagedBlobs, Push):
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         self.flush()
-        if not self._registry.store.swap_from(self.directory, index_path(name), index, expected):
+        if not self._registry.store.swap_from(self.directory, protocol.index_path(name), index, expected):
             raise LostRaceError(f"the index of {name} changed meanwhile")
 
     def flush(self) -> None:
         with host_errors(f"writing to {self._url}"):
-            keys = {usable_key(digest, self.condemned): path for digest, path in self._staged.items()}
+            keys = {
+                protocol.usable_key(digest, self.condemned): path for digest, path in self._staged.items()
+            }
             self._staged, relied, self._relied = {}, self._relied - self._placed, set()
             self._give_names(keys, relied)
             self._placed.update(keys)
 
-    def _give_names(self, staged: Mapping[BlobKey, Path], relied: Iterable[BlobKey] = ()) -> None:
+    def _give_names(
+        self, staged: Mapping[protocol.BlobKey, Path], relied: Iterable[protocol.BlobKey] = ()
+    ) -> None:
         """Rename staged blobs to their keys, durably. The names of older blobs (`relied`) become durable too."""
         root = self._registry.root
         targets = [(path, root / key.path) for key, path in staged.items()]

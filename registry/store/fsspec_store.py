@@ -17,15 +17,7 @@ from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from onnxreg.registry.store import streams
-from onnxreg.registry.store.protocol import (
-    SPOOL_BYTES,
-    ObjectStore,
-    RegistryStore,
-    StoredObject,
-    TreeFile,
-    open_registry,
-)
+from onnxreg.registry.store import protocol, streams
 from onnxreg.schema.core.bounds import MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, RegError, RemoteError, missing_extra, why
@@ -35,7 +27,7 @@ PROTOCOLS = ("sftp", "smb", "ssh")
 OPTION = "single_writer"
 
 
-class FileStore(ObjectStore):
+class FileStore(protocol.ObjectStore):
     """An `ObjectStore` below the path `root`, for one writing process."""
 
     def __init__(self, files: Any, root: str, url: str, single_writer: bool = False) -> None:
@@ -48,7 +40,7 @@ class FileStore(ObjectStore):
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"
 
-    def get(self, key: str, cached: StoredObject | None = None) -> StoredObject | None:
+    def get(self, key: str, cached: protocol.StoredObject | None = None) -> protocol.StoredObject | None:
         with self._asking(f"reading {key}"):
             try:
                 data: bytes = self._files.cat_file(self._path(key), end=MAX_DOCUMENT_BYTES + 1)
@@ -56,7 +48,7 @@ class FileStore(ObjectStore):
                 return None
             if len(data) > MAX_DOCUMENT_BYTES:
                 raise RemoteError(f"{key} at {self.url} has more than {MAX_DOCUMENT_BYTES:,} bytes")
-        return StoredObject(data, Digest.of(data).hex)
+        return protocol.StoredObject(data, Digest.of(data).hex)
 
     def open(self, key: str, start: int = 0) -> BinaryIO | None:
         asking = partial(self._asking, f"reading {key}")
@@ -76,7 +68,7 @@ class FileStore(ObjectStore):
                 return False
 
     def create(self, key: str, source: BinaryIO) -> bool:
-        with SpooledTemporaryFile(SPOOL_BYTES) as spool:
+        with SpooledTemporaryFile(protocol.SPOOL_BYTES) as spool:
             streams.pump(source, cast(BinaryIO, spool))
             with self._writing(f"writing {key}"):
                 if self.exists(key):
@@ -107,7 +99,7 @@ class FileStore(ObjectStore):
                 with suppress(FileNotFoundError):
                     self._files.rm_file(self._path(key))
 
-    def list(self, prefix: str) -> Iterator[TreeFile]:
+    def list(self, prefix: str) -> Iterator[protocol.TreeFile]:
         directory, files = self._path(prefix).rpartition("/")[0], dict[str, Any]()
         with self._asking(f"listing {prefix or 'the registry'}"), suppress(FileNotFoundError):
             self._files.invalidate_cache()
@@ -115,7 +107,7 @@ class FileStore(ObjectStore):
         for path in sorted(files):
             key, info = path[len(self._root) + 1 :], files[path]
             if key.startswith(prefix) and not key.startswith("local/"):
-                yield TreeFile(key, info["size"] if info["type"] == "file" else None)
+                yield protocol.TreeFile(key, info["size"] if info["type"] == "file" else None)
 
     @contextmanager
     def _writing(self, doing: str) -> Iterator[None]:
@@ -152,7 +144,7 @@ class _Stream(streams.Readable):
         super().close()
 
 
-def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> RegistryStore:
+def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> protocol.RegistryStore:
     """Open the registry at a URL. If `create` is set and the registry is missing, create it.
 
     Raises InputError if the URL is wrong, and HostError if there is no driver for it.
@@ -174,4 +166,4 @@ def file_remote(url: str, create: bool = False, mirror_of: str | None = None) ->
     except Exception as error:
         failure = f"{address} cannot be opened: {error}"
         raise RemoteError(failure, "check the URL, your credentials") from error
-    return open_registry(FileStore(files, root, address, bool(parts.query)), create, mirror_of)
+    return protocol.open_registry(FileStore(files, root, address, bool(parts.query)), create, mirror_of)

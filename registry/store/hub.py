@@ -21,7 +21,7 @@ from typing import Any
 
 from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOperationDelete
 
-from onnxreg.registry.store import streams
+from onnxreg.registry.store import protocol, streams
 from onnxreg.registry.store.directory import StagedBlobs, temporary
 from onnxreg.registry.store.hub_client import (
     CARD,
@@ -36,21 +36,6 @@ from onnxreg.registry.store.hub_client import (
     is_file,
     parse_url,
     token_of,
-)
-from onnxreg.registry.store.protocol import (
-    BlobKey,
-    Kind,
-    MissingBlobError,
-    OpenAt,
-    Push,
-    RegistryStore,
-    StoredObject,
-    TreeFile,
-    check_writer,
-    index_path,
-    keys_of,
-    new_identity,
-    usable_key,
 )
 from onnxreg.schema.core.canonical import Digest, Record, decode_json
 from onnxreg.schema.core.errors import InputError, IntegrityError, LostRaceError, about
@@ -71,7 +56,7 @@ LAYOUT_RULES = tuple(f"{pattern} {LFS}" for pattern in LARGE_FILES)
 """
 HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, CARD, ".gitignore", "LICENSE", "LICENSE.md", "LICENSE.txt"})
 """The files of a repository that do not belong to the registry."""
-RESERVED_NAMES = HUB_FILES | {"blobs", "index", "gc", "local", "registry.json", index_path(POLICY_LOG)}
+RESERVED = {*HUB_FILES, "blobs", "index", "gc", "local", "registry.json", protocol.index_path(POLICY_LOG)}
 _FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---[ \t]*\r?\n", re.DOTALL | re.MULTILINE)
 EMPTY_CARD = """---
 library_name: onnxreg
@@ -126,25 +111,27 @@ class RepositoryLayout(Record, frozen=True):
         return None
 
 
-class HubRegistry(RegistryStore):
+class HubRegistry(protocol.RegistryStore):
     """A registry in a repository on the Hub."""
 
     store: HubStore
-    note_kinds = frozenset[Kind]({"condemned"})  # pushes need no intents
+    note_kinds = frozenset[protocol.Kind]({"condemned"})  # pushes need no intents
 
     def __init__(self, hub: HubClient, known_id: str | None = None) -> None:
         super().__init__(HubStore(hub), known_id)
         self._shown: str | None = None
 
     def blob_url(self, digest: Digest) -> str:
-        return self.store.hub.file_url(BlobKey(digest).path, self.store.revision)
+        return self.store.hub.file_url(protocol.BlobKey(digest).path, self.store.revision)
 
-    def read_file(self, path: str, cached: StoredObject | None = None) -> StoredObject | None:
+    def read_file(
+        self, path: str, cached: protocol.StoredObject | None = None
+    ) -> protocol.StoredObject | None:
         if cached is None:
             self.store.refresh()
         return super().read_file(path, cached)
 
-    def files(self) -> Iterator[TreeFile]:
+    def files(self) -> Iterator[protocol.TreeFile]:
         """List the files of the newest commit, without folders, `HUB_FILES` and the files of a layout."""
         at = self.store.refresh()
         layout = RepositoryLayout.of_commit(at)
@@ -153,7 +140,7 @@ class HubRegistry(RegistryStore):
 
     @contextmanager
     def push(self) -> Iterator["HubPush"]:
-        check_writer(self.identity, self.url)
+        protocol.check_writer(self.identity, self.url)
         with temporary() as directory:
             yield HubPush(self.store, directory, self._shown)
 
@@ -168,13 +155,13 @@ class HubRegistry(RegistryStore):
 
     def refresh_layout(self, name: str) -> None:
         """Update the layout of a model, if the last push did not update it."""
-        index = self.read_file(index_path(name))
+        index = self.read_file(protocol.index_path(name))
         if index is not None:
             with self.push() as push:
                 self.store.transact(f"Show {name}", lambda at, _: push.model_operations(at, name, index.data))
 
 
-class HubPush(StagedBlobs, Push):
+class HubPush(StagedBlobs, protocol.Push):
     """A push whose blobs wait in a local directory until `publish` sends them, with the index file, in one commit."""
 
     def __init__(self, files: HubStore, directory: Path, shown_name: str | None = None) -> None:
@@ -183,12 +170,12 @@ class HubPush(StagedBlobs, Push):
         self.files = files
         self._relied: set[Digest] = set()
 
-    def avoid(self, condemned: Collection[BlobKey]) -> None:
+    def avoid(self, condemned: Collection[protocol.BlobKey]) -> None:
         super().avoid(condemned)
         self._relied = set()
 
     def _paths(self, digests: Iterable[Digest]) -> dict[str, Digest]:
-        return {usable_key(digest, self.condemned).path: digest for digest in digests}
+        return {protocol.usable_key(digest, self.condemned).path: digest for digest in digests}
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:
         requested = set(digests)
@@ -197,7 +184,7 @@ class HubPush(StagedBlobs, Push):
         self._relied |= present
         return present | (requested & self._staged.keys())
 
-    def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
+    def fetch(self, digest: Digest, size: int, open_at: protocol.OpenAt, path: Path | None = None) -> int:
         with open_at(0) as stream:
             if path is None:
                 return self.put(stream, digest)[1]
@@ -231,7 +218,7 @@ class HubPush(StagedBlobs, Push):
             layout = RepositoryLayout.of_model(at, name, create)
             if layout is not None:
                 return self._layout_changes(at, layout, state)
-        except (InputError, IntegrityError, MissingBlobError):
+        except (InputError, IntegrityError, protocol.MissingBlobError):
             if create:
                 raise
         return self._card_change(at, state)
@@ -265,10 +252,10 @@ class HubPush(StagedBlobs, Push):
                 continue
             if file.digest in self._staged:
                 operations.append(addition(path, file.digest, self._staged[file.digest]))
-            elif present_keys := at.blobs(key.path for key in keys_of(file.digest)):
+            elif present_keys := at.blobs(key.path for key in protocol.keys_of(file.digest)):
                 operations.append(CommitOperationCopy(min(present_keys), path))
             else:
-                raise MissingBlobError(file.digest, self._url)
+                raise protocol.MissingBlobError(file.digest, self._url)
         outdated = [path for path in written if path not in files and path in present]
         operations += [CommitOperationDelete(path, is_folder=False) for path in outdated]
         new = layout.replace(files={path: file.digest for path, file in files.items()}, card=dict(metadata))
@@ -279,9 +266,9 @@ class HubPush(StagedBlobs, Push):
     def _read_blob(self, at: CommitSnapshot, digest: Digest) -> bytes:
         if digest in self._staged:
             return self._staged[digest].read_bytes()
-        data = next(filter(None, (at.read(key.path) for key in keys_of(digest))), None)
+        data = next(filter(None, (at.read(key.path) for key in protocol.keys_of(digest))), None)
         if data is None:
-            raise MissingBlobError(digest, self._url)
+            raise protocol.MissingBlobError(digest, self._url)
         streams.check(Digest.of(data), digest, f"blob {digest}")
         return data
 
@@ -310,7 +297,7 @@ class HubPush(StagedBlobs, Push):
         return [CommitOperationAdd(CARD, card.encode())] if card.encode() != data else []
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
-        path = index_path(name)
+        path = protocol.index_path(name)
 
         def decide(at: CommitSnapshot, is_doubtful: bool) -> list[Operation]:
             relied = self._paths(self._relied - self._staged.keys()).keys()
@@ -343,7 +330,7 @@ def open_hub(
         registry.store.refresh()
     except NoRepositoryError:
         hub.create()
-    identity = new_identity(mirror_of, mirror_of is not None)
+    identity = protocol.new_identity(mirror_of, mirror_of is not None)
 
     def decide(at: CommitSnapshot, _: bool) -> list[Operation]:
         if at.read(IDENTITY) is not None:
@@ -360,7 +347,7 @@ def open_hub(
 
 def is_reserved(path: str) -> bool:
     """True if a path is reserved for the registry's files or the repository's own files."""
-    return path.startswith(".") or path in RESERVED_NAMES or path.partition("/")[0] in RESERVED_NAMES
+    return path.startswith(".") or path in RESERVED or path.partition("/")[0] in RESERVED
 
 
 def attributes(at: CommitSnapshot, *rules: str) -> list[Operation]:
@@ -370,7 +357,7 @@ def attributes(at: CommitSnapshot, *rules: str) -> list[Operation]:
     return [CommitOperationAdd(ATTRIBUTES, "\n".join([*lines, *missing, ""]).encode())] if missing else []
 
 
-def _has(at: CommitSnapshot, entry: TreeFile, digest: Digest) -> bool:
+def _has(at: CommitSnapshot, entry: protocol.TreeFile, digest: Digest) -> bool:
     if entry.token == digest.hex or len(entry.token) == len(digest.hex) or entry.size is None:
         return entry.token == digest.hex
     data = at.read(entry.path)

@@ -50,15 +50,6 @@ from huggingface_hub.utils.sha import git_hash
 from onnxreg.registry import system
 from onnxreg.registry.store import requests
 from onnxreg.registry.store.protocol import NOTE, BlobKey, ObjectStore, StoredObject, TreeFile
-from onnxreg.registry.store.requests import (
-    MAX_PAUSE_SECONDS,
-    PASSING_STATUS,
-    Body,
-    HttpStore,
-    RefusedError,
-    UnansweredError,
-    retrying,
-)
 from onnxreg.schema.core.bounds import MAX_HUB_FILES
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, LostRaceError, RegError, RemoteError
@@ -67,10 +58,8 @@ LIBRARY_NAME = "onnxreg"
 MAX_COMMIT_TRIES = 100
 MAX_WAIT_SECONDS = 2.0
 MAX_UNANSWERED_COMMITS = 5
-MAX_PATHS = 1000
-"""Maximum number of paths that the Hub accepts in one request."""
-MAX_SILENCE_SECONDS = 120.0
-"""A request through huggingface_hub fails after this many seconds without a byte."""
+MAX_PATHS = 1000  # maximum number of paths that the Hub accepts in one request
+MAX_SILENCE_SECONDS = 120.0  # a request through huggingface_hub fails after this many seconds without a byte
 IDENTITY, CARD, LAYOUT = "registry.json", "README.md", "layout.json"
 PREFETCHED_PATHS = (IDENTITY, CARD, LAYOUT, "gc/condemned")
 """Every push needs these paths, so their entries are requested with the first entries of a commit."""
@@ -127,7 +116,7 @@ def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
     return file
 
 
-class HubFiles(HttpStore):
+class HubFiles(requests.HttpStore):
     """The files of a repository, requested by URL. Requests have the token that the command `hf` would send."""
 
     def authorization(self) -> Mapping[str, str]:
@@ -140,7 +129,9 @@ class HubFiles(HttpStore):
     def refusal_text(self, error: urllib.error.HTTPError) -> str:
         return _one_line(error.headers.get("X-Error-Message") or error.reason)[:200]
 
-    def send(self, method: str, key: str, headers: Mapping[str, str], body: Body = None) -> HTTPResponse:
+    def send(
+        self, method: str, key: str, headers: Mapping[str, str], body: requests.Body = None
+    ) -> HTTPResponse:
         if constants.HF_HUB_OFFLINE:
             raise RemoteError(f"{key} cannot be read in offline mode", "unset HF_HUB_OFFLINE")
         return super().send(method, key, headers, body)
@@ -186,7 +177,7 @@ class HubClient:
         data: bytes | None
         try:
             data, headers = self._files.fetch(self.file_url(path, revision), conditions)
-        except RefusedError as error:
+        except requests.RefusedError as error:
             headers = error.headers
             if error.status != 304 and headers.get("X-Error-Code") != "EntryNotFound":
                 if error.status in (401, 404) and revision is None:
@@ -229,8 +220,7 @@ class HubClient:
         return files
 
     def create(self) -> None:
-        create = partial(self.api.create_repo, exist_ok=True, **self._repo)
-        self._ask("making the repository", create)
+        self._ask("making the repository", partial(self.api.create_repo, exist_ok=True, **self._repo))
 
     def upload(self, operations: list[Operation]) -> None:
         """Upload the new files of these operations, before the operations are committed."""
@@ -266,8 +256,8 @@ class HubClient:
         if status in (409, 412) or isinstance(cause, RemoteEntryNotFoundError):
             raise StaleParentError from error
         if status == 429:
-            raise UnansweredError(error.message, error.hint) from error
-        is_refusal = 0 < status < 500 and status not in PASSING_STATUS
+            raise requests.UnansweredError(error.message, error.hint) from error
+        is_refusal = 0 < status < 500 and status not in requests.PASSING_STATUS
         is_redirect = cause is None or isinstance(cause, httpx2.TooManyRedirects)  # None: `_check_redirect`
         if is_refusal or is_redirect or isinstance(error, NoRepositoryError):
             return
@@ -276,7 +266,7 @@ class HubClient:
                 f"the Hub refuses the README.md of {self.url}: {_one_line(cause)}",
                 "repair the metadata between its first two lines of dashes, then push again",
             ) from error
-        raise UnansweredError(
+        raise requests.UnansweredError(
             f"{self.url} did not say whether it took a commit: {_one_line(cause)}",
             "run the command again; what is there already is not sent again",
         ) from error
@@ -286,7 +276,7 @@ class HubClient:
             with self._errors(operation):
                 return request()
 
-        return retrying(attempt)
+        return requests.retrying(attempt)
 
     def _no_answer(self, operation: str) -> RemoteError:
         hint = "check HF_ENDPOINT; is there a proxy in between?"
@@ -325,10 +315,12 @@ class HubClient:
             for name, value in error.response.headers.items():
                 headers[name] = value
             words = _one_line(error.server_message or "the Hub refuses")[:200]
-            return RefusedError(f"{label}: {words} ({status})", status, self._files.hint(status), headers)
+            return requests.RefusedError(
+                f"{label}: {words} ({status})", status, self._files.hint(status), headers
+            )
         if isinstance(error, httpx2.HTTPError | ConnectionError | TimeoutError):
             is_final = isinstance(error, FINAL_ERRORS) or requests.is_final(error)
-            kind = RemoteError if is_final else UnansweredError
+            kind = RemoteError if is_final else requests.UnansweredError
             hint = f"check the network, HF_ENDPOINT, SSL_CERT_FILE and {requests.proxy_variables()}"
             return kind(f"{label} cannot be reached: {_one_line(error) or type(error).__name__}", hint)
         if isinstance(error, OSError):
@@ -465,10 +457,10 @@ class HubStore(ObjectStore):
                 return
             except StaleParentError:
                 time.sleep(random.uniform(0, min(MAX_WAIT_SECONDS, 0.01 * 2**attempt)))
-            except UnansweredError as error:
+            except requests.UnansweredError as error:
                 unanswered += 1
                 least = getattr(error.__cause__, "pause", 0.0)
-                if unanswered == MAX_UNANSWERED_COMMITS or least > MAX_PAUSE_SECONDS:
+                if unanswered == MAX_UNANSWERED_COMMITS or least > requests.MAX_PAUSE_SECONDS:
                     raise
                 system.sleep(least + random.uniform(0, min(MAX_WAIT_SECONDS, 0.1 * 2**unanswered)))
         raise RemoteError(f"{self.url} is being changed by others without end", "run the command again")

@@ -50,14 +50,11 @@ Kind = Literal["intents", "condemned"]
 NOTE = re.compile(r"[0-9a-f]{16}(-[0-9a-f]{16})?")
 """The name of a note: 16 hex digits for its writer and, for an intent, 16 more for the attempt."""
 CATALOG = "search/catalog.jsonl.gz"
-PROBE = "gc/probe-"
-"""The prefix of the objects that `bucket.prove` creates and deletes to test a store."""
+PROBE = "gc/probe-"  # the prefix of the objects that `bucket.prove` creates and deletes to test a store
 SPOOL_BYTES = 2 * 2**20
 """A stream of at most this size is buffered in memory before it is stored, a longer stream on disk."""
-OpenAt = Callable[[int], BinaryIO]
-"""A function that opens a stream over a blob's bytes from an offset."""
-Carried = Mapping[str, frozenset[Version]]
-"""For each model, the versions whose files an archive contains."""
+OpenAt = Callable[[int], BinaryIO]  # a function that opens a stream over a blob's bytes from an offset
+Carried = Mapping[str, frozenset[Version]]  # for each model, the versions whose files an archive contains
 
 
 class BlobKey(NamedTuple):

@@ -127,8 +127,7 @@ def retrying(
             least = pause(error)
             if silent >= MAX_SILENT_TRIES or not passing(error) or least > MAX_PAUSE_SECONDS:
                 raise
-            wait = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number)
-            system.sleep(least + random.uniform(0, wait))
+            system.sleep(least + random.uniform(0, min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**number)))
     return attempt()
 
 
@@ -337,7 +336,6 @@ def check_framing(headers: Message) -> None:
         raise ValueError(f"Content-Encoding is {packed[:20]!r}, which was not asked for")
 
 
-_SECONDS = re.compile(r"[0-9]{1,9}")
 _NO_QUOTA = re.compile(r"\b(?:r|remaining)=0\b.*\b(?:t|reset)=([0-9]{1,9})\b")
 """The pattern of a `RateLimit` header with no requests left, in the newest and older drafts of the standard."""
 
@@ -346,7 +344,7 @@ def pause_seconds(headers: Mapping[str, str] | Message) -> float:
     """Return the seconds for which the server asks the client to pause; 0 without such a header."""
     fields = {name.lower(): str(value).strip() for name, value in headers.items()}
     retry_after = fields.get("retry-after", "")
-    if _SECONDS.fullmatch(retry_after):
+    if re.fullmatch(r"[0-9]{1,9}", retry_after):
         return int(retry_after)
     with suppress(ValueError, OverflowError):
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
@@ -388,12 +386,7 @@ class SameOrigin(urllib.request.HTTPRedirectHandler):
     """Follows redirects that `next_url` permits. The token is sent only if a redirect stays on the same server."""
 
     def http_error_302(
-        self,
-        req: urllib.request.Request,
-        fp: IO[bytes],
-        code: int,
-        msg: str,
-        headers: HTTPMessage,
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
     ) -> Any:
         hops: int = getattr(req, "hops", 0)
         try:

@@ -54,28 +54,8 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.ref import Version
 from onnxreg.schema.core.units import SILENT, Progress
-from onnxreg.schema.delta.delta_format import (
-    BLOCK_BYTES,
-    COPY,
-    LITERAL,
-    Delta,
-    DeltaHeader,
-    choose_deltas,
-    inflate,
-    read_spans,
-)
-from onnxreg.schema.log.events import (
-    Attest,
-    Hold,
-    LogLine,
-    Publish,
-    Restore,
-    Tag,
-    Timing,
-    Unyank,
-    Via,
-    Yank,
-)
+from onnxreg.schema.delta import delta_format
+from onnxreg.schema.log.events import Attest, Hold, LogLine, Publish, Restore, Tag, Timing, Unyank, Via, Yank
 from onnxreg.schema.log.state import Channel
 
 
@@ -353,7 +333,7 @@ def plan_deltas(
     versions: Collection[Version],
     sizes: Mapping[Digest, int],
     destination: RegistryReader,
-) -> tuple[dict[Digest, Delta], str]:
+) -> tuple[dict[Digest, delta_format.Delta], str]:
     """Choose deltas that make files of these versions from files at the destination.
 
     `ledger` is the source's log. `sizes` has the size in bytes of each needed file. Return the chosen deltas by the
@@ -366,12 +346,12 @@ def plan_deltas(
     if not deltas or importlib.util.find_spec("numpy") is None:
         return {}, "deltas need numpy, which is not installed (extra onnx)" if deltas else ""
     present = destination.has({old for delta in deltas for old in delta.old})
-    return choose_deltas(deltas, sizes, present), ""
+    return delta_format.choose_deltas(deltas, sizes, present), ""
 
 
 def open_by_delta(
     new: Descriptor,
-    delta: Delta,
+    delta: delta_format.Delta,
     open_delta: Callable[[], BinaryIO],
     find: Callable[[Digest], Path | None],
     start: int,
@@ -385,7 +365,7 @@ def open_by_delta(
         with ExitStack() as stack:
             try:
                 stream = stack.enter_context(open_delta())
-                header = DeltaHeader.read_from(stream)
+                header = delta_format.DeltaHeader.read_from(stream)
                 if (header.new, tuple(old.digest for old in header.old)) != (new, delta.old):
                     raise InputError("it is for other files than its table says")
                 paths = [path for path in map(find, delta.old) if path is not None]
@@ -401,7 +381,7 @@ def open_by_delta(
 
 
 def apply_delta(
-    delta: BinaryIO, header: DeltaHeader, old: Sequence[BinaryIO], start: int = 0
+    delta: BinaryIO, header: delta_format.DeltaHeader, old: Sequence[BinaryIO], start: int = 0
 ) -> Iterator[memoryview]:
     """Yield the bytes of the file that a delta makes, from byte `start` on. The caller must check the digest.
 
@@ -411,15 +391,15 @@ def apply_delta(
     from onnxreg.schema.delta import difference
 
     at = 0
-    for span in read_spans(delta, header):
+    for span in delta_format.read_spans(delta, header):
         skip = min(span.length, max(0, start - at))
         at += span.length
         if skip == span.length:
             continue
-        if span.op == COPY:
+        if span.op == delta_format.COPY:
             yield from _copy(old[span.source], span.offset + skip, span.length - skip)
-        elif span.op == LITERAL:
-            yield memoryview(inflate(span.payload, span.length, span.length))[skip:]
+        elif span.op == delta_format.LITERAL:
+            yield memoryview(delta_format.inflate(span.payload, span.length, span.length))[skip:]
         else:
             before = b"".join(_copy(old[span.source], span.offset, span.length))
             yield memoryview(difference.restore(span, before))[skip:]
@@ -428,7 +408,7 @@ def apply_delta(
 def _copy(file: BinaryIO, offset: int, length: int) -> Iterator[memoryview]:
     file.seek(offset)
     while length:
-        data = file.read(min(length, BLOCK_BYTES))
+        data = file.read(min(length, delta_format.BLOCK_BYTES))
         if not data:
             raise InputError("an old file is shorter than the delta says")
         length -= len(data)
@@ -452,7 +432,7 @@ class BlobMover(Struct):
     source: BlobReader
     progress: Progress
     documents: Mapping[Digest, bytes] = {}  # blobs that were read already
-    deltas: Mapping[Digest, Delta] = {}  # by the digest of the file that a delta makes
+    deltas: Mapping[Digest, delta_format.Delta] = {}  # by the digest of the file that a delta makes
     doubt: str = ""
     arrivals: list[Arrival] = []
 

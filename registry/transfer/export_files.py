@@ -14,14 +14,7 @@ from tempfile import mkdtemp
 
 from msgspec import Struct
 
-from onnxreg.registry.log.contents import (
-    EVERYTHING,
-    Release,
-    Selection,
-    download_files,
-    read_version,
-    selected_artifacts,
-)
+from onnxreg.registry.log import contents
 from onnxreg.registry.log.log import read_blob, read_manifest
 from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry, staging, temporary
@@ -123,17 +116,17 @@ def write_package(
     store: DirectoryRegistry,
     ref: Ref,
     target: Path,
-    selection: Selection = EVERYTHING,
+    selection: contents.Selection = contents.EVERYTHING,
     progress: Progress = SILENT,
-) -> tuple[Release, PackageLayout]:
+) -> tuple[contents.Release, PackageLayout]:
     """Write selected artifacts of a version, by default all, as a model package of ONNX Runtime.
 
     Raises NotFoundError if a selected artifact is absent, InputError if ONNX Runtime loads none, and IntegrityError if
     a file is damaged.
     """
     check_target(target, store.root, package_paths, "package")
-    release = read_version(store, ref)
-    artifacts = selected_artifacts(release.manifest, release.held, selection, str(release.ref))
+    release = contents.read_version(store, ref)
+    artifacts = contents.selected_artifacts(release.manifest, release.held, selection, str(release.ref))
     layout = package(release.manifest, release.digest, str(release.version), artifacts)
     with replacing(target) as fresh:
         fill(store, layout.files, fresh, progress)
@@ -217,17 +210,16 @@ def unpacked(
     Raises IntegrityError if a blob is damaged.
     """
     digest = resolution.located.entry.manifest
-    data = read_blob(reader, digest)
-    manifest = read_manifest(data, digest, resolution.located.name)
+    manifest = read_manifest(read_blob(reader, digest), digest, resolution.located.name)
     artifact = next(item for item in manifest.artifacts if item.path == resolution.artifact.path)
     with temporary() as root:
-        fill(reader, download_files(manifest, artifact), root, progress)
+        fill(reader, contents.download_files(manifest, artifact), root, progress)
         yield UnpackedArtifact(root, manifest, artifact)
 
 
 @contextmanager
 def fetched(
-    reader: RegistryReader, version: Release, artifacts: Iterable[Artifact], progress: Progress
+    reader: RegistryReader, version: contents.Release, artifacts: Iterable[Artifact], progress: Progress
 ) -> Iterator[Path]:
     """A context with a temporary directory of artifacts' models and external data.
 

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
 
 MAX_REMEMBERED_LINES = 256
 """A known head keeps the digests of this many lines, to tell an earlier copy of the log from another log."""
-MAX_PLACES = 32
-"""The greatest number of locations (copies of a registry) in a known head."""
+MAX_PLACES = 32  # the greatest number of locations (copies of a registry) in a known head
 
 
 class KnownHead(Record, frozen=True):

@@ -35,18 +35,7 @@ from onnxreg.schema.log.events import (
     Timing,
 )
 from onnxreg.schema.log.state import effective_state
-from onnxreg.schema.signing.dsse import (
-    EVALUATED,
-    MEDIA_TYPE,
-    PROVEN,
-    RELEASE,
-    Envelope,
-    Statement,
-    read_sig,
-    release_statement,
-    released_version,
-    signed_bytes,
-)
+from onnxreg.schema.signing import dsse
 
 if TYPE_CHECKING:
     from onnxreg.registry.log.decisions import Decisions
@@ -65,9 +54,9 @@ KINDS = {
     "application/vnd.onnxreg.evaluation.v1+json": "evaluation",
     PROOF: "proof",
     BENCHMARK: "benchmark",
-    EVALUATED: "evaluation",
-    PROVEN: "proof",
-    RELEASE: "signature",
+    dsse.EVALUATED: "evaluation",
+    dsse.PROVEN: "proof",
+    dsse.RELEASE: "signature",
 }
 """The kind of a statement, by its media type or, if it is signed, by its predicate type."""
 Status = Literal["trusted", "unsigned", "unknown", "revoked", "foreign", "invalid"]
@@ -125,13 +114,13 @@ class SignatureJudge(NamedTuple):
         if line.sig is None:
             return SignatureVerdict("unsigned")
         try:
-            signature = read_sig(line.sig)
+            signature = dsse.read_sig(line.sig)
         except InputError as error:
             return SignatureVerdict("invalid", detail=error.message)
-        covered = signed_bytes(self.registry, line.to_json())
+        covered = dsse.signed_bytes(self.registry, line.to_json())
         return self.verdict(signature.keyid, signature.sig, covered, line.seq)
 
-    def envelope(self, envelope: Envelope | None, seq: int) -> list[SignatureVerdict]:
+    def envelope(self, envelope: dsse.Envelope | None, seq: int) -> list[SignatureVerdict]:
         """Judge the signatures in the envelope of a statement that line `seq` names; [] for an unsigned statement."""
         if envelope is None:
             return []
@@ -155,14 +144,14 @@ class RecordedStatement(NamedTuple):
 
     kind: str
     data: bytes
-    envelope: Envelope | None = None
+    envelope: dsse.Envelope | None = None
 
     @classmethod
     def decode(cls, media_type: str, data: bytes) -> RecordedStatement:
         """Decode a statement. Raise InputError if the envelope is malformed."""
-        if media_type != MEDIA_TYPE:
+        if media_type != dsse.MEDIA_TYPE:
             return cls(KINDS.get(media_type, ""), data)
-        envelope = Envelope.decode(data)
+        envelope = dsse.Envelope.decode(data)
         return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
 
     def report(self, kind: str) -> Any:
@@ -174,7 +163,7 @@ class RecordedStatement(NamedTuple):
             return None
         from onnxreg.schema.gates.statements import FaithfulnessReport, read_evaluation
 
-        signed = None if self.envelope is None else Statement.decode(self.data)
+        signed = None if self.envelope is None else dsse.Statement.decode(self.data)
         data = self.data if signed is None else canonical.encode(signed.predicate)
         read: Any = read_evaluation if kind == "evaluation" else FaithfulnessReport.decode
         report = read(data, f"the {kind}")
@@ -245,7 +234,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
     lines = {event.statement: seq for seq, event in reversed([*log.events(Attest)])}
     for event in events:
         report, verdicts = None, []
-        if event.media_type in (PROOF, MEDIA_TYPE):
+        if event.media_type in (PROOF, dsse.MEDIA_TYPE):
             data = log.fetch(event.statement)
             with suppress(InputError):
                 statement = RecordedStatement.decode(event.media_type, data)
@@ -290,7 +279,7 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
     judge, tombstones = judge_for(log, trust), set(log.tombstones)
     for seq, event in log.events(Attest):
         is_release = event.artifact is None
-        if event.media_type != MEDIA_TYPE or event.statement in tombstones:
+        if event.media_type != dsse.MEDIA_TYPE or event.statement in tombstones:
             continue
         if only is not None and not (is_release and event.manifest == only):
             continue
@@ -298,13 +287,13 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
         versions = [version for version, entry in entries if entry.manifest == event.manifest]
         wrong = ""
         try:
-            envelope = Envelope.decode(log.fetch(event.statement))
+            envelope = dsse.Envelope.decode(log.fetch(event.statement))
             if not is_release:
                 evaluation_of(log, event)
-            elif envelope.predicate_type != RELEASE:
+            elif envelope.predicate_type != dsse.RELEASE:
                 continue
             else:
-                stated, wrong = _check_release(log, event, Statement.decode(envelope.payload))
+                stated, wrong = _check_release(log, event, dsse.Statement.decode(envelope.payload))
                 versions = [stated] if stated in versions else versions
             verdicts = judge.envelope(envelope, seq)
         except (InputError, IntegrityError, NotFoundError) as error:
@@ -316,15 +305,15 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
                 yield SignedStatement(seq, event, version, verdict)
 
 
-def _check_release(log: Log, event: Attest, release: Statement) -> tuple[Version, str]:
+def _check_release(log: Log, event: Attest, release: dsse.Statement) -> tuple[Version, str]:
     """Return the version that a release statement names, and the statement's error ("": no error)."""
-    version = released_version(release)
+    version = dsse.released_version(release)
     entry, digest = log.versions.get(version), event.manifest
     if entry is None or (release.name, release.digest) != (log.name, digest):
         return version, f"it is about {release.name}:{version} with manifest {release.digest.short}..."
     if entry.manifest != digest:
         return version, f"it is about version {version}"
-    is_same = release.predicate == release_statement(log.name, version, log.fetch(digest)).predicate
+    is_same = release.predicate == dsse.release_statement(log.name, version, log.fetch(digest)).predicate
     return version, "" if is_same else "its recipe or certificates are not those of the manifest"
 
 
@@ -404,8 +393,7 @@ def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequenc
     The anchor is a line that the trust file names by number and digest; the lines up to it need no signature. Without
     an anchor, signatures are needed from line `need.since` on, and always on the last line.
     """
-    points = (point for point in need.after if (point.registry, point.model) == (registry, name))
-    anchor = next(points, None)
+    anchor = next((point for point in need.after if (point.registry, point.model) == (registry, name)), None)
     if anchor is None:
         return min(need.since, len(lines)) - 1
     digest = lines[anchor.seq - 1].digest if 0 < anchor.seq <= len(lines) else None
@@ -487,9 +475,9 @@ def attest(
     if evaluation.parent is not None and evaluation.parent not in parents and any(parents):
         source_digest = f"{evaluation.parent.short}..., which is not what {artifact.path} was made from"
         raise InputError(f"the report compares with {source_digest}")
-    data = _encode_report(EVALUATED, artifact.digest, report, key)
+    data = _encode_report(dsse.EVALUATED, artifact.digest, report, key)
     verdict = (artifact.digest, evaluation.state)
-    decisions.attest(published.ref, data, MEDIA_TYPE if key else EVALUATION, reason, verdict)
+    decisions.attest(published.ref, data, dsse.MEDIA_TYPE if key else EVALUATION, reason, verdict)
     before = published.states[artifact.path].state
     return artifact, evaluation, effective_state(before, evaluation.state)
 
@@ -502,8 +490,8 @@ def attest_proof(
     Raises InputError if the version lacks the artifact.
     """
     _artifact(published, report.artifact, "the proof")
-    data = _encode_report(PROVEN, report.artifact, report.encode(), key)
-    decisions.attest(published.ref, data, MEDIA_TYPE if key else PROOF)
+    data = _encode_report(dsse.PROVEN, report.artifact, report.encode(), key)
+    decisions.attest(published.ref, data, dsse.MEDIA_TYPE if key else PROOF)
 
 
 def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
@@ -522,7 +510,7 @@ def _encode_report(predicate_type: str, artifact: Digest, report: bytes, key: Pr
     """Return a report as bytes or, with a key, as a signed envelope."""
     if key is None:
         return report
-    return sign_statement(Statement.of(predicate_type, artifact, canonical.decode(report)), key).encode()
+    return sign_statement(dsse.Statement.of(predicate_type, artifact, canonical.decode(report)), key).encode()
 
 
 def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:

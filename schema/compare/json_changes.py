@@ -129,8 +129,7 @@ def _named(old: list[Any], new: list[Any], named: NamedList, lists: Lists, at: S
     for name, j in added:
         yield JsonChange(at.item(name, j=j), "added", None, new[j])
     for name, i, j in pairs:
-        spot = at.item(name, i, j)._replace(within=(old[i], new[j]))
-        yield from compare(old[i], new[j], lists, spot)
+        yield from compare(old[i], new[j], lists, at.item(name, i, j)._replace(within=(old[i], new[j])))
     order = [j for _, _, j in sorted(pairs, key=lambda pair: pair[1])]
     if order != sorted(order) or (named.positions and any(i != j for _, i, j in pairs)):
         yield JsonChange(at, "reordered", old, new)

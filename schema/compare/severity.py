@@ -291,7 +291,7 @@ _SECTIONS: dict[str, dict[str, Rule]] = {
     "suite": {"artifacts[].certification.evidence.suite": _BASIS},
     "limits": {},
     "latency": {
-        "artifacts[].latency*": Rule("latency", "cosmetic", "cosmetic", _slowed, why="it got slower"),
+        "artifacts[].latency*": Rule("latency", "cosmetic", "cosmetic", _slowed, why="it got slower")
     },
     "licence": {"license": Rule("license", changed=_license)},
     "source": {"source*": Rule("source"), "source_model_id": FIELD},

@@ -169,7 +169,6 @@ def choose_deltas(
     """
     chosen: dict[Digest, Delta] = {}
     for delta in sorted(deltas, key=lambda delta: (delta.size, delta.digest)):
-        is_small = delta.size < MAX_SHARE * sizes.get(delta.new, 0)
-        if is_small and all(old in present for old in delta.old):
+        if delta.size < MAX_SHARE * sizes.get(delta.new, 0) and all(old in present for old in delta.old):
             chosen.setdefault(delta.new, delta)
     return chosen

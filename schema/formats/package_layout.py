@@ -128,8 +128,7 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
 def packaged_files(manifest: bytes) -> set[str]:
     """Return the paths in a package's `manifest.json`. Return no paths if another program wrote the package."""
     try:
-        value = canonical.decode(manifest, MANIFEST)
-        return {MANIFEST, *value["additional_metadata"][NAMESPACE]["files"]}
+        return {MANIFEST, *canonical.decode(manifest, MANIFEST)["additional_metadata"][NAMESPACE]["files"]}
     except (InputError, KeyError, TypeError):
         return set()
 

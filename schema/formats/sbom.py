@@ -189,8 +189,7 @@ def _formula(recipe: Recipe) -> Json:
 
 
 def _component(kind: str, ref: str, name: str, digest: Digest) -> Json:
-    hashes = [{"alg": "SHA-256", "content": digest.hex}]
-    return {"type": kind, "bom-ref": ref, "name": name, "hashes": hashes}
+    return {"type": kind, "bom-ref": ref, "name": name, "hashes": [{"alg": "SHA-256", "content": digest.hex}]}
 
 
 def _limitations(limits: list[str]) -> Json:

@@ -478,8 +478,7 @@ class State(Record, frozen=True, dict=True):
         for item in manifest.artifacts if manifest else ():
             verdict, timed = entry.attested.get(item.digest), speeds.get(item.digest, ())
             is_refused = item.digest in self.refused and verdict != "refused"
-            stated = item.certification.state
-            states[item.path] = ArtifactState(item.path, stated, verdict, is_refused, timed)
+            states[item.path] = ArtifactState(item.path, item.certification.state, verdict, is_refused, timed)
         return states
 
     def speeds_until(self, seq: int) -> Speeds:

@@ -44,7 +44,6 @@ _TOKEN = re.compile(
       | (?P<mark>[()\[\],])""",
     re.VERBOSE,
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
 # Hints for operators of other languages
 _HINTS = {
     "*": "put a pattern in quotes: name ~ 'acme/*'",
@@ -360,7 +359,7 @@ def tokenize(text: str) -> list[Token]:
     if len(text) > MAX_EXPRESSION_CHARS:
         span = MAX_EXPRESSION_CHARS, len(text)
         raise ExpressionError(text, span, f"it is longer than {MAX_EXPRESSION_CHARS} characters")
-    if half := _SURROGATE.search(text):
+    if half := re.search("[\ud800-\udfff]", text):
         raise ExpressionError(text, half.span(), "a character is cut in two: this is not valid text")
     tokens, position = [], 0
     while position < len(text):
@@ -379,8 +378,7 @@ def tokenize(text: str) -> list[Token]:
 def draw(text: str, start: int, end: int) -> tuple[str, str]:
     """Draw two lines: the expression, or its part around the span, and `~~~^` under the span."""
     first = max(0, min(start - MAX_COLUMNS // 2, len(text) - MAX_COLUMNS))
-    excerpt = text[first : first + MAX_COLUMNS]
-    line = "".join(char if char.isprintable() else " " for char in excerpt)
+    line = "".join(char if char.isprintable() else " " for char in text[first : first + MAX_COLUMNS])
     under = max(1, min(end, first + MAX_COLUMNS) - start)
     return line, " " * (start - first) + "~" * (under - 1) + "^"
 

@@ -256,8 +256,7 @@ class Pages:
     async def models(self, request: Request) -> bytes:
         typed = {key: request.query_params.get(key, "").strip() for key in ("words", "after", "q")}
         if query := typed.pop("q"):
-            page = partial(self._search_page, query, parse(query))
-            return await self._search.ask(page, artifacts=True)
+            return await self._search.ask(partial(self._search_page, query, parse(query)), artifacts=True)
         return await self._search.ask(partial(self._models_page, typed), ("page", *typed.values()))
 
     def _models_page(self, typed: dict[str, str], search: Catalog) -> bytes:

@@ -18,8 +18,7 @@ from onnxreg.registry.transfer.export_files import check_target, replacing
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import POLICY_LOG
 
-LIST = "site.json"
-"""The file that lists all files of a site."""
+LIST = "site.json"  # the file that lists all files of a site
 
 
 def write_site(registry: ServedRegistry, target: Path, url: str | None, trial: Path | None) -> dict[str, int]:
