@@ -45,7 +45,7 @@ def rebuild(
 ) -> Draft:
     """Run a manifest's recipe again in `workspace`. Messages call the version `label`.
 
-    Raises NotFoundError if the manifest has no recipe, InputError if source, suite or data differ from the recorded
+    Raises NotFoundError if the manifest has no recipe, and InputError if source, suite or data differ from the recorded
     ones.
     """
     progress.step("checking the source")

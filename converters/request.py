@@ -241,7 +241,7 @@ def export(
     Returns the path of the last graph (the INT8 graph with `quantize`). Without `output`, returns the graph's bytes.
 
     Raises InputError for an unusable checkpoint, task or opset, NotFoundError or RemoteError if the checkpoint cannot
-    be loaded, ConversionError if a graph does not load or differs, HostError for a missing extra.
+    be loaded, ConversionError if a graph does not load or differs, and HostError for a missing extra.
     """
     from onnxreg.converters.source.toolchain import require
     from onnxreg.converters.tasks.task_catalog import PATH, task_recipe

@@ -41,7 +41,7 @@ RESERVED_KEYS = (*PROFILE_KEYS, "translation")
 def read_recipe(path: Path, name: str | None = None) -> RecipeFile | FamilyFile:
     """Read a family's document (if it has the key `family`) or a recipe. `name` replaces the family's name.
 
-    Raises the errors of `read_document`, and InputError for an invalid document, or keys that only onnxreg writes.
+    Raises the errors of `read_document`. Raises InputError if the document is invalid or has `RESERVED_KEYS`.
     """
     value = read_document(path)
     if isinstance(value, dict):
@@ -55,7 +55,7 @@ def read_recipe(path: Path, name: str | None = None) -> RecipeFile | FamilyFile:
 def read_document(path: Path, label: str = "recipe") -> Any:
     """Read a YAML or JSON file. A repeated key is an error. `label` is the kind of file in messages.
 
-    Raises NotFoundError if the file is missing, InputError if it is invalid.
+    Raises NotFoundError if the file is missing, and InputError if it is invalid.
     """
     return read_yaml(read_given(path, label, "check the path", MAX_TEXT_BYTES), path.name, "export")
 
@@ -75,7 +75,7 @@ def from_value(value: Any, label: str) -> RecipeFile:
 
 @dataclass(frozen=True)
 class StepNode:
-    """A step with its pass. `parent` is the step whose result it takes. None means the source itself.
+    """A step with its pass. `parent` is the step whose result it takes, or None if it takes the source itself.
 
     `second` is the other step if the pass takes two graphs. `data` is calibration data.
     """
@@ -107,7 +107,7 @@ class StepNode:
         return line
 
     def data_digests(self) -> dict[str, str]:
-        """Return `{"data": DIGEST}` for calibration data; {} without data."""
+        """Return `{"data": DIGEST}`, or {} if the step has no calibration data."""
         return {} if self.data is None else {"data": str(samples.digest(self.data))}
 
     @property
@@ -406,7 +406,7 @@ def read_parts(
 ) -> RecipeParts:
     """Find all files that a recipe names. The source is not read. Messages call the recipe `label`.
 
-    Raises InputError for a recipe that cannot be run, NotFoundError for a missing suite.
+    Raises InputError for a recipe that cannot be run, and NotFoundError for a missing suite.
     """
     start = recipe.source if source is None else source
     if source is None and start is not None and (directory / start).exists():

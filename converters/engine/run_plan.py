@@ -57,7 +57,7 @@ def execute(
 ) -> Draft:
     """Run a plan in `workspace`, and return the draft of a version. Steps with a result in `cache` are skipped.
 
-    `subject` is the loaded source, and `evaluation` the prepared suite; by default, they are made here. Raises the
+    `subject` is the loaded source, and `evaluation` the prepared suite. This function makes what is None. Raises the
     errors of the task and the passes, and ConversionError if a graph does not run or differs too much.
     """
     scratch = workspace / SCRATCH_DIRECTORY

@@ -74,7 +74,7 @@ class TextModel:
         return artifact_runner(self.graph, PER_TOKEN, padding if isinstance(padding, int) else 0)
 
     def run(self, feed: Feed) -> Mapping[str, Any]:
-        """Run the graph on a row. Raise InputError for a row without tokens, ConversionError if the graph fails."""
+        """Run the graph on a row. Raise InputError for a row without tokens, and ConversionError if the graph fails."""
         if not feed["input_ids"].size:
             raise InputError("the text has no tokens", "write a text that is not empty")
         try:
@@ -100,7 +100,7 @@ def run_texts(
         task: the version's task. If it is unknown or contradicts the graph's outputs, these decide the kind of answer.
 
     Returns `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}` or
-    `{completion}`. Raises InputError if the texts do not fit the graph, ConversionError if the graph does not run.
+    `{completion}`. Raises InputError if the texts do not fit the graph, and ConversionError if the graph does not run.
     """
     if model.runner.length is not None:
         model.tokenizer.max_length = min(model.tokenizer.max_length, model.runner.length)
@@ -257,7 +257,7 @@ def run_numbers(
 
     `config` is the checkpoint's config.json, `name` the graph's name in messages, and `words` the content of vocab.json
     (for CTC). If there are `labels`, or the task is image-classification, the first output counts as `logits` if no
-    output is called so. Raises InputError for other outputs, ConversionError for a wrong number of labels.
+    output is called so. Raises InputError for other outputs, and ConversionError for a wrong number of labels.
     """
     if not outputs or any(array.dtype.kind not in "fiu" or not array.size for array in outputs.values()):
         raise refuse(name, "gives no numbers")

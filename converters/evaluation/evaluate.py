@@ -442,7 +442,7 @@ def recompute(
     """Compare the figures of a certificate with its item scores, and return the differences.
 
     `read` returns a file by its digest. Messages call the certificate `label`. Raises NotFoundError if there are no
-    item scores, InputError if a metric is missing or has another version, IntegrityError if the scores do not fit.
+    item scores, InputError if a metric is missing or has another version, and IntegrityError if the scores do not fit.
     """
     records, differences = list[MetricRecord](), list[FigureDifference]()
     for recorded in certificate.metrics:

@@ -160,7 +160,7 @@ def labels_of(
 ) -> Integers:
     """Label the characters of a text from the outputs for its windows (`tokens.decode`).
 
-    Raises ConversionError for logits of another shape than `[1, tokens, tags]`, and for NaN.
+    Raises ConversionError if the logits have NaN, or another shape than `[1, tokens, tags]`.
     """
     best, offsets = [], []
     for window, own in zip(windows, outputs, strict=True):

@@ -114,7 +114,7 @@ def draws(groups: Integers) -> Iterator[Integers]:
 
 
 def percentiles(values: Floats) -> Interval | None:
-    """Return the central 95 % interval of values, ignoring NaN; None without values, or if a value is infinite."""
+    """Return the central 95 % interval of values, ignoring NaN; None if there are no values or one is infinite."""
     values = values[~np.isnan(values)]
     if not len(values) or np.isinf(values).any():
         return None
@@ -295,7 +295,7 @@ class Metric:
         reference: Sequence[Any],
         labels: Sequence[str],
     ) -> Floats:
-        """Return the scores of all items, float64 `[items, columns]`. Raise an error for NaN and for a wrong shape."""
+        """Return the scores of all items, float64 `[items, columns]`. Raise an error if one is NaN or missing."""
         columns = self.columns(labels)
         rows = np.zeros((len(items), len(columns)))
         for number, sides in enumerate(zip(items, predictions, reference, strict=True)):

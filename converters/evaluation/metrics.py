@@ -351,7 +351,7 @@ PER_LABEL = ("gold", "hits", "predicted", "spans")
 
 
 class MinimumEvidence(msgspec.Struct, frozen=True):
-    """The least evidence for judging a label: its gold characters, and the parent's recall above chance."""
+    """The minimum for judging a label: a number of gold characters, and the parent's recall above chance."""
 
     min_gold_chars: Annotated[int, msgspec.Meta(ge=1)] = 200
     min_parent_recall: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.5

@@ -51,7 +51,7 @@ class Fixture(msgspec.Struct, frozen=True):
 def read_fixture(row: dict[str, Any], position: str) -> Fixture:
     """Read a fixture from `{text, gold_spans: [{start, end, label, text?}]}`.
 
-    Raises InputError for a missing text, for offsets that do not fit it, and for overlapping spans of a label.
+    Raises InputError if a text is missing, if offsets do not fit the text, or if spans of a label overlap.
     """
     text, rows = convert(row.get("text"), Word, f"{position}: `text`"), first(row, SPANS_KEYS)
     spans = []

@@ -44,7 +44,7 @@ class TextTokenizer:
 
     @classmethod
     def read(cls, path: Path, max_length: int) -> "TextTokenizer":
-        """Read a tokenizer file. Raise InputError if it is invalid, HostError if the library is missing."""
+        """Read a tokenizer file. Raise InputError if it is invalid, and HostError if the library is missing."""
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
@@ -178,8 +178,8 @@ def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
 def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) -> Integers:
     """Label every character of a text.
 
-    Neighbouring tokens of the same label form an entity, with the characters between them, unless the left token ends
-    an entity or the right token begins one.
+    Neighbouring tokens of the same label form one entity, which includes the characters between them. They stay
+    apart if the left token ends an entity or the right token begins one.
 
     Args:
         tags: int64 `[tokens]`, the index of each token's tag among the model's tags.

@@ -59,7 +59,7 @@ def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Row
     """Return the embeddings of a file's rows.
 
     They are the file's array `embedding`. If the array is absent, or `images` is True, the backbone (`session`)
-    computes them from the array `input`. Raises NotFoundError if the file is missing, InputError if its array is
+    computes them from the array `input`. Raises NotFoundError if the file is missing, and InputError if its array is
     missing or does not fit the backbone.
     """
     import numpy as np

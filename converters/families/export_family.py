@@ -70,9 +70,9 @@ TASK = "image-classification"
 class FamilyPlan:
     """A checked family. Paths in the document are relative to `directory`.
 
-    `consent` names the code that may run. `factory` makes the backbone; None if transformers loads it. `recorded` is
-    the document with defaults, and with digests in place of paths. `source` is the digest of all checkpoints.
-    `certificates` has an evaluation plan for each member with a suite.
+    `consent` names the code that may run. `factory` makes the backbone; it is None if transformers loads the backbone.
+    `recorded` is the document with defaults, and with digests in place of paths. `source` is the digest of all
+    checkpoints. `certificates` has an evaluation plan for each member with a suite.
     """
 
     document: FamilyFile

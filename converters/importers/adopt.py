@@ -37,7 +37,7 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
     """Make a draft of a directory, or of a list of .onnx and .ort files and their companions.
 
     `workspace` is an empty directory. `options` are arguments of `survey_files`. Raises NotFoundError if the directory
-    is missing, InputError if its files cannot make a version.
+    is missing, and InputError if its files cannot make a version.
     """
     intake = Intake(workspace, check_name(name))
     if not isinstance(source, Path):

@@ -31,7 +31,7 @@ _SAFE = frozenset({".onnx", ".ort", ".json", ".txt", ".config"})
 
 
 def refuse_unfit(path: Path) -> None:
-    """Raise InputError for a pickle, and for a file that `check_content` refuses."""
+    """Raise InputError if the file is a pickle, or if `check_content` refuses it."""
     with path.open("rb") as file:
         check_content(file.read(HEAD_BYTES), path.name)
     if path.suffix.lower() in _PICKLES or (path.suffix.lower() not in _SAFE and _is_pickle(path)):
@@ -123,8 +123,8 @@ class Intake:
     def take(self, file: Found) -> DraftFile:
         """Place a file in the workspace, as a link if possible.
 
-        A text is rewritten if it has absolute paths or keys to drop. Raises InputError for a pickle, for a path that a
-        manifest cannot hold, and for a second file with the same path.
+        A text is rewritten if it has absolute paths or keys to drop. Raises InputError if the file is a pickle, if a
+        manifest cannot hold its path, or if another file has the same path.
         """
         source, relative, taken = file.file, file.path, DraftFile(file.role, file.path)
         real = self.resolved(source)

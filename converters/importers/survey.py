@@ -183,11 +183,11 @@ def survey_files(
 
     Args:
         format, precision: replace the names that follow from the weights.
-        members: the stage of each model in a pipeline; empty if the models are alternatives.
+        members: the stage of each model in a pipeline. It is empty if the models are alternatives.
         parent: the model from which all other models were made.
         root: the directory that the version's paths are relative to. Without it, a file's path is its name.
 
-    Raises NotFoundError if a file is missing, InputError if a file is not a valid model or contradicts an argument.
+    Raises NotFoundError if a file is missing, and InputError if a file is not a valid model or contradicts an argument.
     """
 
     def found(file: Path, role: str) -> Found:
@@ -291,7 +291,7 @@ def survey_repository(directory: Path, intake: Intake) -> Survey:
     """Survey the graphs of a repository as one version, with the companions that a runtime needs.
 
     Graphs with different stems (`encoder_model`, `decoder_model_merged`) become stages of a pipeline. The recipe lists
-    the files that are left out. Raises InputError as `survey_files` does, and for a link out of the repository.
+    the files that are left out. Raises the errors of `survey_files`, and InputError for a link out of the repository.
     """
     paths = _paths(directory)
     names = list(_distinct(directory, [path for path in paths if path.endswith(GRAPHS)]))

@@ -168,7 +168,7 @@ def _key(domain: str, name: str, overload: str) -> Key:
 def external_files(model: Any, path: Path) -> tuple[str, ...]:
     """Return the paths of a model's external data, relative to the folder of `path`.
 
-    Raises InputError if a file is outside the folder or too short, MissingDataError if a file is missing.
+    Raises InputError if a file is outside the folder or too short, and MissingDataError if a file is missing.
     """
     ends: dict[str, int] = {}
     for tensor in tensors(model):

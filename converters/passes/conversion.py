@@ -40,7 +40,7 @@ class TorchModel:
     """A torch module with example tensors for its keyword arguments.
 
     `outputs` names attributes, keys or tuple members of the module's result, which become the graph's outputs. `axes`
-    has the dynamic axes of each input and output; None means `AXES` for all.
+    has the dynamic axes of each input and output. If `axes` is None, all have `AXES`.
     """
 
     module: Any

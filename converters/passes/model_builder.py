@@ -43,7 +43,7 @@ class Decoder(NamedTuple):
 
 
 def peak_memory(checkpoint: Path) -> int | None:
-    """Estimate the memory that a build takes, in bytes; None without safetensors files."""
+    """Estimate the memory that a build takes, in bytes. Return None if there are no safetensors files."""
     from safetensors import SafetensorError, safe_open
 
     parameters = 0

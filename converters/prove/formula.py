@@ -152,7 +152,7 @@ def number(name: str, value: Any, kind: Any = np.float32, tolerance: float = 0.0
 
 
 def array_of(formula: Operand, most: int = 2**16) -> Any:
-    """Return a constant's array. Return None for a computed value, and for more than `most` values."""
+    """Return a constant's array. Return None if the value is computed, or if it has more than `most` elements."""
     value = formula.constant if formula is not None else None
     if value is None or value.size > most or not is_readable(value.tensor):
         return None

@@ -91,7 +91,7 @@ CONTRIB_FLOATS = names(
 def result_types(
     domain: str, name: str, version: int, operands: Sequence[Formula | None], to: object = 0
 ) -> Iterator[str]:
-    """Yield the element type of each output, such as `"int64"`; "" if unknown. `to` is a Cast's attribute."""
+    """Yield the element type of each output, such as `"int64"`, or "" if it is unknown. `to` is a Cast's attribute."""
     elements = [one.element if one is not None else "" for one in operands]
     if domain == CONTRIB and name in CONTRIB_FLOATS:
         yield next((element for element in elements if element in FLOATS), "")

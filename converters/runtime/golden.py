@@ -185,7 +185,7 @@ def compare(case: GoldenCase, got: Tensors) -> list[GoldenComparison]:
 
 
 class Runnable:
-    """A model file in ONNX Runtime on the CPU. Raises HostError if ONNX Runtime cannot load it here."""
+    """A model file in ONNX Runtime on the CPU. Raises HostError if ONNX Runtime of this machine cannot load it."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -209,7 +209,7 @@ class Runnable:
     def read(self, path: Path) -> dict[str, Any]:
         """Read inputs from an `.npz` file, or from JSON such as `{"input_ids": [[1, 2]]}`.
 
-        Raises NotFoundError if there is no file, InputError if it is invalid or does not fit the graph.
+        Raises NotFoundError if there is no file, and InputError if it is invalid or does not fit the graph.
         """
         if path.suffix == ".npz":
             values = read_arrays(path)
@@ -270,7 +270,7 @@ def to_json(outputs: Tensors) -> dict[str, Any]:
 def read_arrays(path: Path) -> dict[str, Any]:
     """Read the arrays of an `.npz` file.
 
-    Raises NotFoundError if it is missing, HostError if it is unreadable, InputError if it has other things
+    Raises NotFoundError if it is missing, HostError if it is unreadable, and InputError if it has other things
     than plain arrays.
     """
     import numpy as np

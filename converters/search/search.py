@@ -172,7 +172,7 @@ def choose_candidates(request: SearchRequest, has_tables: bool, head: str) -> It
     """Yield the requested candidates. If none is named, yield the default candidates that fit the graph.
 
     `has_tables` is True if the graph has embedding tables. `head` is the name of its last matrix product. Raises
-    InputError for an unknown or repeated name.
+    InputError if a name is unknown or repeated.
     """
     own = {candidate.name: candidate for candidate in built_in(request.calibration, head)}
     usable = [

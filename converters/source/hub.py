@@ -43,7 +43,7 @@ def fetch(name: str, revision: str | None, choose: Callable[[Iterable[str]], Ite
     """Download the files of a repository that `choose` selects from all its paths.
 
     Raises NotFoundError if the repository or revision does not exist, RemoteError if the Hub fails, IntegrityError if a
-    file differs from the Hub's list, InputError if a path is not allowed here.
+    file differs from the Hub's list, and InputError if a path is not allowed here.
     """
     with hub_library("loading a model from the Hub"):
         from huggingface_hub import constants

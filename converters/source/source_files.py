@@ -54,7 +54,7 @@ class Location:
 def hub_id(source: str) -> str | None:
     """Return `ORG/NAME` for a source on the Hub (`ORG/NAME[@REVISION]`); None for a directory on this machine.
 
-    Raises InputError for an .onnx or .ort file, NotFoundError for anything else.
+    Raises InputError for an .onnx or .ort file, and NotFoundError for anything else.
     """
     if Path(source).is_dir():
         return None
@@ -240,8 +240,8 @@ def scrub_file(
 ) -> tuple[bytes, list[str]] | None:
     """Remove paths of this machine from a JSON file or template, and comments from an operator config.
 
-    Returns the new bytes and the places of the changes; None without changes. `drop` are top-level keys of JSON to
-    remove.
+    Returns the new bytes and the places of the changes, or None if nothing changes. `drop` are top-level keys of JSON
+    to remove.
     """
     changed: list[str] = []
     if path.suffix == ".json" and path.name not in _VOCABULARY:

@@ -125,7 +125,7 @@ def _cpu_value(cpuinfo: Path, *keys: str) -> str:
 
 
 def free_memory(root: Path = Path("/")) -> int | None:
-    """Return the bytes of free memory, within the limit of the control group; None if unknown."""
+    """Return the bytes of free memory, within the limit of the control group; None if it is unknown."""
     sizes: list[int] = []
     with suppress(OSError, ValueError):
         lines = (root / "proc/meminfo").read_text("ascii").splitlines()
@@ -138,7 +138,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def require_memory(size: int | None, work: str) -> None:
-    """Raise HostError if `work` needs more than the free memory. `size` is in bytes; None if unknown."""
+    """Raise HostError if `work` needs more than the free memory. `size` is in bytes, or None if it is unknown."""
     free = free_memory()
     if size is not None and free is not None and size > free:
         message = f"{work} takes about {size / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free"
@@ -165,7 +165,7 @@ class PlugIns(Generic[T]):
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:
-        """Return a plug-in. Raise InputError for none, ConflictError for two, HostError if it does not load."""
+        """Return a plug-in. Raise InputError if none has the name, ConflictError if two have, HostError if it fails."""
         if name in self.built_in:
             return self.built_in[name]
         kind, others = self.noun.partition(" ")[2], self._others()

@@ -108,7 +108,7 @@ class LoadedCheckpoint:
     """A trained checkpoint in memory.
 
     `model` is a torch module in float32 and evaluation mode, with eager attention, without a KV cache. `tokenizer` is a
-    fast tokenizer or None. `labels` are in the order of the logits; empty without labels.
+    fast tokenizer or None. `labels` are in the order of the logits, and may be empty.
     """
 
     model: Any
@@ -608,7 +608,7 @@ def find_base(directory: Path, find: Callable[[str], Location]) -> Location | No
 def merge_adapter(model: Any, directory: Path) -> Any:
     """Merge an adapter into its base model, in place, and return the result.
 
-    Raises InputError unless the adapter's weights fit the model exactly, HostError if peft is not installed.
+    Raises InputError unless the adapter's weights fit the model exactly, and HostError if peft is not installed.
     """
     if find_spec("peft") is None:
         raise missing_extra("peft", "peft", "exporting an adapter")

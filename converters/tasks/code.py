@@ -154,7 +154,7 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
     """Call a factory, and return its torch module with initial weights.
 
     Raises InputError if it is not defined, does not return a torch module, or imports code that the digest does not
-    cover; ConversionError if it raises an error.
+    cover, and ConversionError if it raises an error.
     """
     import torch
 

@@ -163,7 +163,7 @@ def decoder_of(model: Any, states: Callable[..., Any], width: int) -> Any:
 
 
 def decoders(model: Any, encoder: Part, states: Callable[..., Any]) -> dict[str, Part]:
-    """Return the part of each decoder, by member. Its sample inputs are outputs of the graph before it."""
+    """Return a `Part` for each decoder, by member. Its sample inputs are outputs of the graph before it."""
     import numpy as np
     import torch
 

@@ -317,7 +317,7 @@ def _sample(preprocessing: Preprocessing) -> list[float]:
 def read_sound(path: Path, preprocessing: AudioPreprocessing) -> Any:
     """Read a sound file as a graph's input (float32, batch 1). Several channels are averaged.
 
-    Raises NotFoundError if there is no file, InputError if it is not a sound that the model accepts.
+    Raises NotFoundError if there is no file, and InputError if it is not a sound that the model accepts.
     """
     data = read_given(path, "sound", limit=MAX_FILE_BYTES)
     samples, rate = _decode(data, path)

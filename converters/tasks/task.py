@@ -354,5 +354,5 @@ class Task(ABC):
     def load(self, source: LocatedSource, name: str, directory: Path) -> ExportSubject:
         """Load a source, and write its companions into `directory`. `name` is the name of the published model.
 
-        Raises InputError if the source is not complete and trained, HostError if an extra is missing.
+        Raises InputError if the source is not complete and trained, and HostError if an extra is missing.
         """

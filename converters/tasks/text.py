@@ -464,7 +464,7 @@ def _texts(tokenizer: Any, config: Any, length: int, has_mask: bool) -> list[Any
 def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
     """Return the files of sentence-transformers that affect a vector; with `all_modules`, all of its files.
 
-    Raises InputError for a malformed `modules.json`, and for a module without safetensors.
+    Raises InputError if `modules.json` is malformed, or if a module has no safetensors.
     """
     modules, pooling_file = modules_of(directory)
     names = [MODULES_FILE, SETTINGS_FILE, *(path.name for path in directory.glob(TRANSFORMER_FILES))]
@@ -484,7 +484,7 @@ def sentence_files(directory: Path, all_modules: bool = False) -> list[str]:
 def read_pooling(directory: Path) -> SentenceConfig:
     """Read the settings by which sentence-transformers makes a vector. Without its files, return the defaults.
 
-    Raises InputError for malformed files, and for an unsupported module, pooling or setting.
+    Raises InputError if a file is malformed, or if a module, the pooling or a setting is not supported.
     """
     modules, pooling_file = modules_of(directory)
     classes = [module.kind for module in modules if module.kind != "Dropout"]
