@@ -94,7 +94,7 @@ class ExportRequest:
         return plan
 
     def check(self) -> str | None:
-        """Check the request without hashes and downloads. Return the model's name, or None. Raise as `plan` does."""
+        """Check the request without hashes and downloads. Return the model's name, or None. Raise `plan`'s errors."""
         from onnxreg.converters.engine.plan import read_parts
         from onnxreg.schema.inputs.family_file import FamilyFile
 

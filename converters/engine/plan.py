@@ -91,7 +91,7 @@ class StepNode:
         return self.step.name
 
     def make(self, second_graph: Any = None) -> Pass[Any, Any]:
-        """Make the pass from the step's parameters. `second_graph` is for passes that take two."""
+        """Make the pass from the step's parameters. A pass that takes two graphs needs `second_graph`."""
         return self.kind(self.data, second_graph, **self.step.params)
 
     @property

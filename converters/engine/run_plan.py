@@ -91,8 +91,8 @@ def prepare(
 def load_subject(plan: ExportPlan, directory: Path) -> ExportSubject:
     """Load the source of a plan. Create `directory`, and save the source's companions in it.
 
-    Raises the errors of the task's `load`, InputError if the source changed meanwhile, ConversionError if the source's
-    outputs have NaN or infinity.
+    Raises the errors of the task's `load`. Raises InputError if the source changed meanwhile, and ConversionError if
+    the source's outputs have NaN or infinity.
     """
     import numpy as np
 

@@ -96,7 +96,7 @@ def run_texts(
     Args:
         texts: one text, or several texts for vectors.
         context: the text that a question is about, or the second text of a pair.
-        max_tokens: the most tokens that text generation adds.
+        max_tokens: the maximum number of tokens to generate.
         task: the version's task. If it is unknown or contradicts the graph's outputs, these decide the kind of answer.
 
     Returns `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}` or

@@ -249,8 +249,8 @@ class SourceEvaluation:
     def judge(self, path: Path | None) -> list[Judgement]:
         """Judge a file by every metric. If `path` is None, judge the source itself.
 
-        Raises InputError if the suite does not fit the model, ConversionError if the file does not run, EvaluationError
-        if the source or a metric fails.
+        Raises InputError if the suite does not fit the model, ConversionError if the file does not run, and
+        EvaluationError if the source or a metric fails.
         """
         graphs = {} if path is None else self._graphs.get(path, {"": path})
         files = tuple(graphs.values())
@@ -346,8 +346,8 @@ def nothing_to_judge() -> InputError:
 def evaluate(evaluation: SourceEvaluation, draft: Draft, progress: Progress = SILENT) -> Draft:
     """Judge artifacts of a draft. Return the draft with verdicts, checks, certificates and (if requested) item scores.
 
-    Raises InputError if the suite does not fit the model or there is nothing to judge, ConversionError if an artifact
-    does not run.
+    Raises InputError if the suite does not fit the model, or if there is nothing to judge. Raises ConversionError if an
+    artifact does not run.
     """
     plan, request, subject, root = evaluation.plan, evaluation.plan.request, evaluation.subject, draft.root
     evaluation.join(draft)

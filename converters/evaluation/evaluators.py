@@ -380,9 +380,9 @@ class LabelledRow(msgspec.Struct, frozen=True, eq=False):
 class LabelledRows(TaskEvaluator):
     """The evaluator of rows in a `.npz` file: an array for each input, and perhaps the right classes in `labels`.
 
-    With labels, a prediction is the rank of the right class (from 0) and the number of classes. Of classes with equal
-    values, the last ranks first, as in scikit-learn. Without labels, a prediction has a vector for each floating-point
-    output: float64 `[outputs, values]`, padded with zeros.
+    With labels, a prediction is the rank of the right class (from 0) and the number of classes. If classes have equal
+    values, the last of them ranks first, as in scikit-learn. Without labels, a prediction has a vector for each
+    floating-point output: float64 `[outputs, values]`, padded with zeros.
     """
 
     tasks: ClassVar[tuple[str, ...]] = (

@@ -244,7 +244,7 @@ def compare_files(
 
 
 def typical_inputs(feeds: Sequence[Feed]) -> dict[str, Feed]:
-    """Return a short and a long input of a suite, by name; only one if their sizes are equal."""
+    """Return a short and a long input of a suite, by name. If their sizes are equal, return one."""
 
     def size(feed: Feed) -> int:
         return max(int(array.size) for array in feed.values())

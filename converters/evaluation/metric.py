@@ -83,7 +83,7 @@ class ScoreTable:
 
     @classmethod
     def decode(cls, data: bytes, label: str) -> "ScoreTable":
-        """Read a table that `encode` made. Raise InputError about the file `label` for other bytes."""
+        """Read a table that `encode` made. Raise InputError about the file `label` if it is malformed."""
         try:
             header, *rows = csv.reader(io.StringIO(data.decode()), strict=True)
             numbers = np.array([[float(value) for value in row] for row in rows], dtype=np.float64)
@@ -177,7 +177,7 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
 
 
 def unmatched_message(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """Return the message that the model lacks `labels` (gold label to number of spans). `names` are its own labels."""
+    """Return the message that the model, with the labels `names`, lacks `labels` (counts of spans by gold label)."""
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
     return (

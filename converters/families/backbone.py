@@ -39,8 +39,8 @@ def load_backbone(
 ) -> LoadedBackbone:
     """Load the backbone of a family. Paths are relative to `directory`.
 
-    Raises InputError if the user did not consent to the factory, or if a weight or the classes are wrong,
-    and ConversionError if the module does not accept the input.
+    Raises InputError if the user did not consent to the factory, or if a weight or the classes are wrong. Raises
+    ConversionError if the module does not accept the input.
     """
     import torch
 

@@ -79,7 +79,7 @@ def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Row
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
-    """Convert rows of finite floats to float32. Raise InputError for other arrays, and if there are no rows."""
+    """Convert rows of finite floats to float32. Raise InputError if they are not, or if there are no rows."""
     import numpy as np
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):

@@ -223,8 +223,8 @@ def make_family(
 ) -> tuple[Draft, list[MemberFile], list[SourceEvaluation]]:
     """Make and judge all members of a family in `workspace`. Return the draft, the files and the evaluations.
 
-    Raises InputError or NotFoundError for an unusable file, ConversionError if a graph differs from its checkpoint.
-    Each message names the member.
+    Raises InputError or NotFoundError if a file is unusable, and ConversionError if a graph differs from its
+    checkpoint. Each message names the member.
     """
     import numpy as np
 

@@ -70,8 +70,8 @@ def head_files(spec: HeadsSpec, directory: Path) -> list[Path]:
 def read_heads(spec: HeadsSpec, directory: Path, classes: Collection[str], width: int) -> dict[str, Head]:
     """Read all heads. Return them by class id, in the order of the backbone's `classes`.
 
-    Raises NotFoundError if the folder or a head is missing. Raises InputError for an unknown class, for another
-    `width`, and as `read_head` does.
+    Raises NotFoundError if the folder or a head is missing, and the errors of `read_head`. Raises InputError if a class
+    is unknown, or if a head does not take embeddings of this `width`.
     """
     for key, class_ids in (("none", spec.none), ("classes", spec.classes)):
         if unknown := sorted(set(class_ids) - set(classes)):

@@ -147,8 +147,8 @@ def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = Fa
 def fetch_repository(url: str, progress: bool = False, further: Collection[str] = ()) -> Location:
     """Download the model files of a repository on the Hub, such as `hf://acme/pii` or `hf://acme/pii@v1.0`.
 
-    `further` are other files to download. `progress` shows progress bars. Raises InputError for another URL, and if the
-    repository is a registry.
+    `further` are other files to download. `progress` shows progress bars. Raises InputError if the URL is not of this
+    form, or if the repository is a registry.
     """
     from onnxreg.converters.source.hub import fetch
 

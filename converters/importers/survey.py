@@ -158,7 +158,7 @@ def files_below(root: Path, folder: str = "") -> list[str]:
 
 
 def named_file(root: Path, path: str, role: str) -> Path:
-    """Return the file at a manifest's path. Raise InputError if it is missing, or a link out of `root`."""
+    """Return the file at a manifest's path. Raise InputError if it is missing, or if it is a link out of `root`."""
     file = root / path
     if not file.is_file():
         message = f"the manifest names the {role} {path}, which is missing"
@@ -342,7 +342,7 @@ def _distinct(directory: Path, models: Sequence[str]) -> Iterator[str]:
 
 
 def _with_parents(models: Sequence[Model]) -> Iterator[Model]:
-    """Yield the models with their parents: float32 graphs of the same stage with the original weights."""
+    """Yield the models with their parents. A parent is a float32 graph of the same stage with the original weights."""
 
     def is_derived(model: Model, parent: Model) -> bool:
         try:

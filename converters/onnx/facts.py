@@ -258,7 +258,7 @@ def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[W
 
     A weight is a stored tensor of rank 2 or more, with floats or with elements of at most 8 bits. Scales and zero
     points do not count. Inputs in `large` count as stored. The precision is `int8`, `int4` or `int8-weights` if weights
-    are quantized, otherwise the floating-point type; `mixed` if there are several; `float32` without weights.
+    are quantized, `mixed` if they have several floating-point types, otherwise their type (`float32` without weights).
     """
     kinds: dict[ir.Value, str] = {}
     scales: set[ir.Value] = set()

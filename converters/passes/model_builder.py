@@ -29,7 +29,7 @@ WEIGHTS = {"int4": "int4", "int8": "int8", "fp16": "float16", "fp32": "float32"}
 BITS = {"int4": 4, "int8": 8}
 BLOCK_OPERATORS = ("MatMulNBits", "GatherBlockQuantized")
 TOLERANCES = {"fp32": 1e-3, "fp16": 5e-2, "int4": None, "int8": None}
-"""The largest distance of logits from the checkpoint's, by precision, as a share of the largest logit."""
+"""For each precision, the allowed distance of logits from the checkpoint's, as a share of the largest logit."""
 LIBRARY_BYTES, PARAMETER_BYTES = 5 * 10**8, 8
 """The peak memory of a build to int4 from bfloat16: bytes for libraries, and bytes per parameter."""
 _LOCAL = ("is_local", "local_files_only")

@@ -253,7 +253,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def sizes_of(value: Any) -> list[int | str]:
-    """Return the size of each fixed axis, and the name of each dynamic axis or "". Many tools write -1 for a dynamic axis."""
+    """Return the axes: a size if fixed, a name or "" if dynamic. Many tools write -1 for a dynamic axis."""
     names = (dim if isinstance(dim, int) else dim.value or "" for dim in value.shape or ())
     return ["" if name == -1 else name for name in names]
 

@@ -22,7 +22,7 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 FLOAT, INTEGERS = 1, frozenset({6, 7})
 LIMIT = 127
 RANGES = {"QInt8": ((-LIMIT, LIMIT), (-64, 64)), "QUInt8": ((0, 255), (0, 127))}
-"""The smallest and largest code of each weight type: by default, and with `reduce_range`."""
+"""For each weight type, the smallest and largest code by default, and those with `reduce_range`."""
 MIN_ROW_COSINE = 0.99  # the lowest accepted cosine of a quantized row with the original row
 DRAWN_ROWS, MAX_SHIFT = 16, 12
 """For `SmoothQuant`: the batch size of random inputs, and the largest exponent of a scale."""

@@ -25,7 +25,7 @@ HALF_STEP = 0.5
 ARITHMETIC = 2.0**-22
 """The relative error allowed in a code (the stored integer), because quantizers compute codes in float32."""
 HALF_SCALE = 2.0**-10
-"""The relative error of a code whose scale is stored as float16."""
+"""The relative error allowed in a code whose scale is stored as float16."""
 MAX_FAR_SHARE = 0.1
 """The share of a tensor's weights that may differ by more than one quantization step. Beyond it, a proof fails."""
 INFINITE = 1e30
@@ -33,7 +33,7 @@ INFINITE = 1e30
 CHUNK_ELEMENTS = 2**17
 WIDE = ("float32", "float64")
 FLOAT32_ROUNDING, FLOAT16_ROUNDING = 2.0**-20, 2.0**-10
-"""The relative errors of scales that are stored as float32 and as float16."""
+"""The allowed relative error of a scale: the first if it is stored as float32, the second if as float16."""
 SMALLEST_SCALE = 2.0**-126
 _LIMITS = {f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (4, 8, 16, 32)}
 _LIMITS |= {f"uint{bits}": (0, 2**bits - 1) for bits in (4, 8, 16)}

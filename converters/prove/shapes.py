@@ -105,7 +105,7 @@ class Shapes:
         return self._of(formula)[0] if formula is not None else None
 
     def value(self, formula: Operand) -> Any:
-        """Return a small array that is stored, or that follows from sizes. Return None for other values."""
+        """Return a value that is stored and small, or that follows from sizes. Return None if it is neither."""
         if formula is None or formula.constant is not None:
             return array_of(formula, MAX_ELEMENTS)
         return self._of(formula)[1]
@@ -316,7 +316,7 @@ _RULES: dict[str, Callable[..., Dims | None]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-"""For each operator, a function that infers the result's shape from the shapes of the operands; None if unknown."""
+"""For each operator, a function that infers the result's shape from the operands' shapes, or None if it is unknown."""
 
 
 def _span(formula: Formula) -> slice:

@@ -299,7 +299,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
 
 
 def read_rows(path: Path) -> dict[str, Any]:
-    """Read the arrays of an `.npz` file, as `read_arrays`. Raise InputError if their numbers of rows differ."""
+    """Read the arrays of an `.npz` file by `read_arrays`. Raise InputError if their numbers of rows differ."""
     arrays = read_arrays(path)
     if not all(array.ndim for array in arrays.values()) or len({*map(len, arrays.values())}) != 1:
         raise InputError(f"{path.name}: its arrays do not have the same number of rows")

@@ -266,7 +266,7 @@ def part_of(
     outputs: Collection[str],
     has_golden: bool = False,
 ) -> Part:
-    """Run a module on all feeds and make its part. `axes` names the dynamic axes of inputs and outputs.
+    """Run a module on all feeds and make its `Part`. `axes` names the dynamic axes of inputs and outputs.
 
     `has_golden` adds inputs for golden vectors.
     """
