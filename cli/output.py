@@ -106,9 +106,7 @@ def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
     """Fold a line at the terminal's width, with `indent` before further lines. If there is no terminal, return the line
     unchanged.
     """
-    if not (stream or sys.stdout).isatty():
-        return line
-    return filled(line, get_terminal_size().columns, indent)
+    return filled(line, get_terminal_size().columns, indent) if (stream or sys.stdout).isatty() else line
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
@@ -127,8 +125,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[s
             widths[widths.index(max(widths))] -= 1
         lines = [line for row in lines for line in zip_longest(*map(wrap, row, widths), fillvalue="")]
     right = [header[index] in NUMBERS for index in shown]
-    for line in lines:
-        yield (" " * COLUMN_GAP).join(map(_pad, line, widths, right)).rstrip()
+    yield from ((" " * COLUMN_GAP).join(map(_pad, line, widths, right)).rstrip() for line in lines)
 
 
 def _cell(value: object) -> str:

@@ -28,15 +28,7 @@ from onnxreg.registry.remotes import RemoteCopy, RemoteReader, Remotes, check_di
 from onnxreg.registry.store.directory import DirectoryRegistry, temporary
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, check_writer
 from onnxreg.registry.system import MACHINE_ERRNOS, cache_directory, default_root, host_errors
-from onnxreg.registry.transfer.exchange import (
-    ExchangeRequest,
-    SkippedVersion,
-    TransferResult,
-    exchange,
-    exchange_possible,
-    record_push,
-    selected_paths,
-)
+from onnxreg.registry.transfer import exchange
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, checked_reader
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError, RemoteError
@@ -218,7 +210,7 @@ class Registry:
         heal: bool = False,
         channels: Collection[str] = (),
         layout: str | None = None,
-    ) -> TransferResult:
+    ) -> exchange.TransferResult:
         """Copy a version to a remote, given as a name, URL or path. A missing remote is created.
 
         A yanked version is copied, together with its yank, only if `ref` names exactly this version. If `restore` is
@@ -237,12 +229,12 @@ class Registry:
         hub = None if layout is None else cast("HubRegistry", remote)
         if hub is not None:
             hub.choose_layout(log.name)
-        record_push(home, log, versions, remote.registry_id)
+        exchange.record_push(home, log, versions, remote.registry_id)
         copy = RemoteCopy(remote.registry_id, remote.url)
         own = load_own(CheckedReader(remote, self.heads), log.name, home, copy.store)
         heal = heal or isinstance(remote, DirectoryRegistry)
-        request = ExchangeRequest(log.name, versions, EVERYTHING, channels, restore, heal, self.actor)
-        result = exchange(home, remote, request, progress, log=log, own=own, more=[copy.store])
+        demand = exchange.ExchangeRequest(log.name, versions, EVERYTHING, channels, restore, heal, self.actor)
+        result = exchange.exchange(home, remote, demand, progress, log=log, own=own, more=[copy.store])
         if hub is not None:
             hub.refresh_layout(log.name)
         if result.log is not None:
@@ -259,7 +251,7 @@ class Registry:
         restore: bool = False,
         heal: bool = False,
         channels: Collection[str] = (),
-    ) -> list[TransferResult]:
+    ) -> list[exchange.TransferResult]:
         """Push the newest release of each model whose name matches `glob`, and move `channels`.
 
         If `every` is set, all versions are pushed. An error about one model or version goes into the model's result;
@@ -272,23 +264,23 @@ class Registry:
                 raise no_channel(names[0] if len(names) == 1 else glob, channel, sorted(present))
         remote = self._destination(to)
 
-        def choose(log: Log) -> ExchangeRequest:
+        def choose(log: Log) -> exchange.ExchangeRequest:
             tags = [tag for tag in channels if tag in log.channels]
             newest = sorted({*log.state.releases[:1], *(log.channels[tag].version for tag in tags)})
             versions = log.versions if every else newest
-            return ExchangeRequest(log.name, versions, EVERYTHING, tags, restore, heal, self.actor)
+            return exchange.ExchangeRequest(log.name, versions, EVERYTHING, tags, restore, heal, self.actor)
 
         results = []
         for name in names:
-            result = exchange_possible(self.store, remote, name, choose, progress)
+            result = exchange.exchange_possible(self.store, remote, name, choose, progress)
             try:
                 if result.log is not None:
                     self.heads.remember(remote, result.name, result.log.index)
             except (IntegrityError, NotFoundError) as error:  # or a ForkError: go on
-                result.skipped.append(SkippedVersion(name, None, error.message, error))
+                result.skipped.append(exchange.SkippedVersion(name, None, error.message, error))
             if not result.versions and not result.skipped:
                 lack = "version" if every else "usable release: each version is yanked or a pre-release"
-                result.skipped.append(SkippedVersion(name, None, f"{name} has no {lack}"))
+                result.skipped.append(exchange.SkippedVersion(name, None, f"{name} has no {lack}"))
             results.append(result)
         return results
 
@@ -301,7 +293,7 @@ class Registry:
         selection: Selection = EVERYTHING,
         channels: Collection[str] = (),
         deltas: bool = True,
-    ) -> TransferResult:
+    ) -> exchange.TransferResult:
         """Copy a version from a remote and verify every byte. If there is no registry here, create it.
 
         If `restore` is set, a version that expired here is brought back. If `selection` is given, only the selected
@@ -335,12 +327,12 @@ class Registry:
             log, versions = consult(reader, ref.name, choose, home)
             remotes.remember(remote, source)  # only now: a garbled id must not be stored
             if not home.is_there:
-                selected_paths(log, versions, selection)  # raises before anything is created
+                exchange.selected_paths(log, versions, selection)  # raises before anything is created
                 DirectoryRegistry.create(home.root, home.disk)
-            request = ExchangeRequest(
+            request = exchange.ExchangeRequest(
                 log.name, versions, selection, channels, restore, actor=self.actor, deltas=deltas
             )
-            result = exchange(reader, home, request, progress, log=log, own=own)
+            result = exchange.exchange(reader, home, request, progress, log=log, own=own)
         if result.log is not None:
             self.heads.remember(home, result.name, result.log.index)
         _keep(reader.copy, log, _evidence(log))

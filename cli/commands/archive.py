@@ -117,10 +117,8 @@ def archive_package(
     with session.progress("writing") as progress:
         chosen = Selection(tuple(formats or ()), precision)
         published, layout = write_package(registry.store, Ref.parse(ref), directory, chosen, progress)
-    facts = (
-        "format=artifact.format precision=artifact.precision digest=artifact.digest artifact=artifact.path"
-    )
-    variants = [fields(item, f"name ep directory {facts}") for item in layout.variants]
+    keys = "format=artifact.format precision=artifact.precision digest=artifact.digest artifact=artifact.path"
+    variants = [fields(item, f"name ep directory {keys}") for item in layout.variants]
     document = {"ref": published.ref, "output": directory, "manifest": published.digest, "variants": variants}
     document |= fields(layout, "component left_out shared_assets=assets bytes=size")
     rows = [(item.name, item.ep, item.artifact.path, item.artifact.digest) for item in layout.variants]

@@ -10,7 +10,6 @@ from onnxreg.cli.options import CHANNEL, NAME, REASON, REF, REMOTE, Session, arg
 from onnxreg.cli.output import counted, fields, printable, table
 from onnxreg.schema.core.errors import ConflictError
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
-from onnxreg.schema.log.events import LogLine
 
 if TYPE_CHECKING:
     from onnxreg.registry.gates import Promotions
@@ -43,10 +42,13 @@ def policy_show(
     Without a policy, rules is empty and the other values are null. With --all: {policies: [the same]}.
     """
     from onnxreg.registry.gates import read_policies
+    from onnxreg.schema.gates.policy import policy_of
 
     reader = session.reader(remote)
     log = read_policies(reader)
-    documents = [_policy_json(line) for line in (log.lines if every else log.lines[-1:])]
+    about = "line=digest seq time=event.time actor=event.actor reason=event.reason"
+    lines = log.lines if every else log.lines[-1:]
+    documents = [fields(line, about) | {"rules": policy_of(line).to_json()["rule"]} for line in lines]
     none = f"there is no policy in {reader.url}: every channel may be moved"
     latest = documents[-1] if documents else dict.fromkeys(ABOUT) | {"rules": []}
     session.show(
@@ -56,13 +58,6 @@ def policy_show(
 
 
 ABOUT = ("line", "seq", "time", "actor", "reason")
-
-
-def _policy_json(line: LogLine) -> dict[str, Any]:
-    from onnxreg.schema.gates.policy import policy_of
-
-    about = fields(line, "line=digest seq time=event.time actor=event.actor reason=event.reason")
-    return about | {"rules": policy_of(line).to_json()["rule"]}
 
 
 def _shown(document: dict[str, Any]) -> Iterator[str]:

@@ -65,10 +65,8 @@ def index_publish(
     copy = at_home if opened is None else elsewhere.local_path(COPY)
     with reading_steps(session) as progress:
         result = publish_catalog(store, copy, progress)
-    amount = (
-        f"{counted(result.models, 'model')}, {counted(result.artifacts, 'artifact')}, {size(result.size)}"
-    )
-    session.show(result._asdict(), f"published the catalog of {store.url}: {amount}")
+    total = f"{counted(result.models, 'model')}, {counted(result.artifacts, 'artifact')}, {size(result.size)}"
+    session.show(result._asdict(), f"published the catalog of {store.url}: {total}")
     fail(result.damages, store)
 
 

@@ -69,8 +69,7 @@ def _production(published: Release, reader: RegistryReader) -> Iterator[str]:
     except (IntegrityError, NotFoundError) as error:
         yield f"in production: unknown, since {printable(error.message)}"
         return
-    for yank in yanks.values():
-        yield fold_line(printable(yank.words), "  ")
+    yield from (fold_line(printable(yank.words), "  ") for yank in yanks.values())
     for channel in channels:
         event = channel.line.event
         by = f" by {event.actor}" if event.actor else ""

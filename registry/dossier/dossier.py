@@ -84,9 +84,8 @@ class Source(NamedTuple):
     def quote(self, location: str) -> Cell:
         """Make a cell with the value at a JSON pointer, or a blank cell if the value does not exist or is null."""
         value = pointer.find(self.value, location)
-        return (
-            BLANK if value in (pointer.ABSENT, None) else {"value": value, "sources": [self.cite(location)]}
-        )
+        is_blank = value in (pointer.ABSENT, None)
+        return BLANK if is_blank else {"value": value, "sources": [self.cite(location)]}
 
     def rows(self, pattern: str, columns: Iterable[str]) -> list[Row]:
         """Make a row for each place in the document that matches `pattern`.

@@ -26,16 +26,7 @@ from onnxreg.schema.core.canonical import Count, Digest, decode_json, is_digest
 from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
 from onnxreg.schema.core.ref import Version, check_tag
 from onnxreg.schema.core.units import SILENT, Progress
-from onnxreg.schema.log.state import (
-    Channel,
-    Checkpoint,
-    Gone,
-    State,
-    VersionEntry,
-    VersionSummary,
-    effective_state,
-    summarize,
-)
+from onnxreg.schema.log import state as log_state
 from onnxreg.schema.query.expression import Expression, spend
 from onnxreg.schema.query.fields import FIELDS, LABELLED, FieldKind, artifact_values, version_values
 
@@ -323,7 +314,7 @@ class _Summary(msgspec.Struct, gc=False):
 class _Entry(msgspec.Struct, gc=False):
     seq: Count
     yanks: tuple[str, ...] = ()
-    gone: Gone | None = None
+    gone: log_state.Gone | None = None
     paths: tuple[str, ...] | None = msgspec.field(default=None, name="held")
 
 
@@ -333,7 +324,7 @@ class _State(msgspec.Struct, gc=False):
     registry: str = ""
     name: str = ""
     head: Digest | None = None
-    channels: dict[str, Channel] = {}
+    channels: dict[str, log_state.Channel] = {}
     versions: dict[str, _Entry] = {}
     summaries: dict[str, msgspec.Raw] = {}
     checkpoint: Digest | None = None
@@ -397,10 +388,10 @@ def _read_line(reader: RegistryReader, name: str, token: str, index: StoredObjec
 
 def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> list[Piece]:
     """Read the artifacts of all versions in an index file. `gaps` of the first piece says why some cannot be read."""
-    state = decode_json(data[: data.find(b"\n")], State, "its state line")
-    entries: Mapping[Version, VersionEntry] = state.versions
+    state = decode_json(data[: data.find(b"\n")], log_state.State, "its state line")
+    entries: Mapping[Version, log_state.VersionEntry] = state.versions
     if state.checkpoint is not None:
-        checkpoint = Checkpoint.decode(read_blob(reader, state.checkpoint), "its checkpoint")
+        checkpoint = log_state.Checkpoint.decode(read_blob(reader, state.checkpoint), "its checkpoint")
         entries = {**checkpoint.versions, **entries}
     parts: list[list[bytes]] = [[]]
     gaps: list[str] = []
@@ -413,7 +404,7 @@ def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> lis
                 return contents[manifest]
             if summary is None:
                 data = read_blob(reader, manifest)
-                summary = summarize(read_manifest(data, manifest, state.name), manifest, len(data))
+                summary = log_state.summarize(read_manifest(data, manifest, state.name), manifest, len(data))
         except RegError as error:
             return f"{state.name}:{version}: {error.message}"
         rows = (artifact_values(summary, *item) for item in summary.downloads(None))
@@ -428,7 +419,7 @@ def _read_pieces(reader: RegistryReader, data: bytes, contents: Contents) -> lis
         verdicts, status = state.verdicts(entry), version_values(state, version, entry)
         timed = state.speeds.get(entry.manifest, {})
         for row in rows:
-            word = effective_state(row["state"], verdicts.get(row["digest"]))
+            word = log_state.effective_state(row["state"], verdicts.get(row["digest"]))
             fields = {**row, **status, "state": word, "certified": word == "certified", "name": ""}
             fields["latency"] = max((speed.ratio for speed in timed.get(row["digest"], ())), default=None)
             fields["held"] = entry.held is None or row["path"] in entry.held
@@ -506,7 +497,7 @@ def versions_json(log: Log) -> dict[str, Any]:
     return {"name": state.name, "registry": state.registry, "versions": versions}
 
 
-def total_size(summary: VersionSummary | _Summary, paths: Collection[str] | None) -> int:
+def total_size(summary: log_state.VersionSummary | _Summary, paths: Collection[str] | None) -> int:
     """Return the size of the files that artifacts at `paths` (None: all) need, in bytes. Equal files count once."""
     artifacts = [item for item in summary.artifacts if paths is None or item.path in paths]
     files = chain(artifacts, summary.files, *(item.files for item in artifacts))

@@ -143,9 +143,7 @@ class ServedRegistry(DirectoryRegistry):
         """Return the answer for `key`, cached until the index file of the model `name` changes."""
 
         def read(index: StoredObject | None) -> bytes:
-            if index is None:
-                return make(None)
-            return self.answers.get((key, index.token), partial(make, index))
+            return make(None) if index is None else self.answers.get((key, index.token), partial(make, index))
 
         return read_consistently(self, name, read)
 

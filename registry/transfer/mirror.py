@@ -10,15 +10,7 @@ from onnxreg.registry.log.contents import present_versions
 from onnxreg.registry.log.log import Log, load, log_of, mirror_error, unknown_model
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.store.protocol import CATALOG, RegistryReader, RegistryStore, innermost
-from onnxreg.registry.transfer.exchange import (
-    ExchangeRequest,
-    SkippedVersion,
-    TransferResult,
-    exchange,
-    exchange_possible,
-    list_errors,
-    missing_lines,
-)
+from onnxreg.registry.transfer import exchange
 from onnxreg.registry.trust.known_heads import load_trust
 from onnxreg.registry.trust.signatures import check_copied, enforce_policies
 from onnxreg.schema.core.canonical import Digest
@@ -38,7 +30,7 @@ class MirrorResult(Struct):
     blobs: int = 0
     size: int = 0
     freed: CollectResult = field(default_factory=lambda: CollectResult({}, 0))
-    skipped: list[SkippedVersion] = []
+    skipped: list[exchange.SkippedVersion] = []
 
     def to_json(self) -> dict[str, Any]:
         keys = ("source", "destination", "models", "versions", "events", "blobs")
@@ -46,7 +38,7 @@ class MirrorResult(Struct):
         counts = {key: getattr(self, key) for key in keys} | {"bytes": self.size, "freed": freed}
         return {**counts, "skipped": [skipped.to_json() for skipped in self.skipped]}
 
-    def add(self, result: TransferResult) -> None:
+    def add(self, result: exchange.TransferResult) -> None:
         self.versions += result.new
         self.events += result.events
         self.blobs += result.blobs
@@ -119,7 +111,7 @@ def _copy_exactly(
     present = set(destination.names())
     for name in list(source.names()):
         report.models += 1
-        with list_errors(name, report.skipped):
+        with exchange.list_errors(name, report.skipped):
             index = source.read_index(name)
             if index is None:
                 raise unknown_model(name, source)
@@ -129,17 +121,18 @@ def _copy_exactly(
                 continue
             log = load(source, name, index=index)
             own = log_of(destination, name, own_index, source, new=True).check()
-            if lines := missing_lines(ExchangeRequest(name, ()), log, own):
+            if lines := exchange.missing_lines(exchange.ExchangeRequest(name, ()), log, own):
                 check_copied(log, trust)
                 # Keep a log that the trust file accepted, to copy exactly it. Read others again, to save memory.
                 behind[name] = log if trust.concerns(log.registry, name) else None
                 frees_blobs |= any(isinstance(line.event, GiveUp | Hold) for line in lines)
     copy_policies(policies, destination)
     for name, accepted in behind.items():
-        with list_errors(name, report.skipped):
+        with exchange.list_errors(name, report.skipped):
             log = accepted or load(source, name)
             versions = [version for version, _ in present_versions(log)]
-            report.add(exchange(source, destination, ExchangeRequest(name, versions), progress, log=log))
+            request = exchange.ExchangeRequest(name, versions)
+            report.add(exchange.exchange(source, destination, request, progress, log=log))
     if not report.skipped and catalog is not None:
         own_catalog = destination.read_file(CATALOG)
         if own_catalog is None or own_catalog.data != catalog.data:
@@ -158,12 +151,12 @@ def _by_version(
 ) -> None:
     carried, trust = innermost(source).carried, load_trust()
 
-    def choose(log: Log) -> ExchangeRequest:
+    def choose(log: Log) -> exchange.ExchangeRequest:
         check_copied(log, trust)
         versions = log.versions if carried is None else sorted(carried.get(log.name, ()))
         tags = sorted(log.channels) if channels else ()
-        return ExchangeRequest(log.name, versions, channels=tags, heal=False, actor=actor)
+        return exchange.ExchangeRequest(log.name, versions, channels=tags, heal=False, actor=actor)
 
     for name in list(source.names()):
         report.models += 1
-        report.add(exchange_possible(source, destination, name, choose, progress))
+        report.add(exchange.exchange_possible(source, destination, name, choose, progress))

@@ -366,10 +366,8 @@ def unauthorized_policies(
         signers = trust.signers([verdict.keyid or ""] if verdict.status in ("trusted", "foreign") else [])
         if named and not any(named & names for names in signers):
             keys, why = ", ".join(sorted(named)), str(verdict) or "it is unsigned"
-            problem = (
-                f"policy {line.seq} is not signed by a key that policy {before.seq} names ({keys}): {why}"
-            )
-            yield named, problem
+            text = f"policy {line.seq} is not signed by a key that policy {before.seq} names ({keys}): {why}"
+            yield named, text
 
 
 def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]) -> None:
@@ -569,9 +567,7 @@ def event_details(event: Event, seq: int, reader: RegistryReader, judge: Signatu
             return [", ".join(event.paths or ["everything"])]
         case Timing():
             paths = _paths(reader, event.manifest, judge.model)
-            timed = [
-                f"{paths.get(key, key.short)} {speed.ratio:.2f} x" for key, speed in event.speeds.items()
-            ]
+            timed = [f"{paths.get(key, key.short)} {item.ratio:.2f} x" for key, item in event.speeds.items()]
             return [f"{', '.join(timed)} on {next(iter(event.speeds.values())).machine}"]
         case Deltas():
             return [f"(deltas: {max(0, len(event.blobs) - 1)})"]

@@ -124,10 +124,8 @@ def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
 
 def _named(old: list[Any], new: list[Any], named: NamedList, lists: Lists, at: Spot) -> Iterator[JsonChange]:
     pairs, removed, added = match(old, new, named.namers)
-    for name, i in removed:
-        yield JsonChange(at.item(name, i=i), "removed", old[i], None)
-    for name, j in added:
-        yield JsonChange(at.item(name, j=j), "added", None, new[j])
+    yield from (JsonChange(at.item(name, i=i), "removed", old[i], None) for name, i in removed)
+    yield from (JsonChange(at.item(name, j=j), "added", None, new[j]) for name, j in added)
     for name, i, j in pairs:
         yield from compare(old[i], new[j], lists, at.item(name, i, j)._replace(within=(old[i], new[j])))
     order = [j for _, _, j in sorted(pairs, key=lambda pair: pair[1])]

@@ -3,15 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-)
+import pydantic
 
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import convert
@@ -20,27 +12,29 @@ from onnxreg.schema.core.ref import PATTERN, check_name, check_path
 
 T = TypeVar("T")
 
-Count = Annotated[int, Field(ge=0, le=canonical.MAX_INTEGER)]  # from 0 to 2**53 - 1
+Count = Annotated[int, pydantic.Field(ge=0, le=canonical.MAX_INTEGER)]  # from 0 to 2**53 - 1
 # The format version 1. `true` equals 1 in Python, and is refused.
-First = Annotated[Literal[1], BeforeValidator(value_error(lambda value: convert(value, int, "a version")))]
-Text = Annotated[str, Field(max_length=4096)]
-ModelName = Annotated[str, AfterValidator(value_error(check_name))]
+First = Annotated[
+    Literal[1], pydantic.BeforeValidator(value_error(lambda value: convert(value, int, "a version")))
+]
+Text = Annotated[str, pydantic.Field(max_length=4096)]
+ModelName = Annotated[str, pydantic.AfterValidator(value_error(check_name))]
 # A path inside a manifest, which `check_path` accepts.
 RelPath = Annotated[
     str,
-    AfterValidator(value_error(check_path)),
-    WithJsonSchema({"type": "string", "maxLength": 1024, "pattern": PATTERN}),
+    pydantic.AfterValidator(value_error(check_path)),
+    pydantic.WithJsonSchema({"type": "string", "maxLength": 1024, "pattern": PATTERN}),
 ]
 # A JSON array. Only the first wrong element is reported: a hostile array cannot cause a million messages.
-Items = Annotated[tuple[T, ...], Field(fail_fast=True)]
+Items = Annotated[tuple[T, ...], pydantic.Field(fail_fast=True)]
 Table = Mapping[str, T]  # keys are data, such as names
 JsonObject = Mapping[str, Any]
 
 
-class Document(BaseModel):
+class Document(pydantic.BaseModel):
     """A JSON object, validated strictly. Reading and writing it keeps unknown keys, and adds no default values."""
 
-    model_config = ConfigDict(
+    model_config = pydantic.ConfigDict(
         frozen=True, extra="allow", strict=True, allow_inf_nan=False, validate_by_name=True, defer_build=True
     )
 
@@ -63,7 +57,7 @@ class Document(BaseModel):
         canonical.decode(data, label)
         try:
             return cls.model_validate_json(data, by_alias=True, by_name=False)
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             own = [field.alias or name for name, field in cls.model_fields.items()]
             raise invalid(error, label, _keys(cls), f"its keys are {', '.join(own)}") from error
 
@@ -78,10 +72,12 @@ def _keys(model: type[Document]) -> Iterator[str]:
 class WrittenDocument(Document):
     """A document that people write. Unknown keys are refused, because they may be misspellings."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = pydantic.ConfigDict(extra="forbid")
 
 
-def invalid(error: ValidationError, label: str, keys: Iterable[str] = (), listing: str = "") -> InputError:
+def invalid(
+    error: pydantic.ValidationError, label: str, keys: Iterable[str] = (), listing: str = ""
+) -> InputError:
     """Make an error about one of the faults that pydantic found. It prefers a fault that is an unknown key. Then the
     hint names those of `keys` that are similar.
     """

@@ -91,10 +91,8 @@ def package(manifest: Manifest, digest: Digest, version: str, artifacts: Sequenc
         preferred = [provider(name) for name in artifact.metadata.execution_providers]
         # as in resolve: the CPU and the providers that the artifact names; for `webgpu` only these providers
         every = (preferred or ["webgpu"]) if artifact.format == "webgpu" else ["cpu", *preferred]
-        providers = [PROVIDERS[name] for name in dict.fromkeys(every) if name in PROVIDERS] or [
-            PROVIDERS["cpu"]
-        ]
-        for ep in providers:
+        providers = [PROVIDERS[name] for name in dict.fromkeys(every) if name in PROVIDERS]
+        for ep in providers or [PROVIDERS["cpu"]]:
             variant = free(f"{name}-{provider(ep)}") if name in bodies else name
             variants.append(PackageVariant(variant, ep, artifact, directory))
             bodies[variant] = {

@@ -198,10 +198,8 @@ def proof_pairs(
     pairs = [(artifact, full_precision_ancestor(manifest, artifact)) for artifact in models]
     orphans = [artifact.path for artifact, parent in pairs if parent is None]
     if (paths and orphans) or len(orphans) == len(pairs):
-        subject = (
-            f"{orphans[0]} of {label} has no parent" if paths else f"no artifact of {label} has a parent"
-        )
-        raise InputError(f"{subject} in the version", "name a file with --parent")
+        fault = f"{orphans[0]} of {label} has no parent" if paths else f"no artifact of {label} has a parent"
+        raise InputError(f"{fault} in the version", "name a file with --parent")
     return [(artifact, parent) for artifact, parent in pairs if parent is not None]
 
 

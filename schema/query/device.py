@@ -115,9 +115,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True)
         `context` is the number of tokens that a decoder must keep; None means its longest context.
         """
         minimal = self.minimal_build
-        shortfall = cache(
-            lambda digest: None if minimal is None else minimal.shortfall(operator_sets(digest))
-        )
+        shortfall = cache(lambda key: None if minimal is None else minimal.shortfall(operator_sets(key)))
         loads, domains = f"ONNX Runtime {self.ort} loads", BUILT_IN | {*self.domains}
         providers = {*map(provider, self.providers)}
 

@@ -309,6 +309,4 @@ def withheld(version: Version, entry: VersionEntry) -> str:
     """
     if entry.gone is not None:
         return entry.gone.how
-    if entry.yanked:
-        return "yanked"
-    return "prerelease" if version.is_prerelease else ""
+    return "yanked" if entry.yanked else "prerelease" if version.is_prerelease else ""
