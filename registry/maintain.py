@@ -280,8 +280,7 @@ def _check_blobs(
         try:
             file = progress.file(reference.label if reference else key.path, keys[key])
             with file as advance, open_key(key) as stream:
-                source = streams.metered(stream, advance, f"reading blob {digest}")
-                actual, count = streams.pump(source, None)
+                actual, count = streams.pump(streams.metered(stream, advance, f"reading blob {digest}"), None)
         except MissingBlobError:  # an unreferenced blob was deleted after the listing
             kind, detail = "missing" if reference else "", f"blob {digest} is not there"
         except RegError as error:

@@ -281,8 +281,7 @@ def _look(files: "UnpackedArtifact", file: Path, texts: list[str]) -> "Answer":
     run, numbers, path = Runnable(files.main).run, _numbers(files, file), files.artifact.path
     if texts:
         sizes = {item.name: item.shape[-1].value for item in files.artifact.metadata.inputs}
-        tokenizer = _text_model(files).tokenizer
-        answer = run_named(run, tokenizer, sizes, numbers, texts, _config(files), path)
+        answer = run_named(run, _text_model(files).tokenizer, sizes, numbers, texts, _config(files), path)
         return answer, _lines(answer)
     answer = run_numbers(run(numbers), manifest.labels or (), _config(files), path, words, manifest.task)
     return answer, _lines(answer)

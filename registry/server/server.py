@@ -271,8 +271,7 @@ def configuration(make: Callable[[], ASGIApp], settings: Settings, workers: int 
 
 def serve(root: Path, listener: socket.socket, settings: Settings, has_log: bool, workers: int = 1) -> None:
     """Answer requests in `workers` processes. After SIGTERM or SIGINT, finish the running answers, then stop."""
-    make = partial(_make, root, settings, has_log)
-    config = configuration(make, settings, workers)
+    config = configuration(partial(_make, root, settings, has_log), settings, workers)
     if workers > 1:
         with tempfile.TemporaryDirectory(prefix="reg-serve-") as directory:
             os.environ[WORKERS_DIRECTORY] = directory

@@ -130,8 +130,7 @@ def _copy_exactly(
     for name, accepted in behind.items():
         with exchange.list_errors(name, report.skipped):
             log = accepted or load(source, name)
-            versions = [version for version, _ in present_versions(log)]
-            request = exchange.ExchangeRequest(name, versions)
+            request = exchange.ExchangeRequest(name, [version for version, _ in present_versions(log)])
             report.add(exchange.exchange(source, destination, request, progress, log=log))
     if not report.skipped and catalog is not None:
         own_catalog = destination.read_file(CATALOG)

@@ -476,8 +476,7 @@ def attest(
     data = _encode_report(dsse.EVALUATED, artifact.digest, report, key)
     verdict = (artifact.digest, evaluation.state)
     decisions.attest(published.ref, data, dsse.MEDIA_TYPE if key else EVALUATION, reason, verdict)
-    before = published.states[artifact.path].state
-    return artifact, evaluation, effective_state(before, evaluation.state)
+    return artifact, evaluation, effective_state(published.states[artifact.path].state, evaluation.state)
 
 
 def attest_proof(

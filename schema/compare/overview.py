@@ -309,8 +309,7 @@ def _facts(
     for spot, members in positions.items():
         for position in members if spot[0] == FACT else ():
             change = changes[position].change
-            rank = SEVERITIES.index(change.severity), SECTIONS.index(spot[1]), change.kind
-            groups[rank].append(position)
+            groups[SEVERITIES.index(change.severity), SECTIONS.index(spot[1]), change.kind].append(position)
     rows = []
     for (severity, section, kind), members in sorted(groups.items()):
         located = [changes[position] for position in members]
