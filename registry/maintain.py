@@ -457,7 +457,7 @@ def repair(
     """Verify a registry, or only `ref`, and repair the damage. Both steps are repeated as long as a repair succeeds.
 
     Return the last report, with the repaired damage, and with the reasons why other damage remains. Without `source`,
-    only data of `remote` is used. `backup` is this machine's registry, which keeps damaged index files.
+    only data of `remote` is used. Before an index file is repaired, the damaged one is copied to `backup`.
     """
     if source is not None:
         check_distinct(source, remote)

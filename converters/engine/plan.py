@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 GOLDEN_PREFIX = "golden-"
 """The names of steps that write golden vectors begin with this prefix; names of a user's steps may not."""
 OWN_RECIPE = RecipeFile.model_fields["profile"].default
-"""The value of the key `profile` in a recipe that a user wrote."""
+"""The fixed value `"recipe"` of the key `profile`, by which recipes of users differ from built-in profiles."""
 PROFILE_KEYS = ("profile", "profile_version")
 RESERVED_KEYS = (*PROFILE_KEYS, "translation")
 """The keys of a recipe that only onnxreg writes."""

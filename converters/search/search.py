@@ -457,7 +457,9 @@ class Search:
         return candidate.state == "certified"
 
     def _winner(self) -> Candidate:
-        """Return the fastest passing candidate within `MAX_SIZE_RATIO`; the smallest for the objective `bytes`.
+        """Return the fastest passing candidate that is at most `MAX_SIZE_RATIO` times as large as the smallest one.
+
+        If the objective is `bytes`, this is the smallest.
 
         Raises ConversionError, with the nearest misses, if no candidate passes.
         """

@@ -153,7 +153,8 @@ T = TypeVar("T")
 class PlugIns(Generic[T]):
     """The plug-ins of a kind: onnxreg's (`built_in`), and those that other packages declare as entry points of `group`.
 
-    `noun` is the kind with an article, such as `a pass`. `accept` returns the plug-in of a loaded object, or None.
+    `noun` is the kind with an article, such as `a pass`. `accept` turns a loaded object into a
+    plug-in, or returns None.
     """
 
     group: str

@@ -413,7 +413,7 @@ def prove(answers: Sequence[Answer], draft: Draft) -> Draft:
 
 
 def _share(answers: Sequence[Answer], paths: Mapping[str, Path], is_exact: bool, states: list[Any]) -> float:
-    """Return the share of steps at which the graphs, given the model's tokens so far, choose its next token, too."""
+    """Give the graphs the model's tokens, and return the share of steps at which they choose the model's next token."""
     import numpy as np
 
     model, equal = Generator(paths, answers[0].image_token), []

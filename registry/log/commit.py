@@ -331,7 +331,7 @@ References = dict[str, tuple[str | None, frozenset[Digest]]]
 def referred(
     remote: RegistryStore, earlier: References, assume: Callable[[Log], None] = lambda log: None
 ) -> set[Digest]:
-    """Return the digests of all blobs that models need, and update `earlier`: unchanged logs are not read again."""
+    """Return the digests of all blobs that models need. Read only logs that differ from `earlier`, and update it."""
 
     def refers(log: Log) -> tuple[str | None, frozenset[Digest]]:
         assume(log)

@@ -391,7 +391,7 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """Return the state for a replay's tables.
+        """Compute the state from the tables of a replay.
 
         If `is_new` is set, missing summaries are made. Otherwise, StateError is raised if one is missing.
         """
@@ -427,7 +427,7 @@ class Log:
 
     @property
     def checkpoint(self) -> Digest | None:
-        """The digest of the blob with the tables after the last sealed line; None if no line is sealed."""
+        """The digest of the blob that holds the tables as of the last sealed line, or None if no line is sealed."""
         return Digest.of(self._sealed.encode()) if self._sealed else self._state.checkpoint
 
     @property

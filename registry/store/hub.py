@@ -320,7 +320,7 @@ def open_hub(
 ) -> HubRegistry:
     """Open the registry at a URL. If `create` is set and the registry is missing, create it.
 
-    Raises InputError if the repository has other files.
+    Raises InputError if the repository holds files but is not a registry.
     """
     hub = HubClient(parse_url(url), known_id)
     registry = HubRegistry(hub, known_id)
@@ -367,8 +367,8 @@ def _has(at: CommitSnapshot, entry: protocol.TreeFile, digest: Digest) -> bool:
 def replace_metadata(card: str, metadata: Mapping[str, Any], written: Mapping[str, Any]) -> str:
     """Put `metadata` into a model card, and return the new card.
 
-    `written` is the metadata that the last push put into the card; it is replaced. Keys that people changed since stay
-    as they are. A card that cannot be read is returned unchanged.
+    `written` is the metadata that the last push put into the card; it is replaced. Keys that people have
+    changed after that push stay as they are. A card that cannot be read is returned unchanged.
     """
     import yaml
 

@@ -493,7 +493,7 @@ class RegistryStore(RegistryReader):
         return identity
 
     def check_exists(self) -> None:
-        """Raise NotFoundError if there is no registry. With a `known_id`, nothing is read."""
+        """Raise NotFoundError if the registry is missing. If its id is known already, nothing is read or raised."""
         _ = self.registry_id
 
     def has(self, digests: Iterable[Digest]) -> set[Digest]:

@@ -289,7 +289,10 @@ def blobs_of(
 def selected_paths(
     source: Log, versions: Iterable[Version], selection: Selection
 ) -> dict[Version, ArtifactPaths]:
-    """Return the selected artifacts of each version (None: all). Raises NotFoundError if a version has none of them."""
+    """Return for each version the paths that a selection picks, or None without a selection.
+
+    Raises NotFoundError if a version has no such path.
+    """
     if not selection:
         return dict.fromkeys(versions)
     return {

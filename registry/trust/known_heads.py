@@ -179,7 +179,7 @@ def _check_sealed(before: State, log: Log) -> None:
 def _observe_policies(
     before: KnownHead | None, registry: str, data: bytes, origin: str, url: str, reset: str
 ) -> KnownHead:
-    """Return the known head of a log of policies.
+    """Check a newly read log of policies against `before`, and return the head to remember.
 
     Raises IntegrityError if the log does not begin with the known lines.
     """

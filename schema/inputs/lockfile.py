@@ -1,6 +1,7 @@
 """`onnxreg.lock`: the exact artifacts of an app's build, by digest (docs/lock.md).
 
-Each model has one entry: the request and the answer. Equal answers give equal bytes.
+Each model has one entry: the request of the app, and the artifact that answers it. Locking again without a change
+of answers writes the same bytes.
 """
 
 import json

@@ -49,7 +49,7 @@ class Classes(Document):
 
 
 def classes_digest(ids: Sequence[str]) -> Digest:
-    """Return the SHA-256 of class ids, in order, as a canonical JSON array."""
+    """Encode class ids, in their order, as a canonical JSON array, and return the SHA-256 of its bytes."""
     return Digest.of(canonical.encode(list(ids)))
 
 

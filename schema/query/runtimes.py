@@ -89,9 +89,7 @@ class Use(NamedTuple):
 
 
 def all_needs(use: Use) -> Iterator[str]:
-    """Yield the needs of a node: first the operator, then, for each feature that the node uses, the operator with the
-    feature.
-    """
+    """Yield what a node needs from a runtime: its operator, then each feature of the operator that the node uses."""
     domain, name, inputs, types, attributes, in_ort_format = use
     operator = name if domain == DOMAIN else f"{domain}:{name}"
     yield operator

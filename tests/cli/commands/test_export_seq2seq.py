@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.command_line import Reg
 from support.sounds import write_sound
-from support.tasks.seq2seq import KINDS, SPEECH, save
+from support.tasks.seq2seq import KINDS, SPEECH, TEXT, save
 
 from onnxreg.converters import export
 from onnxreg.converters.tasks import task as kinds
@@ -28,7 +28,7 @@ from onnxreg.schema.core.errors import ConversionError, InputError
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact
 
 SIDES = [f"{side}.{kind}" for side in ("decoder", "encoder") for kind in ("key", "value")]
-TEXT, STEPS = "word1 another 5 word7", 15
+STEPS = 15
 
 
 def answer(source: Path, sound: Any) -> tuple[list[int], str]:

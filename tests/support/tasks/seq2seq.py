@@ -7,6 +7,7 @@ from support.tasks.architectures import trained_tokenizer
 
 KINDS = ("t5", "bart", "marian", "m2m_100", "mbart")
 SPEECH = ("whisper", "moonshine")
+TEXT = "word1 another 5 word7"
 TINY = {
     **{f"{side}_attention_heads": 6 for side in ("encoder", "decoder")},
     **{f"{side}_ffn_dim": 1536 for side in ("encoder", "decoder")},
@@ -50,10 +51,16 @@ def save(kind: str, directory: Path, layers: int = 2, own_sizes: Mapping[str, in
     config = transformers.AutoConfig.for_model(kind, **{**sizes, **special, **(own_sizes or {})})
     auto = transformers.AutoModelForSpeechSeq2Seq if kind in SPEECH else transformers.AutoModelForSeq2SeqLM
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = auto.from_config(config)
-        for parameter in model.parameters():
-            parameter.data += (0.3 if kind in SPEECH else 0.8) * torch.randn_like(parameter)
+        for seed in range(20):  # the tokenizer's trainer breaks ties at random
+            torch.manual_seed(seed)
+            model = auto.from_config(config).eval()
+            for parameter in model.parameters():
+                parameter.data += (0.3 if kind in SPEECH else 0.8) * torch.randn_like(parameter)
+            if kind in SPEECH:
+                break
+            ids = tokenizer(TEXT, return_tensors="pt").input_ids
+            if len({*model.generate(ids, max_new_tokens=15)[0].tolist()}) > 3:
+                break
     model.generation_config._from_model_config = False  # which would drop the rules of one kind of model
     for name, value in rules.items():
         setattr(model.generation_config, name, value)
