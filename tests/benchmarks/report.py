@@ -46,7 +46,7 @@ HEADLINES = (
     ("android export, p*", "openmed", ""),
     ("the same android export once more", "*", ""),
     ("export of an encoder, fp32", "*", ""),
-    ("export of a Whisper, fp32", "*", "torch.export takes as long as the peer; then each graph is compared with the model, and the graphs generate together."),
+    ("export of a Whisper, fp32", "*", "Traces take as long as the peer's; then each graph is compared with the model, and the graphs generate together."),
     ("a search over eight candidates", "*", "It makes and times files, and judges those that are as fast."),
     ("*: the certified file", "*", ""),
     ("*latency*: the certified file, x86_64+*", "*", ""),
