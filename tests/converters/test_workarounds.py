@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx
@@ -41,6 +42,14 @@ def test_torch_prints_the_graph_that_it_cannot_export(tmp_path, capfd):
     with quiet(), pytest.raises(Exception, match="eigvals"):
         torch.onnx.export(Eigenvalues(), (torch.eye(3),), tmp_path / "model.onnx", dynamo=False)
     assert "graph(" in capfd.readouterr().out
+
+
+def test_torch_infers_the_shapes_of_a_whole_graph_from_its_weights(tmp_path):
+    """`TorchScriptExport` leaves this out: it copies all weights, and the sizes of outputs are known."""
+    name = "_jit_pass_onnx_graph_shape_type_inference"
+    with quiet(), patch.object(torch._C, name, wraps=getattr(torch._C, name)) as inference:
+        torch.onnx.export(torch.nn.Linear(2, 3), (torch.ones(1, 2),), tmp_path / "model.onnx", dynamo=False)
+    assert any("weight" in call.args[1] for call in inference.call_args_list)
 
 
 def test_a_trace_keeps_the_length_of_its_example():
