@@ -166,9 +166,7 @@ def _skip_globals(words: Sequence[str]) -> list[str]:
 
 @cache
 def build(alone: str | None = None) -> Any:
-    """Build the command line with every verb. If `alone` names a verb, build only this verb, so that the program starts
-    fast.
-    """
+    """Build the command line with only the verb `alone`, so that the program starts fast; None means every verb."""
     app = typer.Typer(name="reg", cls=RootGroup, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.callback(invoke_without_command=True)(_globals)
     for name, verb in VERBS.items():
@@ -194,9 +192,10 @@ def build(alone: str | None = None) -> Any:
 def _typer_function(verb: Callable[..., None]) -> Callable[..., None]:
     """Wrap a verb's function for typer. The wrapper passes the session in typer's context to the function.
 
-    The wrapper has the option `--json` if the verb's help describes it. If the verb has a parameter `query`, the
-    wrapper has instead the options that the function `query` declares. The hint of an error also says where a misplaced
-    argument belongs. If it suggests a command about channels, it says that the command needs the same `--remote`.
+    The wrapper has the option `--json` if the verb's help describes `--json`. In place of a parameter `query`, the
+    wrapper has the options that the function `query` declares. If the verb raises an error because an argument is
+    misplaced, the wrapper sets a hint that says where the argument belongs. If `--remote` is set, the wrapper adds
+    `(with the same --remote)` to a hint that names a command about channels, such as `reg tag`.
     """
     signature = inspect.signature(verb)
     _, *parameters = signature.parameters.values()
@@ -354,8 +353,7 @@ def _hint(error: TyperException, words: Sequence[str], near: Sequence[str]) -> s
 
 
 def misplaced(context: Any, extra: str = "", error: RegError | None = None) -> str:
-    """Return advice, such as `write reg pull acme/pii origin`, if an argument is at the wrong place. Otherwise return
-    "".
+    """Return advice such as `write reg pull acme/pii origin` if an argument is at the wrong place, otherwise "".
 
     `extra` is an argument that the parser did not expect. Without `extra`, `error` is the error that the verb raised.
     """

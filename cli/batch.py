@@ -65,9 +65,7 @@ class Job(NamedTuple):
 
 
 def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[str] = ()) -> list[Job]:
-    """Read a job file. Raise NotFoundError if the file is missing. Raise InputError, naming the row, if the file is
-    malformed.
-    """
+    """Read a job file. Raise NotFoundError if it is missing, and InputError, naming the row, if it is malformed."""
     rows = read_document(path, "job file")
     if not isinstance(rows, list):
         raise InputError(f"{path.name} is not a list of jobs", "begin each job with a dash: - source: ...")
@@ -97,9 +95,7 @@ def read_jobs(path: Path, trust_remote_code: bool = False, allow_code: Sequence[
 
 
 def _resolve_path(text: Any, directory: Path) -> str:
-    """Resolve a path, or the path in `file.py:function`, against the job file's directory. If no file exists there,
-    return the text unchanged.
-    """
+    """Resolve a path, or the path in `file.py:function`, against the directory if the file exists there."""
     name = str(text)
     file = name.rpartition(":")[0] or name
     exists = (directory / name).exists() or (directory / file).is_file()
@@ -117,12 +113,9 @@ def run(
     no_cache: bool,
     timeout: float,
 ) -> None:
-    """Run the jobs of a file in processes or on a Dask scheduler.
+    """Run the jobs of a file in processes (None: as many as fit into this machine) or on a Dask scheduler.
 
-    If the number of processes is None, as many run as fit into this machine.
-
-    Raise InputError, before any job runs, if some rows are certain to fail. Raise an error after all jobs if any
-    failed.
+    Raise InputError, before any job runs, if rows are certain to fail. Raise an error after all jobs if any failed.
     """
     from onnxreg.converters.tasks.code import absolute
     from onnxreg.registry.system import actor_of_event
@@ -222,9 +215,7 @@ def _in_processes(
 
 
 class Worker:
-    """A process that runs command lines, and the `channel` on which it answers. The output of the process goes to
-    stderr.
-    """
+    """A process that runs command lines and answers on `channel`. Its output goes to stderr."""
 
     def __init__(self) -> None:
         self.channel, end = Pipe()
@@ -235,9 +226,7 @@ class Worker:
 
 
 def _end(workers: Collection[Worker], idle: Collection[Worker]) -> None:
-    """Kill idle workers, and interrupt busy workers. After `PATIENCE` seconds, or at a second Ctrl-C, kill the busy
-    workers.
-    """
+    """Kill idle workers and interrupt busy ones. Kill these after `PATIENCE` seconds, or at a second Ctrl-C."""
     patience = PATIENCE
     for worker in workers:
         worker.process.send_signal(signal.SIGKILL if worker in idle else signal.SIGINT)
@@ -278,7 +267,6 @@ def _on_cluster(
 
 
 def _outcome(answer: Done) -> Outcome:
-    """Return the result of a job, or {} if it was interrupted."""
     if isinstance(answer, RegError):
         return {"status": "failed", "error": fields(answer, "family message hint")}
     if answer["status"] == EXIT_STATUS["interrupted"]:
@@ -366,12 +354,9 @@ def run_line(words: Sequence[str], actor: str | None = None) -> dict[str, Any]:
 
 
 def serve(descriptor: int) -> None:
-    """Read command lines from a channel and run each. A command line is a list of words.
+    """Read command lines (lists of words) from a channel and run each. All runs share one import of PyTorch.
 
-    While a command line runs, the label of each step is sent back. At its end, the answer is sent back (see
-    `run_line`).
-
-    All runs share one import of PyTorch.
+    The label of each step is sent back as it begins and, at the end of a command line, its answer (see `run_line`).
     """
     apart.watcher = channel = Connection(descriptor)
     answer: dict[str, Any] = {}

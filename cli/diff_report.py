@@ -81,10 +81,7 @@ def folded_line(screen: DiffOverview, listing: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape text of other people, so that Markdown and HTML show it as plain text.
-
-    Code hosts would turn addresses and mentions into links. A zero-width space prevents that.
-    """
+    """Escape text of other people for Markdown and HTML. A zero-width space breaks addresses and mentions."""
     inert = _REFERENCE.sub("\u200b", printable(text))
     return re.sub(r"([\\`*_{}\[\]<>()#+!|&~$@-])", r"\\\1", inert)
 

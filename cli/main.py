@@ -55,10 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def quick_exit(status: int) -> NoReturn:
-    """Flush the output and end the process. The interpreter is not finalized.
-
-    Finalizing costs 0.7 s after an export, and after Ctrl-C it would wait for threads that wait for a server.
-    """
+    """Flush the output and end the process. Finalizing would wait for threads that wait for a server."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()

@@ -46,11 +46,7 @@ class Session:
         return replace(self, max_age=parse_duration(limit)) if limit else self
 
     def open(self, create: bool | None = False) -> "Registry":
-        """Open the registry.
-
-        `create` says what happens if the registry is missing: True creates it, False raises NotFoundError, and None
-        leaves it missing.
-        """
+        """Open the registry. If it is missing, `create=True` creates it, False raises NotFoundError, None leaves it."""
         from onnxreg.registry.registry import Registry
 
         registry = Registry(self.registry, create)
@@ -86,7 +82,7 @@ class Session:
         return Remotes(DirectoryRegistry(self.root))
 
     def heads(self) -> "KnownHeads":
-        """Return the user's known heads. Notices about them are printed on stderr."""
+        """Return the known heads of this user: the last history that was seen of each model. Notices go to stderr."""
         from onnxreg.registry.trust.known_heads import KnownHeads
 
         return KnownHeads(stale=self._tell_stale, warn=self.warn)
@@ -115,9 +111,7 @@ class Session:
             print(json.dumps(document) if self.as_json else printable(message), file=sys.stderr)
 
     def with_remote(self, remote: str | None) -> "tuple[Registry, RegistryStore | None]":
-        """Open the local registry and, if `remote` is not None, a remote to work on. With a remote, the local registry
-        may be missing.
-        """
+        """Open the local registry and, if `remote` is given, that remote. Then the local registry may be missing."""
         registry = self.open(create=False if remote is None else None)
         return registry, None if remote is None else registry.remotes.open(remote)
 
@@ -135,9 +129,7 @@ class Session:
         return folder
 
     def show(self, document: object, *parts: str | Iterable[str] | None) -> None:
-        """With `--json`, print `document`. Otherwise print `parts`. A part is a line, or several lines such as a
-        `table`.
-        """
+        """With `--json`, print `document`. Otherwise print `parts`: lines, and lists of lines such as a `table`."""
         if self.as_json:
             write_json(document)
         else:
@@ -159,25 +151,18 @@ class Session:
 
 
 def option(help: str, *names: str, default: Any = None, **more: Any) -> Any:
-    """Declare an option with a value. The option has the given names; by default, it has the name of the function's
-    parameter. `default=...` makes it required.
-    """
+    """Declare an option with a value, by default named like the parameter. `default=...` makes it required."""
     more |= {"show_default": default not in (None, ...), "readable": False}  # a file is checked by its reader
     return typer.Option(default, *names, help=help, **more)
 
 
 def flag(help: str, *names: str) -> Any:
-    """Declare an option without a value. The option has the given names; by default, it has the name of the function's
-    parameter.
-    """
+    """Declare an option without a value. By default, it has the name of the function's parameter."""
     return typer.Option(False, *names, help=help)
 
 
 def argument(help: str, metavar: str, models: bool = False, **more: Any) -> Any:
-    """Declare an argument. A `metavar` in brackets, such as `[NAME]`, makes it optional.
-
-    With `models`, the shell completes the names of models.
-    """
+    """Declare an argument. A `metavar` such as `[NAME]` makes it optional. With `models`, the shell completes names."""
     default = more.pop("default", None if metavar.startswith("[") else ...)
     more |= {"show_default": False, "readable": False, "autocompletion": complete_name if models else None}
     return typer.Argument(default, help=help, metavar=metavar, **more)
@@ -233,9 +218,7 @@ DEVICE = option(
 
 
 def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) -> Iterator[tuple[str, str]]:
-    """Split each text at `=` into key and value. Raise InputError if the key, the `=` or the value is missing. If
-    `empty` is set, the value may be missing.
-    """
+    """Split each text at `=`. Raise InputError if a part is missing; `empty` allows a missing value."""
     for text in texts or ():
         name, sign, value = text.partition("=")
         if not (name and sign and (value or empty)):
@@ -270,9 +253,7 @@ def query(
         metavar="REF",
     ),
 ) -> "Query":
-    """Make a query from these options. Raise InputError for a malformed value, and NotFoundError for an unknown
-    version.
-    """
+    """Make a query of options. Raise InputError for a malformed value, and NotFoundError for an unknown version."""
     from onnxreg.schema.query.expression import parse
     from onnxreg.schema.query.resolve import Query
 
@@ -310,9 +291,7 @@ def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Dige
 
 
 def read_one_device(word: str | None) -> "Device | None":
-    """Return the device that `--device` names, or None if the option is missing. Raise InputError if `--device` names a
-    file that does not have exactly one device.
-    """
+    """Return the device that `--device` names. Raise InputError if a file does not have exactly one device."""
     if word is None:
         return None
     devices = read_devices(word)

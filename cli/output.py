@@ -1,7 +1,4 @@
-"""The output of commands: JSON, tables, progress, and errors with their exit statuses.
-
-This module imports nothing heavy, because every verb needs it.
-"""
+"""JSON, tables, progress, and errors with their exit statuses. Every verb needs this, so it imports nothing heavy."""
 
 import json
 import os
@@ -53,9 +50,7 @@ def _plain(value: Any) -> Any:
 
 
 def fields(item: object, names: str) -> dict[str, Any]:
-    """Return attributes of an item as a dict. The text `seq bytes=result.size` gives `{seq: item.seq, bytes:
-    item.result.size}`.
-    """
+    """Return attributes as a dict: `seq bytes=result.size` gives `{seq: item.seq, bytes: item.result.size}`."""
     pairs = (name.rpartition("=") for name in names.split())
     return {key or path: attrgetter(path)(item) for key, _, path in pairs}
 
@@ -90,9 +85,7 @@ def paint(word: str, stream: TextIO | None = None) -> str:
 
 
 def standing(item: Any, state: str = "") -> str:
-    """Return an artifact's state in words for people. For a file in full precision whose state is `unknown`, the word
-    is `reference`.
-    """
+    """Return an artifact's state for people: `reference` if the state of a full-precision file is `unknown`."""
     state = state or item.state
     return "reference" if state == "unknown" and item.precision == "float32" else state
 
@@ -103,9 +96,7 @@ def filled(text: str, width: int, indent: str = "", first: str = "") -> str:
 
 
 def fold_line(line: str, indent: str, stream: TextIO | None = None) -> str:
-    """Fold a line at the terminal's width, with `indent` before further lines. If there is no terminal, return the line
-    unchanged.
-    """
+    """Fold a line at the terminal's width, if there is a terminal, with `indent` before further lines."""
     return filled(line, get_terminal_size().columns, indent) if (stream or sys.stdout).isatty() else line
 
 
@@ -336,9 +327,7 @@ def transfer(label: str, width: int) -> tuple[Any, Progress]:
 
 @contextmanager
 def steps(silent: bool) -> Iterator[Progress]:
-    """Show the current step on stderr, with a spinner and the time. If stderr is not a terminal, print a line for each
-    step.
-    """
+    """Show the current step on stderr, with a spinner and the time. Without a terminal, print a line for each step."""
     if silent or not sys.stderr.isatty():
         yield Steps(lambda label: silent or print(f"{label} ...", file=sys.stderr, flush=True))
         return

@@ -81,7 +81,6 @@ def publish(
 
 
 def _check_source(registry: "Registry", plan: "ExportPlan", version: Version) -> None:
-    """Raise ConflictError if the version exists and was made from another source."""
     try:
         source = registry.get(Ref(plan.name, str(version))).manifest.source
     except NotFoundError:
@@ -100,9 +99,7 @@ def step_cache() -> "StepCache":
 
 
 class ArtifactProof(NamedTuple):
-    """The proof of the artifact at `path`. `parent` names the artifact or the file with which the artifact was
-    compared.
-    """
+    """The proof of the artifact at `path`, which was compared with the artifact or file `parent`."""
 
     path: str
     parent: str
@@ -171,9 +168,7 @@ def measure_version(
 
 
 class DeltaReport(NamedTuple):
-    """The deltas that a version offers. `new` counts the deltas that were made now. `unlike` lists the files that are
-    too different for a delta.
-    """
+    """A version's deltas. `new` counts those made now. `unlike` lists the files too different for a delta."""
 
     ref: Ref
     deltas: list[Delta]
@@ -241,14 +236,11 @@ def make_deltas(
 
 
 def _files(ledger: Log, version: Version) -> dict[str, FileEntry]:
-    """Return the version's files that exist in the store, by path."""
     return {file.path: file for file in held_files(ledger.manifest(version), ledger.versions[version].held)}
 
 
 def _model_files(files: Mapping[str, FileEntry], find: Callable[[FileEntry], Path]) -> "dict[str, ModelFile]":
-    """Return the files, by path, with the positions of their tensors. For a file with the external data of a graph,
-    these are the positions in that file.
-    """
+    """Return the files with the positions of their tensors. Tensors in external data belong to the data file."""
     from onnxreg.converters.delta.make import ModelFile, read_extents
 
     paths = {file.path: find(file) for file in files.values()}

@@ -168,7 +168,6 @@ def _members(manifest: Manifest) -> str | None:
 
 
 def _source(source: Source, name: str) -> str:
-    """Return the source's id and revision. If the source is local files, return their digest."""
     if source.public_id(name) is None:
         return f"local files, digest {source.digest.short}..." if source.digest else "local files"
     return f"{source.id}@{source.revision}" if source.revision else source.id
@@ -239,10 +238,8 @@ def _check_row(path: str, check: Check, name: str) -> tuple[object, ...]:
 
 
 def _needs(manifest: Manifest, is_full: bool) -> Iterator[str]:
-    """Yield lines about the graphs that an app loads: inputs, outputs, opset and operators.
-
-    If the graphs have different inputs or outputs, they form groups with equal inputs and outputs. Then yield a table
-    with a row for each group or, if `is_full` is set, lines about each group.
+    """Yield lines about inputs, outputs, opset and operators of the graphs that an app loads, for each group of graphs
+    with equal inputs and outputs. If there are several groups and `is_full` is not set, yield a table of the groups.
     """
     contracts: dict[tuple[str, str], list[Artifact]] = {}
     for artifact in manifest.entry_artifacts:
@@ -300,9 +297,7 @@ def _kv_cache(artifact: Artifact) -> str | None:
 
 
 def _operator_names(artifact: Artifact) -> list[str]:
-    """Return the names of an artifact's operators. Operators of other domains than ai.onnx come first, as
-    `domain:name`.
-    """
+    """Return the names of an artifact's operators. Other domains than ai.onnx come first, as `domain:name`."""
     names = {
         operator.name if operator.domain == "ai.onnx" else f"{operator.domain}:{operator.name}"
         for operator in artifact.operators
@@ -413,9 +408,7 @@ def _loss(metric: str, loss: float | None, interval: Sequence[float] | None) -> 
 
 
 def _next_steps(version: Release) -> Iterator[str]:
-    """Yield the next command. It is a push if all files are certified, a search if some files failed, and otherwise an
-    evaluation.
-    """
+    """Yield the next command: a push if all files are certified, a search if some failed, else an evaluation."""
     rules = {item.path: item.certification.rule for item in version.manifest.artifacts}
     judged = {
         path: item.state for path, item in version.states.items() if rules[path] or item.state == "refused"

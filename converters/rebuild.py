@@ -26,10 +26,10 @@ SUITE = "the evaluation suite"
 
 @dataclass(frozen=True)
 class Materials:
-    """The inputs of a rebuild. `source` replaces the recorded source. `allow_code` is as in `plan_export`.
+    """The inputs of a rebuild. `source` replaces the recorded source; for a model family, it is a `family.yaml`.
 
-    For a family, the source is its document. `data` maps the name of a step, or `options.KEY` for an option of the
-    task, to the file or folder that it reads. `stored` returns the path of a file in the registry.
+    `data` has the file or folder that a step reads, by the name of the step, and the file of an option of the task, by
+    `options.KEY`. `stored` returns the path of a file in the registry. `allow_code` is as in `plan_export`.
     """
 
     source: str | None = None
@@ -45,8 +45,7 @@ def rebuild(
 ) -> Draft:
     """Run a manifest's recipe again in `workspace`. Messages call the version `label`.
 
-    Raises NotFoundError if the manifest has no recipe, and InputError if source, suite or data differ from the recorded
-    ones.
+    Raises NotFoundError without a recipe, InputError if the source, the suite or data differ from the recorded ones.
     """
     progress.step("checking the source")
     if manifest.model_family is not None and not manifest.stages:
@@ -108,7 +107,6 @@ def _files(recipe: Mapping[str, Any]) -> dict[str, tuple[dict[str, Any], str]]:
 
 
 def _fill_in(recorded: Any, digests: Mapping[str, Digest], materials: Materials, label: str) -> None:
-    """Replace the digests of files in a recipe by paths."""
     files = {**materials.data, **({} if materials.suite is None else {SUITE: materials.suite})}
     if unused := sorted(files.keys() - digests.keys()):
         hint = f"it has {', '.join(digests) or 'no files'}"
@@ -128,7 +126,6 @@ def _fill_in(recorded: Any, digests: Mapping[str, Digest], materials: Materials,
 
 
 def _recorded_source(recorded: Source, label: str) -> str:
-    """Return the recorded hub id with its revision. Raise InputError if the source was not from a hub."""
     if recorded.revision is None:
         raise InputError(f"{label} was made from a directory or file", "name it: --source PATH")
     name = f"{recorded.id}@{recorded.revision}"
@@ -139,7 +136,6 @@ def _recorded_source(recorded: Source, label: str) -> str:
 
 
 def _check_code(recorded: Code | None, current: Code | None, label: str) -> None:
-    """Raise InputError if the code that makes the module has changed."""
     if current in (None, recorded) or (recorded is None and current.distribution is None):
         return
     made_by, here = (

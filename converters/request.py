@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from onnxreg.schema.manifest.draft import Draft
 
 ON_BY_DEFAULT = ("int8",)
-"""The options that are on by default. On the command line, `--no-...` turns them off."""
 TASK = ("opset", "quantize", "int8_embeddings", "max_seq_length")
 EVALUATION = {"eval_suite": "suite"} | {key: key for key in ("item_scores", "margin", "label_map")}
 SEARCH = {"confirm_suite": "confirm", "candidate": "candidates"}
@@ -141,7 +140,6 @@ class ExportRequest:
         return document.model_copy(update=self._changes(document)), directory, label
 
     def _own(self, kind: str, names: Collection[str]) -> dict[str, Any]:
-        """Return the values of the options in `names`. Raise InputError for an option that the export (`kind`) lacks."""
         names_here = (*names, *COMMON)
         if foreign := next((key for key in self.options if key not in names_here), None):
             options = list(map(flag, names_here))
@@ -154,7 +152,6 @@ class ExportRequest:
         return str(value.absolute()) if isinstance(value, Path) else value
 
     def _changes(self, recipe: "RecipeFile") -> dict[str, Any]:
-        """Return the recipe's keys that the common options (`COMMON`) change, with their new values."""
         from onnxreg.schema.inputs.recipe_file import EvaluationRequest, ModelStatements, SearchRequest
 
         given = {key: self._option(key) for key in COMMON if self.options.get(key)}
@@ -280,7 +277,6 @@ def export(
 
 
 def _save(objects: Any, task: str, directory: Path) -> str:
-    """Save a model and its tokenizer in a directory. Raise InputError for other objects."""
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from onnxreg.converters.runtime.sessions import silent_transformers

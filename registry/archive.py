@@ -52,10 +52,7 @@ def exceeded_limit(names: Collection[str]) -> str:
 
 
 def read_about(data: bytes, url: str) -> protocol.Carried:
-    """Decode `archive.json`.
-
-    Raises IntegrityError if the document is malformed, and HostError if a newer build wrote it.
-    """
+    """Decode `archive.json`. Raises IntegrityError if it is malformed, and HostError if a newer build wrote it."""
     with about(f"{ABOUT} of {url} is damaged", IntegrityError, COPY_AGAIN):
         value = convert(canonical.decode(data, ABOUT), dict[str, Any], "it")
         kind, version = value.get("format"), value.get("format_version")

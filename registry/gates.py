@@ -70,7 +70,6 @@ class ChannelGate(Struct, frozen=True, dict=True):
 
     @cached_property
     def rules(self) -> tuple[Rule, ...]:
-        """The rules that the channel's version must meet. There are none if no policy governs the channel."""
         return self.policies.policy.covering(self.log.name, self.channel)
 
     @cached_property
@@ -80,10 +79,7 @@ class ChannelGate(Struct, frozen=True, dict=True):
     def judge(
         self, version: Version, demands: Collection[str] = DEMANDS, past: Sequence[Tag] | None = None
     ) -> PromotionEvidence:
-        """Judge a version by these demands of the policy.
-
-        `past` has the channel's earlier moves; None means all moves in the log.
-        """
+        """Judge a version by these demands. `past` has the channel's earlier moves; None means all in the log."""
         log, entry, trust = self.log, self.log.versions[version], self.trust
         manifest = log.manifest(version)
         counted = {key for rule in self.rules for key in rule.checks} & set(demands)
@@ -156,9 +152,10 @@ class ChannelGate(Struct, frozen=True, dict=True):
             self._check_promoted(step, moved, f"{rollout.to}, which is rolled out to {name},", None)
 
     def check_past(self) -> None:
-        """Check earlier promotions.
+        """Check all promotions in the history of a governed channel, each by the policy of its time.
 
-        Raises GateError if evidence is wrong, a policy is outdated, or changes exceed a limit.
+        Raises GateError if evidence is wrong, if a promotion's policy is older than the policy of an earlier promotion,
+        or if a promotion before the last one made breaking changes that its policy forbids.
         """
         newest = 0  # else an attacker could make a forbidden change in two steps, through a third version
         for position, move in enumerate(self.moves if self.rules else ()):
@@ -188,11 +185,11 @@ class ChannelGate(Struct, frozen=True, dict=True):
 
 
 def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
-    """Return the manifest with which `manifest` is compared before a channel moves to it, or None if there is none.
+    """Return the manifest with which `manifest` is compared before a channel moves to it, or None for no comparison.
 
-    This is the last promoted manifest in the channel's earlier moves `past` that is not `manifest` itself. If there is
-    none, it is the last manifest in `past` that is not `manifest`. But if no move was a promotion and the channel is at
-    `manifest` already, return None.
+    `past` are the channel's earlier moves. If none of them was a promotion and the last one was to `manifest`, return
+    None. Otherwise, leave out all moves to `manifest`, and return the manifest of the last promotion. If no promotion
+    is left, return the manifest of the last move.
     """
     others = [event for event in past if event.manifest != manifest]
     promoted = [event for event in others if event.evidence is not None]
@@ -202,10 +199,7 @@ def compared_with(past: Sequence[Tag], manifest: Digest) -> Digest | None:
 
 
 def check_evidence(log: Log, policies: PolicyLog, move: Tag | RolloutStep) -> int:
-    """Return the line number of a promotion's policy.
-
-    Raises GateError if policy or evidence does not fit the promotion.
-    """
+    """Return the line number of a promotion's policy. Raises GateError if policy or evidence does not fit."""
     channel = f"{log.name}:{move.tag}"
     seq = next((line.seq for line in policies.lines if line.digest == move.policy), None)
     if seq is None or move.evidence is None:
@@ -226,10 +220,10 @@ def check_holder(
     index: StoredObject | None,
     policy: StoredObject,
 ) -> None:
-    """Check that `located`, which a query of a channel (or of its rollout) found in `index`, meets the policy.
+    """Check that a version meets the policy. A query found the version (`located`) for `channel` or for its rollout.
 
-    Raises GateError if the version fails the policy, or the channel moved after the query. Raises IntegrityError if
-    `index` is wrong.
+    `index` is the index file that the query read. Raises GateError if the version fails the policy, or if channel or
+    rollout changed after the query. Raises IntegrityError if `index` is wrong.
     """
     policies = PolicyLog.decode(policy.data, reader.registry_id)
     if not policies.policy.covering(located.name, channel):
@@ -322,7 +316,7 @@ def set_policy(
     actor: str | None = None,
     reason: str | None = None,
 ) -> LogLine | None:
-    """Set the policy of a registry, and return its line in the log, or None if this is the policy already.
+    """Set the policy of a registry. Return the new line of the log of policies, or None if the policy is set already.
 
     Raise ConflictError in a mirror, or if another change came first. Raise GateError if another key must sign.
     """
@@ -386,9 +380,9 @@ class Promotions(Struct, frozen=True, dict=True):
     ) -> tuple[PromotionEvidence, bool, Version | None]:
         """Judge a version and, if it meets the policy, move the channel to it.
 
-        Return the judgement, True if the channel moved, and the version that the channel held before, if any. A second
-        call under the same policy moves nothing. Raise InputError if no policy governs the channel. Raise ConflictError
-        if the version is yanked, or the channel moves meanwhile.
+        Return the judgement, a flag (True if the channel was moved), and the channel's previous version or None. A
+        second call under the same policy moves nothing. Raise InputError if no policy governs the channel. Raise
+        ConflictError if the version is yanked, or the channel moves meanwhile.
         """
         check_channel(channel)
         policies = read_policies(self._reader)
@@ -423,7 +417,8 @@ class Promotions(Struct, frozen=True, dict=True):
     ) -> Log:
         """Begin a rollout: give a version to `share` percent of a channel's devices, or of those that match `where`.
 
-        Raise ConflictError if the channel has a rollout or the version already, and GateError if the policy refuses it.
+        Raise ConflictError if the channel has a rollout or the version already. Raise GateError if the version fails
+        the policy.
         """
         check_percent(share)
         cohort = None if where is None else str(parse(where, DEVICE_FIELDS))

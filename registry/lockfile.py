@@ -52,10 +52,7 @@ def lock(
 
 
 def recorded_requests(before: Lockfile, names: Collection[str] = ()) -> list[ResolveRequest]:
-    """Return the requests for `names`, by default for all models.
-
-    Raises NotFoundError if a model is not in the lock file.
-    """
+    """Return the requests for `names`, by default for all. Raises NotFoundError for a model without an entry."""
     for name in names:
         if name not in before.models:
             models = ", ".join(before.models) or "nothing"

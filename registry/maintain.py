@@ -1,6 +1,6 @@
 """Verify, diagnose and repair a registry.
 
-* Verify reads all of it, compares it with the user's known heads and trusted keys, and lists all damage.
+* Verify reads a whole registry, compares it with the user's known heads and trusted keys, and lists all damage.
 * Diagnose checks a registry and its remotes, and says how to fix each fault. A leftover file, such as a note of a
   killed `reg gc`, can be deleted by name.
 * Repair fetches blobs from any registry that has them, and logs from a copy of the same registry. It never invents
@@ -76,7 +76,7 @@ class Damage(NamedTuple):
     `policy` (damaged log of policies), `statement` (an event contradicts its document).
     For a version: `manifest` (it is not a manifest), `archive` (an archive lists the version, but its log does not).
     For a blob: `missing`, `short`, `damaged`. For a file: `stray` (not of a registry), `unreadable` (disk or remote).
-    `key` is the key of a bad or missing blob. `reference` says who needs the blob; None if no readable file does.
+    `key` is the key of a bad or missing blob. `reference` names a use of the blob; None if no readable file uses it.
     """
 
     kind: str
@@ -306,11 +306,7 @@ def _check_blobs(
 
 
 def _settle(remote: RegistryStore, models: Models, report: VerifyReport) -> None:
-    """Remove damage from the report that is reported twice, or that has gone by itself.
-
-    Remove a damaged manifest if its blob is reported too. Remove a missing blob if no log needs the blob any more: to
-    find this out, the logs are read again.
-    """
+    """Drop duplicates from the report, and missing blobs that no log needs any more: the logs are read again."""
     blobs = {damage.digest for damage in report.damages if damage.key is not None}
     needed: Collection[Digest | None] = blobs
     if any(damage.kind == "missing" for damage in report.damages):
@@ -329,7 +325,7 @@ _FIXED = frozenset({"registry.json", "policy.jsonl", CATALOG})
 LEFTOVER = re.compile(
     rf"gc/(?:(intents|condemned)/({NOTE.pattern.replace('(', '(?:')})|probe-[0-9a-f]{{16}})"
 )
-"""Matches the path of a leftover file: a command's note (groups: kind, name), or a file that tested a store."""
+"""Matches the path of a leftover file: a command's note (group 1: kind, group 2: name), or a file of `bucket.prove`."""
 
 
 def is_registry_file(file: TreeFile) -> bool:
@@ -425,10 +421,10 @@ def _remotes(remote: RegistryStore, url: str) -> Iterator[Diagnosis]:
 
 
 def clear_leftovers(remote: RegistryStore, paths: Collection[str]) -> None:
-    """Delete files that `reg doctor` named. The caller asserts that the commands that wrote them have ended.
+    """Delete files that `reg doctor` named. The caller asserts that the commands that wrote these files have ended.
 
-    Nothing is deleted if a file does not exist (NotFoundError), belongs to the registry (InputError), or if the command
-    that wrote it still runs (ConflictError).
+    Delete nothing, and raise NotFoundError if a file does not exist, InputError if a file belongs to the registry, or
+    ConflictError if the command that wrote a file still runs.
     """
     files = {file.path: file for file in remote.files()}
     for path in paths:

@@ -81,10 +81,7 @@ class Credential(Struct, frozen=True):
 
 
 def find_credential(host: str, repository: str) -> Credential | None:
-    """Return the credential for a repository, or None if no file has a credential.
-
-    Raises InputError if a file is malformed.
-    """
+    """Return the credential for a repository; None if there is none. Raises InputError for a malformed file."""
     parts = [host, *repository.split("/")]
     keys = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
     keys += ["index.docker.io"] if host == "docker.io" else []
@@ -177,7 +174,6 @@ class OciTarget(Struct, frozen=True):
 
     @property
     def server(self) -> str:
-        """The URL of the server: http:// for this machine, else https://."""
         scheme = "http" if requests.is_loopback(urlsplit(f"//{self.host}").hostname or "") else "https"
         return f"{scheme}://{_API_HOSTS.get(self.host, self.host)}"
 
@@ -329,10 +325,7 @@ class OciClient(Sink):
         return data
 
     def put_manifest(self, document: OciDocument, reference: str | None = None) -> Message:
-        """Store a document whose blobs are stored already, and return the headers of the answer.
-
-        Raises InputError if the document is too large.
-        """
+        """Store a document whose blobs are stored. Return the headers. Raises InputError if it is too large."""
         if len(document.data) > MAX_OCI_BYTES:
             problem = f"a document of this version exceeds the {MAX_OCI_BYTES >> 20} MiB of an OCI manifest"
             raise InputError(problem, "a version of fewer files fits")
@@ -363,10 +356,7 @@ class OciClient(Sink):
         return size
 
     def referrers(self, digest: Digest, types: Collection[str]) -> list[Mapping[str, Any]]:
-        """Return descriptors of a manifest's referrers with these artifact types.
-
-        Raises RemoteError if there are too many.
-        """
+        """Return descriptors of referrers with these artifact types. Raises RemoteError if there are too many."""
         page, size = f"referrers/{digest}", 0
         descriptors: list[Mapping[str, Any]] = []
         for number in range(MAX_REFERRER_PAGES):
@@ -404,17 +394,14 @@ class OciClient(Sink):
 
 
 def fallback_tag(digest: Digest) -> str:
-    """In a registry without the referrers API, this tag names the list of a manifest's referrers."""
+    """Return the tag under which a registry without the referrers API has the list of a manifest's referrers."""
     return f"sha256-{digest.hex}"
 
 
 def entries(
     data: bytes, key: str, label: str, types: Collection[str] | None = None
 ) -> list[Mapping[str, Any]]:
-    """Return the descriptors in a document's list `key`, filtered by artifact `types`.
-
-    Raises IntegrityError if the list is malformed.
-    """
+    """Return descriptors in the list `key`, filtered by artifact `types`. Raises IntegrityError if it is malformed."""
     try:
         descriptors = json.loads(data)[key]
         if types is not None:
@@ -445,7 +432,7 @@ STATEMENTS = frozenset({ENVELOPE, EVALUATION})
 
 
 def version_documents(manifest: Manifest, data: bytes, version: Version) -> tuple[OciDocument, OciDocument]:
-    """Return a version's OCI manifest and config. The config states a format or precision that all artifacts share."""
+    """Return a version's OCI manifest and config. The config has format or precision only if all artifacts share it."""
     files = {FILENAME: descriptor(WEIGHT_CONFIG, Digest.of(data), len(data))}
     for file in sorted(manifest.all_files(), key=lambda file: file.path):
         files[file.path] = descriptor(ROLE_TYPES.get(file.role, WEIGHT_CONFIG), file.digest, file.size)
@@ -514,7 +501,7 @@ def publish(
     """Publish a version; send only blobs that the repository lacks.
 
     Raises ConflictError if the tag names another manifest. Raises NotFoundError if the version is yanked or lacks files
-    here. Raises GateError if the policy of `ref`'s channel refuses it.
+    here. Raises GateError if `ref` names a channel, and the version fails the channel's policy.
     """
     located = find(reader, ref)
     check_version_trust(reader, ref, located, None, known_heads)
@@ -584,13 +571,13 @@ def fetch_version(
     progress: Progress = SILENT,
     statements: bool | None = None,
 ) -> Release:
-    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here, by default with its number.
+    """Fetch a version that `reg push` published at an `oci://` URL, and publish it here.
 
-    If `statements` is True, the statements about the version are recorded too; if it is False, they are not. None means
-    True. But if there are statements and a signing key is configured, None raises InputError: the key would sign a line
-    for each statement, so the caller must decide. Also raises InputError if the OCI manifest is not of onnxreg, or not
-    of model `name`. Raises IntegrityError if bytes are wrong, and RemoteError if there are more than `MAX_STATEMENTS`
-    statements.
+    The version keeps its number, unless `publisher.version` is set. `statements` says whether to record the statements
+    about the version too. None means True, except in one case: if there are statements and a signing key is configured,
+    InputError is raised, because the key would sign a line for each statement. Also raises InputError if the OCI
+    manifest is not of onnxreg, or not of model `name`. Raises IntegrityError if bytes are wrong, and RemoteError if
+    there are more than `MAX_STATEMENTS` statements.
     """
     target = OciTarget.parse(url)
     DirectoryRegistry.create(publisher.store.root, publisher.store.disk)
@@ -634,7 +621,7 @@ def fetch_version(
 def _read_statements(
     client: OciClient, subject: Digest
 ) -> Iterator[tuple[bytes, str, tuple[Digest, str] | None]]:
-    """Yield each statement with its media type and, for an evaluation, the artifact's digest and state."""
+    """Yield each statement, its media type and, for an evaluation, the artifact and the verdict on it, else None."""
     referrers, size = client.referrers(subject, STATEMENTS), 0
     for entry in referrers:
         layers = entries(client.manifest(str(entry["digest"])), "layers", client.url)

@@ -32,7 +32,8 @@ FIRST_VERSION = Version(0, 1, 0)
 class Publisher(Struct, frozen=True):
     """Publishes drafts as `version`. The methods raise IntegrityError or ForkError if the log lost lines.
 
-    Without `version`, a draft becomes the version with the same manifest, else the next patch version (at first 0.1.0).
+    Without `version`, a draft gets the next patch version, at first 0.1.0. But if a version with files has the same
+    manifest already, no new version is published, and the methods return that version.
     """
 
     store: DirectoryRegistry
@@ -61,10 +62,7 @@ class Publisher(Struct, frozen=True):
             return self._publish(push, manifest, data)
 
     def preview(self, draft: Draft) -> Release:
-        """Return the release that `add` would make, but store nothing.
-
-        Raises the ConflictError that `add` would raise.
-        """
+        """Return the release that `add` would make, but store nothing. Raises ConflictError if `add` would do so."""
         manifest = draft.manifest(measure(draft.root, draft.paths()))
         log = Log("0" * 32, check_name(draft.name), fetcher())
         with suppress(NotFoundError):  # no registry yet
@@ -129,10 +127,8 @@ def _release(log: Log, version: Version, is_new: bool) -> Release:
 def _choose_version(
     log: Log, requested: Version | None, digest: Digest, task: str | None
 ) -> tuple[Version, bool]:
-    """Return the version under which to publish a manifest, and True if this version is new.
-
-    Raises ConflictError if the requested version was published with this manifest and its files are gone. Also raises
-    it if the latest version with the same major number is a model for another task.
+    """Return the version for a manifest, and True if this version is new. Raises ConflictError if the requested version
+    has this manifest but no files, or if the latest with the same major number is for another task.
     """
     twins = {version: entry for version, entry in log.versions.items() if entry.manifest == digest}
     if requested in twins:
@@ -154,8 +150,5 @@ def _choose_version(
 
 
 def _newest(entries: Mapping[Version, VersionEntry]) -> Version | None:
-    """Return the version with the highest SemVer precedence.
-
-    If several versions have this precedence, return the one that was published last.
-    """
+    """Return the version with the highest precedence and, of several, the one that was published last."""
     return max(entries, key=lambda version: (version.precedence, entries[version].seq), default=None)

@@ -1,7 +1,4 @@
-"""`Registry`, the Python API for everything except conversion.
-
-Modules that are rarely needed are imported inside the methods that need them.
-"""
+"""`Registry`, the Python API for everything except conversion. Methods import the modules that are rarely needed."""
 
 from __future__ import annotations
 
@@ -141,8 +138,8 @@ class Registry:
     def decisions(self, name: str | None = None, remote: RegistryStore | None = None) -> Decisions:
         """Return the `Decisions` of this registry, or of `remote`.
 
-        This method first checks the log of `name`, or all logs if `name` is None. The log of `name` in a remote is
-        checked later, when it is read.
+        If both `name` and `remote` are given, the log of `name` is checked later, when a decision reads the log.
+        Otherwise, the log of `name` is checked now, or all logs if `name` is None.
         """
         if name is None or remote is None:
             self.check_logs(None if name is None else [name], remote)
@@ -188,10 +185,7 @@ class Registry:
         device: Device | None = None,
         seed: str | None = None,
     ) -> Resolution:
-        """Pick the artifact that answers a query, or raise NoAnswerError.
-
-        If `seed` is given, the device takes part in rollouts.
-        """
+        """Pick the artifact for a query, or raise NoAnswerError. With `seed`, the device takes part in rollouts."""
         from onnxreg.registry.resolution import resolve
         from onnxreg.schema.query.resolve import Query
 
@@ -214,8 +208,8 @@ class Registry:
         """Copy a version to a remote, given as a name, URL or path. A missing remote is created.
 
         A yanked version is copied, together with its yank, only if `ref` names exactly this version. If `restore` is
-        set, a version that expired in the remote is brought back. For each of `channels`, the channel's version is
-        copied too, and the channel in the remote is set to this version. If `heal` is set, files that the remote has
+        set, a version that expired in the remote is brought back. For each of `channels`, the version that the channel
+        holds is copied too, and the channel is set to it in the remote. If `heal` is set, files that the remote has
         lost are copied again; a remote on this machine gets them even without `heal`. `layout="hub"` also writes the
         files to the paths at which other libraries load them from the Hub.
         """
@@ -298,7 +292,7 @@ class Registry:
 
         If `restore` is set, a version that expired here is brought back. If `selection` is given, only the selected
         artifacts and their companions are added, and the log records which artifacts are present. For each of
-        `channels`, the channel's version is copied too, and the channel in this registry is set to this version. If
+        `channels`, the version that the channel holds is copied too, and the channel is set to it in this registry. If
         `deltas` is set, files may arrive as differences from local files.
         """
         from onnxreg.registry.resolution import check_version_trust
@@ -339,10 +333,7 @@ class Registry:
         return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
-        """Store the logs of a remote for offline use, and return their states.
-
-        `names` are the names of models, or patterns. Without `names`, all logs are stored.
-        """
+        """Store a remote's logs for offline use. Return their states. `names` may be patterns; the default is all."""
         reader = RemoteReader(self.remotes.open(source), self.heads)
         states = []
         for name in matching(reader, names) if names else reader.names():

@@ -145,7 +145,7 @@ def absolute(address: str) -> str:
 
 
 class _Token(Record, frozen=True):
-    """A record in a `RemoteCopy`: with its token, an index file need not be sent again."""
+    """The token of an index file in a `RemoteCopy`. With the token, a remote need not send an unchanged file again."""
 
     index: str  # the digest of an index file, in hex
     token: str  # the token that the remote sent with this file
@@ -202,7 +202,7 @@ class RemoteCopy:
 
     @contextmanager
     def refetch_after_error(self, name: str) -> Iterator[None]:
-        """A context. If an IntegrityError leaves it, the next read of the index file of `name` requests the whole file.
+        """A context. After an IntegrityError in it, the next read of the index file of `name` requests the whole file.
 
         The file is then requested even if it has not changed at the remote.
         """
@@ -215,10 +215,7 @@ class RemoteCopy:
             raise
 
     def local_path(self, name: str) -> Path | None:
-        """Return a path at which a file about the remote may be kept, or None if no file can be written.
-
-        Other processes may delete this file at any time.
-        """
+        """Return a path for a cached file, which others may delete, or None if no file can be written."""
         with suppress(RegError, OSError):
             self._create()
             self.store.store.make_scratch()
@@ -354,10 +351,7 @@ class Remotes:
         return urls
 
     def url_of(self, remote: str | None) -> str:
-        """Return the URL of a remote, given as a name, URL or path.
-
-        None means the only remote or, if there are several, the remote `origin`.
-        """
+        """Return the URL of a remote, given as a name, URL or path; by default, of the only remote or of `origin`."""
         if remote is None and len(self.urls) == 1:
             return next(iter(self.urls.values()))
         if remote is None and "origin" not in self.urls:

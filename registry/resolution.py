@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from onnxreg.schema.query.device import Device
 
 ARTIFACT_KEYS = "format precision path digest size state stated member contract kv_cache speeds"
-"""The keys of an artifact in `Resolution.to_json`. Keys from `stated` on are left out if they have no value."""
+"""The keys of an artifact in `Resolution.to_json`. `stated` and the keys after it are omitted if they have no value."""
 
 MAX_NAMED_MEMBERS = 3
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "half": "float16", "bf16": "bfloat16"}
@@ -210,10 +210,7 @@ def resolve_in(
 
 
 def contracts_of(reader: RegistryReader, ref: Ref) -> tuple[Digest, ...]:
-    """Return the digests of the contracts of a version's artifacts, each once.
-
-    Raises NotFoundError if none is recorded.
-    """
+    """Return the digests of a version's contracts, each once. Raises NotFoundError if none is recorded."""
 
     def read(log: Log) -> tuple[Digest, ...]:
         located = log.find(ref)
@@ -283,10 +280,7 @@ class ChannelStatus(NamedTuple):
 
 
 def channel_statuses(reader: RegistryReader, log: Log, trust: "Trust") -> Iterator[ChannelStatus]:
-    """Yield the status of each channel of a model. `trust` judges signatures.
-
-    Raises IntegrityError if the log is damaged.
-    """
+    """Yield the status of each channel. `trust` judges signatures. Raises IntegrityError if the log is damaged."""
     from onnxreg.registry.trust import signatures
 
     lines = list(log.lines())

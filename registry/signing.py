@@ -123,10 +123,7 @@ class Keystore:
         return PublicKey.parse(self._read(name, "pub").decode(errors="replace"))
 
     def private(self, name: str, secret: str | None = None) -> PrivateKey:
-        """Unlock a private key.
-
-        Raise InputError if the passphrase is wrong. Raise NotFoundError if no key has this name.
-        """
+        """Unlock a key. Raises InputError for a wrong passphrase, and NotFoundError for an unknown name."""
         return PrivateKey.load(self._read(name, "pem"), passphrase(name) if secret is None else secret)
 
     def _read(self, name: str, suffix: str) -> bytes:
@@ -139,10 +136,7 @@ class Keystore:
 
 
 def signing_key(name: str | None = None) -> PrivateKey:
-    """Unlock the key with this name, by default the configured key or else the only key.
-
-    Raises InputError if no key is named and there is no such default.
-    """
+    """Unlock a key, by default the configured or the only one. Raises InputError if there is no such default."""
     keys, configured = Keystore(), (system.variable("REG_SIGNING_KEY") or "").strip()
     if not name and configured:
         if not (configured.startswith(_PEM) or keys.has(configured)):  # it may be a secret
@@ -163,10 +157,7 @@ def _unlocked(key: str, is_configured: bool, secret: str | None, directory: Path
 
 
 def passphrase(name: str, new: bool = False) -> str:
-    """Read a passphrase from the environment, else from a person at the terminal.
-
-    Raises InputError if there is none.
-    """
+    """Read a passphrase from the environment or from the terminal. Raises InputError if there is none."""
     secret = system.variable("REG_KEY_PASSPHRASE")
     if secret is None and sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass

@@ -52,10 +52,7 @@ def variable(name: str) -> str | None:
 
 
 def variable_names() -> list[str]:
-    """List the names of the environment variables of `reg`.
-
-    Instead of the placeholder `REG_TOKEN_HOST`, list the variables of this form that are set.
-    """
+    """List the environment variables of `reg`, and those of the form `REG_TOKEN_HOST` that are set."""
     hosts = sorted(name for name in os.environ if name.startswith(TOKEN_PREFIX))
     return [name for name in VARIABLES if not name.startswith(TOKEN_PREFIX)] + hosts
 
@@ -121,10 +118,7 @@ def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dic
 
 
 def actor_of_event(actor: str | None) -> str | None:
-    """Return the author to record: `actor`, else `REG_ACTOR`, else `user@host`.
-
-    Return None if the author is the empty text or is unknown.
-    """
+    """Return the author to record: `actor`, else `REG_ACTOR`, else `user@host`; None if empty or unknown."""
     actor = variable("REG_ACTOR") if actor is None else actor
     if actor is not None:
         return actor or None
@@ -159,10 +153,7 @@ _HINTS = {
 
 @contextmanager
 def host_errors(operation: str, only: frozenset[int] | None = None) -> Iterator[None]:
-    """A context that turns an OSError into a HostError about `operation`.
-
-    If `only` is given, only errors with these numbers are converted.
-    """
+    """A context that turns an OSError into a HostError about `operation`; if `only` is given, only these numbers."""
     try:
         yield
     except OSError as error:
@@ -369,10 +360,7 @@ def replacement(path: Path) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, data: bytes, times: tuple[float, float] | None = None) -> None:
-    """Replace a small file as `replacement` does, and make its directory.
-
-    If `times` is given, it is the atime and mtime to set.
-    """
+    """Replace a small file as `replacement` does, and make its directory. `times` are the atime and mtime to set."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacement(path) as file:
         file.write(data)

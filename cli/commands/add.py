@@ -70,7 +70,8 @@ def add(
 
     With --parent, a verdict for each other file says if its weights are the rounded weights of the parent.
 
-    If a version with the same manifest exists, only --version makes a new version.
+    If a version with the same manifest exists, the command adds nothing, and reports the existing version. With a new
+    --version, it publishes the manifest once more, under this number.
 
     With --json: {ref, name, version, digest, manifest, states, yanked, output}; states are by path, yanked is null or
     {version, reason}, output is null. With --parent also proofs: [{path, parent, verdict, reasons}].
@@ -104,7 +105,6 @@ def add(
 
 
 def _members(texts: list[str] | None) -> dict[Path, str]:
-    """Map files to members' names. Raise InputError if a text is not NAME=FILE, or a file gets two names."""
     from onnxreg.schema.manifest.family import check_member
 
     members: dict[Path, str] = {}

@@ -81,7 +81,8 @@ def policy_set(
     reason: str | None = REASON,
     yes: bool = flag("Set it."),
 ) -> None:
-    """Set the policy. The previous policy stays in the log; channels keep versions that meet the new policy.
+    """Set the policy. The previous policy stays in the log. No channel is moved, but a channel that has a rule stops
+    resolving if the channel's version does not meet the policy or was not promoted.
 
     The output shows removed and added lines and, on stderr, the channels that would stop resolving. Without --yes
     nothing is set, and the exit status is 5. An empty file ends the policy of every channel. If the current policy

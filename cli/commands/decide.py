@@ -1,6 +1,4 @@
-"""`reg tag`, `reg untag`, `reg pin`, `reg yank`, `reg drop` and `reg sign`: decide about versions. Each decision is an
-event of the log.
-"""
+"""`reg tag`, `reg untag`, `reg pin`, `reg yank`, `reg drop` and `reg sign`. Each decision is an event of the log."""
 
 from pathlib import Path
 from shlex import quote
@@ -148,9 +146,8 @@ def sign(
 
 
 def write_bundle(path: Path, published: Release, key: "PrivateKey") -> None:
-    """Write a bundle, which the tool model_signing can check, of a pulled version.
-
-    Raise InputError if the key is not ECDSA P-256.
+    """Sign the files that a pull of a version writes, and write the signature to `path` as a bundle, by which the tool
+    model_signing checks the files. Raise InputError if the key is not ECDSA P-256.
     """
     from onnxreg.schema.manifest.vocabulary import FILENAME
     from onnxreg.schema.signing.dsse import make_bundle
@@ -160,9 +157,7 @@ def write_bundle(path: Path, published: Release, key: "PrivateKey") -> None:
 
 
 def _states(result: "DecisionResult", word: str, undo: bool) -> tuple[str, str]:
-    """Return two sentences, for a decision and for a decision that changes nothing, such as `a:1 is yanked` and `a:1 is
-    already yanked`.
-    """
+    """Return two sentences, such as `a:1 is yanked` and, if nothing changes, `a:1 is already yanked`."""
     news, status_quo = ("is no longer", "is not") if undo else ("is", "is already")
     return f"{result.target.ref} {news} {word}", f"{result.target.ref} {status_quo} {word}"
 
@@ -175,7 +170,6 @@ def _report(
     store: "RegistryStore | None",
     reason: str | None,
 ) -> None:
-    """If the decision was logged, print `news`. Otherwise print `status_quo`, and say that the `reason` is not logged."""
     if result.is_logged:
         session.say(f"{news}{session.place(store)}")
     else:

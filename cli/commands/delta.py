@@ -34,7 +34,7 @@ def delta_make(
     Files that are too different get no delta. Deltas belong to one registry: push and pull do not copy them.
 
     With --json: {ref, made, deltas: [{path, new, old, delta, size, of, from}], unlike: [{path, from}]}; deltas has all
-    deltas that the version offers now; `of` is the size of the file.
+    deltas that the version offers now; `size` is the size of the delta, and `of` is the size of the whole new file.
     """
     from onnxreg.cli.services import make_deltas
 

@@ -51,9 +51,9 @@ def attest(
 
     The report names an artifact by its digest, and travels with the version.
 
-    With --json: {ref, artifact, path, stated, attested, state}; the key stated has the state in the manifest, attested
-    has the state in the report, and state has the state that is valid from now on. For a benchmark, the document is as
-    in `reg measure`.
+    With --json: {ref, artifact, path, stated, attested, state}; `stated` is the state in the manifest, `attested` is
+    the state in the report, and `state` is the state that is valid from now on. For a benchmark, the document is as in
+    `reg measure`.
     """
     from onnxreg.registry.signing import signing_key
     from onnxreg.registry.trust.signatures import attest as attest_evaluation
@@ -213,8 +213,8 @@ def certificates(
 
     With --json: {ref, certificates: [{artifact, digest, suite, parent, task, state, stated, metrics: [{metric, version,
     direction, rule, limit, parent, value, loss, interval, samples, groups, state, reasons, settings, item_scores}],
-    differences: [{metric, key, recorded, recomputed}], speeds?}]}; the key stated has the state in the certificate, and
-    the key state has the state after later evaluations; differences is null without --recompute.
+    differences: [{metric, key, recorded, recomputed}], speeds?}]}; `stated` is the state in the certificate, and
+    `state` is the state after later evaluations; `differences` is null without --recompute.
     """
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
@@ -259,9 +259,7 @@ def certificates(
 def _certificates(
     reader: "RegistryReader", published: Release
 ) -> Iterator[tuple["Artifact", EvaluationDocument]]:
-    """Yield the certificates of a version. Raise NotFoundError if the version has no certificate, and IntegrityError if
-    a certificate is wrong.
-    """
+    """Yield a version's certificates. Raise NotFoundError if it has none, and IntegrityError if one is wrong."""
     artifacts = {artifact.digest: artifact for artifact in published.manifest.artifacts}
     entries = [entry for entry in published.manifest.files if entry.role == CERTIFICATE]
     if not entries:

@@ -202,9 +202,7 @@ def command(
 
 
 def _push(session: Session, registry: "Registry", ref: Ref, remote: str) -> "tuple[TransferResult, str]":
-    """Push a version. Return the result and the remote's URL. If this fails, the error says what is published in the
-    local registry.
-    """
+    """Push a version. Return the result and the remote's URL. An error says what is published locally."""
     try:
         with resumable(), session.progress(f"pushing {ref}") as progress:
             return registry.push(ref, remote, progress), registry.remotes.url_of(remote)

@@ -1,4 +1,4 @@
-"""`reg lock`: record the artifacts for an app's build by their digests."""
+"""`reg lock`: record, by digest, which artifacts an app's build uses."""
 
 from pathlib import Path
 
@@ -39,8 +39,8 @@ def command(
     """Resolve models and record the matching artifacts, file by file, for `reg pull --locked`.
 
     The options are those of `reg resolve`. The lock file stores each REF with its options; other models that are
-    already in the file stay. Without REF, the models in the lock file are resolved again. The same answers give the
-    same bytes.
+    already in the file stay. Without REF, the models in the lock file are resolved again. If the results are the same
+    as before, the file stays the same, byte for byte.
 
     With --json: {output, changed, models, changes: [{name, before, after}]}; models is the lock file's table of models,
     before and after are entries of this table, or null. If a locked channel is being rolled out, there is a key

@@ -46,7 +46,7 @@ def index_publish(
     session: Session,
     remote: str | None = option("The remote's name, a path or a URL; default: the local registry."),
 ) -> None:
-    """Publish the catalog of a registry: all its models, and the artifacts of all versions whose files it has.
+    """Publish the catalog of a registry: its models, and the artifacts of each version whose files the registry has.
 
     Then `reg ls --remote` and `reg query --remote` read the catalog with one request, and print its age. Publish
     from one job only, such as cron. A model that cannot be read is exit status 4.

@@ -38,10 +38,11 @@ def command(
 ) -> None:
     """Pick one artifact for an app, with the files it needs.
 
-    Without a tag, the newest release with a matching artifact wins. Of several matching artifacts, the first difference
-    in this list decides: certified, in full precision, not known to be slower than full precision on the device, the
-    winner of a search, in a preferred format, a smaller download (docs/resolve.md). If nothing matches, the exit status
-    is 3. It is 8 if a governed channel points to a version that was not promoted, or no longer meets the policy.
+    Without a tag, the newest release with a matching artifact wins. Matching artifacts of one version are compared by
+    these properties, in this order, until one artifact is better: it is certified, is not quantized, is not known to be
+    slower than full precision on the device, won a search, has a preferred format, is the smaller download
+    (docs/resolve.md). If nothing matches, the exit status is 3. The exit status is 8 if a governed channel points to a
+    version that was not promoted, or no longer meets the policy.
 
     With --json: {name, version, manifest, size, artifact: {format, precision, path, digest, size, state, contract?,
     kv_cache?, stated?, speeds?}, files: [{role, path, digest, size, url}], rejected: [{artifact, version, code,

@@ -1,6 +1,4 @@
-"""`reg run`: run an artifact in ONNX Runtime on this machine. Its input is golden vectors, a text, a sound, an image or
-tensors.
-"""
+"""`reg run`: run an artifact in ONNX Runtime, with golden vectors, a text, a sound, an image or tensors."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -150,9 +148,7 @@ def command(
 def _resolve(
     reader: "RegistryReader", ref: Ref, query: Query, device: "Device | None", is_whole: bool
 ) -> list[Resolution]:
-    """Resolve the ref to one artifact. If `is_whole` is set and the ref names an encoder-decoder, resolve it to its
-    encoder and each of its decoders.
-    """
+    """Resolve the ref to one artifact or, if `is_whole`, an encoder-decoder to its encoder and each decoder."""
     try:
         return [resolve(reader, ref, query, device)]
     except NoAnswerError as nothing:

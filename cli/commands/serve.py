@@ -64,9 +64,7 @@ def _token(file: Path | None) -> str | None:
 
 
 def trial_folder(folder: Path | None) -> Path | None:
-    """Return the folder unchanged; it may be None. Raise NotFoundError if the folder lacks the browser's script,
-    try.js.
-    """
+    """Return the folder unchanged; it may be None. Raise NotFoundError if the folder lacks the script try.js."""
     if folder is not None and not (folder / "try.js").is_file():
         hint = "in examples/web-client: npm install --no-package-lock && node build.mjs try; then --try build/try"
         raise NotFoundError(f"{folder} has no try.js", hint)

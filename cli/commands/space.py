@@ -58,11 +58,11 @@ def purge(
 ) -> None:
     """Take versions down and delete their bytes at once: the bytes can never come back into these models.
 
-    If a version outside the list uses a file, the file stays, and the command names that version. Manifests and
-    tombstones stay. Other registries keep their copies: purge each of them, with --remote.
+    If a version that is not among the REFs uses a file too, the file stays, and the command names that version.
+    Manifests and tombstones stay. Other registries keep their copies: purge each of them, with --remote.
 
     With --json: {versions: [ref], blobs: [digest], freed: {blobs, bytes}, sharing: [ref]}; sharing has the versions
-    outside the list.
+    that are not among the REFs and use some of the files.
     """
     from onnxreg.registry.log.commit import collect
 

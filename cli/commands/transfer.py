@@ -43,9 +43,6 @@ SAME_REMOTE = option("The same as REMOTE, by an option.", "--remote")
 
 
 def _one_remote(remote: str | None, option: str | None) -> str | None:
-    """Return the remote that the argument or `--remote` names. Raise InputError if the argument and `--remote` both
-    name one.
-    """
     if None not in (remote, option):
         raise InputError(f"two remotes are named: {remote} and {option}", "leave --remote away")
     return remote or option
@@ -156,7 +153,6 @@ def _push_to_oci(session: Session, ref: str, url: str) -> None:
 def _offer_deltas(
     session: Session, registry: "Registry", sent: "Sequence[TransferResult]", remote: str | None
 ) -> None:
-    """Make deltas of the pushed versions in the remote. If this fails, the error says what was pushed."""
     from onnxreg.cli.services import make_deltas
 
     for ref in [Ref(model.name, str(version)) for model in sent for version in model.versions]:
@@ -309,9 +305,9 @@ def mirror(
     The command lists the versions that SRC no longer has, and those that DST refuses.
 
     With --json: {source, destination, models, versions, events, blobs, bytes, freed: {blobs, bytes}, skipped: [{name,
-    tag, reason}]}; models, versions, events and blobs are numbers: of the models of SRC, of the versions that are new
-    in DST, and of the transferred events and blobs. freed is about the blobs that were deleted in DST. tag is a version
-    or a channel, or null for a whole model.
+    tag, reason}]}; models counts the models of SRC, versions counts the versions that are new in DST, events and blobs
+    count the transferred events and blobs, and freed counts the blobs that were deleted in DST. tag is a version or a
+    channel, or null for a whole model.
     """
     from onnxreg.registry.transfer.exchange import worst_error
     from onnxreg.registry.transfer.mirror import mirror as copy_registry
@@ -347,9 +343,7 @@ def report_transfer(
     remarks: Iterable[str] = (),
     **more: Any,
 ) -> None:
-    """Show the result of a transfer, then `remarks`. The JSON also has the keys in `more` and, if `tags` is set, the
-    moved channels.
-    """
+    """Show a transfer, then `remarks`. The JSON also has the keys in `more` and, if `tags` is set, moved channels."""
     ref, channels = f"{result.name}:{result.versions[0]}", {"channels": channels_to_json(result)}
     if result.events or result.blobs:
         moved, link = ref if len(result.versions) == 1 else result.name, "to" if verb == "pushed" else "from"
@@ -383,9 +377,7 @@ def skipped_lines(skipped: "Iterable[SkippedVersion]") -> Iterator[str]:
 
 
 def to_json(ref: str, result: "TransferResult", **more: Any) -> dict[str, Any]:
-    """Return a transfer as `{ref, events, blobs, bytes}`, with the keys in `more`. If versions are yanked, there is
-    also the key `yanked`.
-    """
+    """Return a transfer as `{ref, events, blobs, bytes}`, with `more` and, if versions are yanked, the key `yanked`."""
     document = {"ref": ref, **more, **fields(result, "events blobs bytes=size")}
     yanks = [
         {"version": key, "of": yank.version, "reason": yank.reason} for key, yank in result.yanks.items()

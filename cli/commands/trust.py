@@ -72,10 +72,11 @@ def trust_reset(
     registry: str = argument("A remote (name, path or URL) or a registry id.", "REMOTE|ID"),
     name: str | None = argument("Only this model.", "[NAME]"),
 ) -> None:
-    """Forget the known heads of a registry, for example after a backup was restored. Without NAME, forget its URL too.
+    """Forget the known heads of a registry, for example after a backup was restored.
 
-    The next answer of the registry is accepted, as at the first contact. Ask the registry's operator first: afterwards
-    nobody can notice that the registry lost events, was rewritten or was replaced.
+    Without NAME, the command also forgets at which URLs the registry was seen. The next answer of the registry is
+    accepted, as at the first contact. Ask the registry's operator first: afterwards nobody can notice that the registry
+    lost events, was rewritten or was replaced.
     """
     remotes = session.remotes()
     registry_id = remotes.id_of(registry)

@@ -66,7 +66,6 @@ class TensorExtent:
 
     @property
     def kind(self) -> tuple[str, tuple[int, ...], int]:
-        """The type, the shape and the length. Only tensors of the same kind are compared."""
         return (self.dtype, self.dims, self.length)
 
 
@@ -123,7 +122,6 @@ def _blocks(spans: Iterable[Span]) -> Iterator[tuple[int, Span]]:
 
 
 def _encode(old: ModelFile, new: ModelFile, start: int, span: Span) -> Span:
-    """Compress the data of a block. If the old and new bytes are equal, the block becomes a copy."""
     if span.op == COPY:
         return span
     if span.op == LITERAL:
@@ -275,8 +273,7 @@ def map_file(path: Path) -> memoryview:
 def read_extents(files: Mapping[str, Path]) -> dict[str, list[TensorExtent]]:
     """Return the tensors in files of one version, by path, in the order of their offsets.
 
-    `files` maps paths in the version to files on disk. A file that cannot be read has no tensors. Small tensors, and
-    tensors that overlap, are left out.
+    `files` maps paths in the version to files. Unreadable files, small tensors and overlapping tensors are left out.
     """
     readers = {".onnx": _onnx, ".ort": _ort, ".safetensors": _safetensors}
     extents_of: dict[str, list[TensorExtent]] = {path: [] for path in files}

@@ -1,4 +1,1 @@
-"""The export engine: it makes an `ExportPlan` from a recipe (`plan`), and a `Draft` from the plan (`run_plan`).
-
-Start with `plan.py`. Guide to recipes: docs/recipes.md.
-"""
+"""The export engine: `plan` makes an `ExportPlan` from a recipe (docs/recipes.md), `run_plan` makes a `Draft` of it."""

@@ -27,7 +27,6 @@ MAX_CACHE_BYTES = 10 * 2**30
 
 STAGED_PREFIX = ".staged-"
 ABANDONED_AFTER_SECONDS = 3600.0
-"""An unfinished entry of this age is removed: the process that wrote it was killed."""
 
 Key = Mapping[str, Any]
 EXPORTS = "exports"

@@ -22,7 +22,6 @@ UNUSED = "not used"
 TABLE = Path(__file__).with_name("olive.yaml")
 DEFAULT_TASK = "text-generation-with-past"
 AXES = {"batch_size": "batch", "sequence_length": "sequence"}
-"""Olive's names of the axes of a graph, and onnxreg's names."""
 Notes = list[dict[str, Any]]
 """For each field of a document: its name, its value, and its translation (`recipe_file.FieldTranslation`)."""
 
@@ -33,10 +32,7 @@ def table() -> Any:
 
 
 def translate_olive(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate a document of Olive into a recipe in JSON form.
-
-    Raises InputError about a key, pass, parameter or value that a recipe cannot express.
-    """
+    """Translate a document of Olive into a recipe in JSON form. Raise InputError if a recipe cannot express it."""
     canonical.encode(value)
     if unknown := sorted(set(value) - {"input_model", "passes", *table()["engine"]}):
         raise InputError(f"{unknown[0]!r} is not read in documents of Olive", "take it out")

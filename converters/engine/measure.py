@@ -1,7 +1,4 @@
-"""Measure a step's result: run the graph on the sample, and compare its outputs with the parent's and the source's.
-
-Outputs for padding tokens have no meaning. They are not compared.
-"""
+"""Measure a step's result: compare its outputs, without padding, with the parent's and the source's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -98,12 +95,11 @@ class StepResult:
 
     @cached_property
     def dataset(self) -> str:
-        """The digest of the inputs of the runs."""
         return self.source.dataset if self.runs.takes_sample else str(samples.digest(self.runs.feeds))
 
     @property
     def _parent_runs(self) -> Runs:
-        """The parent's `runs`. Those of the last two parents stay in memory: a search makes many children of them."""
+        """The parent's `runs`. A cache keeps the runs of the two parents used last, for their other children."""
         shared, line = self.source.shared, str([dict(item.digests) for item in self.ancestors])
         runs: Runs = shared.pop(line, None) or self.ancestors[0].runs
         shared[line] = runs
@@ -189,8 +185,7 @@ def checks(
 ) -> list[dict[str, Any]]:
     """Make `manifest.Check` entries (in JSON form) for each float output, and for the size if it has a limit.
 
-    Raises ConversionError about the file at `path` if a limit is not met, InputError for a limit on an unmeasured
-    metric.
+    Raises ConversionError about the file `path` if a limit is not met, InputError for a limit on an unmeasured metric.
     """
     feeds, expected, outputs = result.runs.feeds, result.expected, result.runs.outputs
     first = expected[0] if feeds else {}

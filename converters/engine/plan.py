@@ -35,7 +35,7 @@ OWN_RECIPE = RecipeFile.model_fields["profile"].default
 """The fixed value `"recipe"` of the key `profile`, by which recipes of users differ from built-in profiles."""
 PROFILE_KEYS = ("profile", "profile_version")
 RESERVED_KEYS = (*PROFILE_KEYS, "translation")
-"""The keys of a recipe that only onnxreg writes."""
+"""The keys that a user's recipe must not have, because onnxreg itself writes them into a recipe."""
 
 
 def read_recipe(path: Path, name: str | None = None) -> RecipeFile | FamilyFile:
@@ -117,10 +117,7 @@ class StepNode:
         return {"pass": self.kind.id, "version": self.kind.version, "params": params, **self.data_digests()}
 
     def file_name(self, output: RecipeOutput | None = None) -> str:
-        """Return the name of the main file of a step's result, without its directory.
-
-        Raises InputError if `output` requests a name that the pass cannot write.
-        """
+        """Return the name of a result's main file. Raise InputError if the pass cannot write the name in `output`."""
         requested = None if output is None or output.path is None else PurePosixPath(output.path).name
         suffix = ".ort" if self.kind.takes == "file" else ".onnx"
         name = GENERATOR if self.kind.takes == "checkpoint" else f"{self.name}{suffix}"
@@ -182,7 +179,7 @@ def _node(step: RecipeStep, nodes_by_name: Mapping[str, StepNode], directory: Pa
 
 
 def plan_outputs(recipe: RecipeFile, steps: Mapping[str, StepNode]) -> list[RecipeOutput]:
-    """Return the outputs with their paths. If the recipe names none, a step is an output if no step takes its result.
+    """Return the outputs with their paths. By default, the outputs are the steps whose results no other step takes.
 
     Raises InputError if an output or a check is invalid.
     """
@@ -238,7 +235,7 @@ class Profile:
         return ("checkpoint",)
 
     def recipe_for(self, options: Mapping[str, Any], suite: Path | None, is_search: bool) -> RecipeFile:
-        """Return the recipe with `options`. The caller then adds the suite and the search."""
+        """Return the recipe with `options`. A subclass may fit it to the suite and search, which the caller adds."""
         recipe = self.recipe()
         return recipe.model_copy(update={"options": {**recipe.options, **options}})
 

@@ -55,10 +55,10 @@ def execute(
     subject: ExportSubject | None = None,
     evaluation: "SourceEvaluation | None" = None,
 ) -> Draft:
-    """Run a plan in `workspace`, and return the draft of a version. Steps with a result in `cache` are skipped.
+    """Run a plan in `workspace`, and return the draft of a version. A step whose result is in `cache` does not run.
 
-    `subject` is the loaded source, and `evaluation` the prepared suite. This function makes what is None. Raises the
-    errors of the task and the passes, and ConversionError if a graph does not run or differs too much.
+    `subject` is the loaded source; `evaluation` is the prepared evaluation. If one is None, it is made from the plan.
+    Raises the errors of the task and the passes, and ConversionError if a graph does not run or differs too much.
     """
     scratch = workspace / SCRATCH_DIRECTORY
     (scratch / "steps").mkdir(parents=True)
@@ -152,7 +152,6 @@ class _Execution:
         return self._results
 
     def _source_of(self, node: StepNode) -> Part:
-        """Return the part of the source from which a step's input is made. Raise InputError if it does not exist."""
         line = node.lineage()
         part = next(filter(None, (one.step.params.get("part") for one in line)), "")
         if part not in self.subject.parts:
@@ -162,7 +161,7 @@ class _Execution:
         return self.subject.parts[part]
 
     def _make(self, node: StepNode) -> tuple[StepResult, Key | None]:
-        """Run a step, or take its result from the cache. If it can be cached, return its cache key, too."""
+        """Run a step, or take its result from the cache. Also return the key for caching a new result, or None."""
         directory = self._directory / node.name
         ancestors = tuple(self._results[ancestor.name] for ancestor in node.lineage()[1:])
         parent, source = ancestors[0] if ancestors else None, self._source_of(node)
@@ -231,11 +230,7 @@ class _Execution:
 
 
 def _apply(node: StepNode, subject: Any, target: Path, second: Path | None) -> tuple[Step, tuple[str, ...]]:
-    """Run a step's pass. Return the step's record and the names of its files, the main graph first.
-
-    The graph is written to `target`, other files beside it. Raises the errors of the pass, and InputError if the pass
-    does not take this kind of input.
-    """
+    """Run a step's pass, and write the graph to `target`. Return the record and all file names, the graph's first."""
     takes = node.kind.takes
     if not _can_take(takes, subject):
         label = "the source" if node.parent is None else f"the result of {node.step.input}"
@@ -301,10 +296,7 @@ def _copy_settings(parent: StepResult, result: StepResult) -> list[str]:
 def draft_of(
     plan: ExportPlan, subject: ExportSubject, results: Mapping[str, StepResult], workspace: Path
 ) -> Draft:
-    """Move every output to its path, check and describe it, and make the draft.
-
-    Raises ConversionError, about the file, if an output fails a check.
-    """
+    """Move each output to its path, describe it, and make the draft. Raise ConversionError if a check fails."""
     outputs = [output for output in plan.outputs if results[output.step].files]
     if not outputs:
         raise ConversionError("nothing was made: every output was skipped")

@@ -52,7 +52,6 @@ KINDS = {
     "text-generation": "completion",
     **dict.fromkeys(("pooling", "feature-extraction"), "embeddings"),
 }
-"""For each task of texts, the kind of answer."""
 Answer = dict[str, Any]
 
 
@@ -97,7 +96,7 @@ def run_texts(
         texts: one text, or several texts for vectors.
         context: the text that a question is about, or the second text of a pair.
         max_tokens: the maximum number of tokens to generate.
-        task: the version's task. If it is unknown or contradicts the graph's outputs, these decide the kind of answer.
+        task: the version's task. If it is unknown or contradicts the outputs, the outputs decide the kind of answer.
 
     Returns `{spans}`, `{classes, activation, truncated}`, `{answer}`, `{embeddings, pooling, prompt?, similarity}` or
     `{completion}`. Raises InputError if the texts do not fit the graph, and ConversionError if the graph does not run.
@@ -134,7 +133,7 @@ def run_texts(
 
 
 def _is_possible(kind: str, ranks: Mapping[str, int]) -> bool:
-    """Return True if outputs with these numbers of axes can be of this kind. The task in a card may be wrong."""
+    """Return True if a graph can give this kind of answer. `ranks` has the number of axes by output (0: unknown)."""
     if kind == "answer":
         return {"start_logits", "end_logits"} <= ranks.keys()
     if kind == "embeddings":
@@ -147,7 +146,6 @@ def refuse(label: str, why: str) -> InputError:
 
 
 def _classes(logits: Floats, labels: Sequence[str], config: Mapping[str, Any], name: str) -> Answer:
-    """Return the classes with their scores, the best first. Raise ConversionError for a wrong number of labels."""
     labels = labels or tuple(f"LABEL_{number}" for number in range(len(logits)))
     if len(labels) != len(logits):
         message = f"{name} gives {len(logits)} logits, and the version has {len(labels)} labels"
@@ -163,7 +161,6 @@ def _classes(logits: Floats, labels: Sequence[str], config: Mapping[str, Any], n
 
 
 def _spans(model: TextModel, text: str) -> list[Answer]:
-    """Return the spans of a text. A text that is too long is cut into overlapping windows."""
     names, windows = tag_scheme(model.labels).names, list(model.tokenizer.windows(text))
     if not any(len(window.positions) for window in windows):
         return []
@@ -256,8 +253,8 @@ def run_numbers(
     """Decode the outputs for an image or a sound. The module's table lists the answers.
 
     `config` is the checkpoint's config.json, `name` the graph's name in messages, and `words` the content of vocab.json
-    (for CTC). If there are `labels`, or the task is image-classification, the first output counts as `logits` if no
-    output is called so. Raises InputError for other outputs, and ConversionError for a wrong number of labels.
+    (for CTC). With `labels`, or for the task image-classification, the first output counts as `logits` if no output has
+    this name. Raises InputError if no answer fits the outputs, and ConversionError if the number of labels is wrong.
     """
     if not outputs or any(array.dtype.kind not in "fiu" or not array.size for array in outputs.values()):
         raise refuse(name, "gives no numbers")
@@ -328,7 +325,6 @@ def _enough(labels: Sequence[str], count: int, name: str) -> Sequence[str]:
 def _objects(
     logits: Floats, boxes: Floats, labels: Sequence[str], least: float = LEAST_SCORE
 ) -> list[Answer]:
-    """Return the detected objects with a score (by `objects`) of at least `least`, the best first."""
     scores, classes, corners = objects(logits, boxes, labels)
     return [
         {"label": labels[classes[at]], "score": float(scores[at]), "box": corners[at].tolist()}
@@ -338,7 +334,6 @@ def _objects(
 
 
 def _vector(values: Floats, name: str) -> Answer:
-    """Turn an output into a vector: the first vector of a sequence, or the mean over the positions of a feature map."""
     if values.ndim == 1:
         return {"vector": values.tolist(), "pooling": "graph"}
     if values.ndim == 2:

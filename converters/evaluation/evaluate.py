@@ -46,12 +46,12 @@ from onnxreg.schema.log.state import CERTIFICATE, ITEM_SCORES
 from onnxreg.schema.manifest.draft import Draft, DraftArtifact, DraftFile, Verdict
 
 SCORES, SCORES_VERSION = "scores", 8
-"""The kind of a cache entry, and its version. Increase the version if the scores of a file change."""
+"""The kind of a cache entry, and its version. Increase the version when a change of code changes scores."""
 DISTANCE_INPUTS = 48
 BASE = "the graph in full precision"  # the name of a parent that is not an output of the export
 CERTIFICATES = "certificates"
 TOGETHER = (*GENERATORS, ("text", "vision"), ("text", "audio"), ("model",), tuple(Masks.members))
-"""The members of a pipeline that run together, to generate a text or to give comparable vectors."""
+"""The groups of members of a pipeline that run together, for example to generate a text."""
 RELATIVE_TOLERANCE = 1e-9
 """Figures that differ by at most this share are equal: machines may add floats in different orders."""
 
@@ -77,7 +77,6 @@ class EvaluationPlan:
 
     @property
     def versions(self) -> dict[str, int]:
-        """The versions of the metrics, for cache keys. `tools` has the versions of their libraries."""
         return {metric.id: metric.version for metric in self.metrics}
 
     def recorded(self) -> dict[str, Any]:
@@ -213,9 +212,9 @@ class SourceEvaluation:
         return parent_runner(part.start, self._trust, part.per_token)
 
     def join(self, draft: Draft) -> None:
-        """Choose the graphs (`TOGETHER`) to run with each graph of a pipeline, if possible in the same precision.
+        """Choose the graphs that run with each graph of a pipeline, by the groups of members in `TOGETHER`.
 
-        Raises InputError if no graphs in full precision run together.
+        The same precision is preferred to full precision. Raises InputError if no whole group is in full precision.
         """
         members = draft.fields["model_family"]["members"] if self.subject.is_joint else ()
         names = {path: member["name"] for member in members for path in member["artifacts"]}
@@ -302,7 +301,7 @@ class SourceEvaluation:
         return tables
 
     def time(self, path: str, file: Path, parent_path: str, parent: Path) -> list[Latency]:
-        """Time a file beside its parent on a short and a long input. The paths name them in the results."""
+        """Time a file and its parent on a short and a long input. Results call the files `path` and `parent_path`."""
         inputs = typical_inputs(self._feeds)
         return compare(path, self._runner(file), parent_path, self._runner(parent, is_parent=True), inputs)
 
@@ -405,7 +404,7 @@ def time_judged(
 ) -> Iterator[Latency]:
     """Time each judged artifact beside its nearest ancestor in full precision, or beside `base`.
 
-    Graphs that generate text together are not timed.
+    Graphs that work together are not timed.
     """
     if evaluation.subject.is_joint:
         return

@@ -51,7 +51,7 @@ class TaskEvaluator(ABC):
     texts: ClassVar[tuple[str, ...]] = ("text",)
     shares_runs: ClassVar[bool] = True
     distinct: ClassVar[tuple[str | None, str | None]] = ("the same item", None)
-    """The words of messages for a repeated item and a repeated input of the model. None: repetition is allowed."""
+    """The words of errors for a repeated item and a repeated model input. None allows repeats."""
     has_files: ClassVar[bool] = False
     """True if items name files. Then the digest of a suite covers the files."""
 
@@ -64,7 +64,6 @@ class TaskEvaluator(ABC):
 
     @cached_property
     def tokenizer(self) -> TextTokenizer:
-        """The checkpoint's tokenizer, which cuts texts to the version's `max_seq_length`."""
         fast = self.subject.loaded.tokenizer
         length = int(self.subject.resolved_options["max_seq_length"])
         return TextTokenizer(fast.backend_tokenizer, length, fast.truncation_side)
@@ -108,7 +107,7 @@ def numbers(values: Any) -> Any:
 def output(outputs: Mapping[str, Any], name: str, shape: tuple[int, ...] | None = None) -> Any:
     """Return an output for a single row, without the first axis.
 
-    Raises ConversionError if the output is missing or has another `shape`, or, if `shape` is None, if it has NaN.
+    Raises ConversionError if the output is missing, or has another `shape`. If `shape` is None, NaN is an error, too.
     """
     if name not in outputs or outputs[name].shape[:1] != (1,):
         raise ConversionError(f"the model has no output called {name} with one row for each row of its input")
@@ -422,7 +421,7 @@ class LabelledRows(TaskEvaluator):
 
     @property
     def inputs(self) -> set[str]:
-        """The inputs of the version's graphs, without those that are outputs of another of its graphs."""
+        """The inputs that a suite must give: those of the version's graphs that no graph of the version computes."""
         parts = self.subject.parts.values()
         internal = {name for part in parts for run in part.expected[:1] for name in run}
         return {name for part in parts for name in part.feeds[0]} - internal
@@ -554,7 +553,6 @@ def sigmoid(logits: Floats) -> Floats:
 
 
 def _vectors(outputs: Mapping[str, Any]) -> Any:
-    """Return each floating-point output as a row, padded with zeros. Raise ConversionError for NaN."""
     rows = [numbers(array).ravel() for array in outputs.values() if array.dtype.kind == "f" and array.size]
     if not rows:
         raise ConversionError("the model has no output of numbers to compare", "give a suite with labels")

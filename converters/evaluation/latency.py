@@ -32,7 +32,6 @@ TOKENS = (32, 128)
 PAIRS = Benchmark(runs=30, batches=(1,))
 """The settings for timing a file beside its parent: 30 pairs of runs (one of each file) on a single row."""
 WARM_UP_PAIRS, LEAST_PAIRS, MAX_SECONDS = 3, 8, 20.0
-"""The number of warm-up pairs, the minimum number of timed pairs, and the seconds after which no pair begins."""
 EDGE = 10
 """If a suite's inputs are sorted by size, the short input is at 1/10 of the list, and the long input at 9/10."""
 FAST_ENOUGH = 1.1  # a file is slower than its parent if it takes more than this multiple of the parent's time
@@ -131,10 +130,7 @@ class LatencyTable:
 
 
 def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
-    """Time every artifact of a draft at each batch size that it accepts.
-
-    Raises ConversionError about a file that does not run on random inputs.
-    """
+    """Time each artifact of a draft at each batch size that it accepts. Raise ConversionError if one does not run."""
     files = {item.path: draft.root / item.path for item in draft.artifacts}
     sessions, runs = _load(files, benchmark), []
     feeds = _draw(files, sessions, [(rows, DYNAMIC_AXIS_LENGTH) for rows in benchmark.batches])
@@ -149,7 +145,7 @@ def measure(draft: Draft, benchmark: Benchmark) -> LatencyTable:
 def measure_chains(
     root: Path, chains: Sequence[Sequence[str]], feed: Feed, benchmark: Benchmark
 ) -> LatencyTable:
-    """Time a row through each chain of graphs: the first graph gets `feed`, the others get its outputs.
+    """Time a row through each chain of graphs. The first graph gets `feed`; each other graph gets outputs of the first.
 
     Raises ConversionError about a chain that does not run.
     """
@@ -206,10 +202,7 @@ def _time(
 def _milliseconds(
     calls: Sequence[Callable[[], object]], warm_up: int, most: int, least: int = 0, seconds: float = inf
 ) -> Floats:
-    """Time calls in turn. Return milliseconds, float64 `[turns, calls]`, without the first `warm_up` turns.
-
-    Every second turn is in reverse order. Timing ends after `most` turns, or after `least` turns if `seconds` are over.
-    """
+    """Time calls in turn. Return milliseconds, float64 `[turns, calls]`, without the first `warm_up` turns."""
     turns, end = list[list[float]](), time.monotonic() + seconds
     while len(turns) < warm_up + most and (len(turns) < warm_up + least or time.monotonic() <= end):
         turn = [0.0] * len(calls)

@@ -177,7 +177,7 @@ def judge_loss(loss: float, interval: Interval | None, limit: float, settings: M
 
 
 def unmatched_message(labels: Mapping[str, int], names: Sequence[str] = ()) -> str:
-    """Return the message that the model, with the labels `names`, lacks `labels` (counts of spans by gold label)."""
+    """Return a message: the model lacks gold `labels` (with counts of spans). `names` are the labels of the model."""
     listed = listing([f"{name[:60]} ({count} spans)" for name, count in labels.items()])
     own = f"; the model's labels: {listing(names)}" if names else ""
     return (

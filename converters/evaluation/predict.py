@@ -59,7 +59,6 @@ def predict(run: Run, readings: Sequence[Reading], shares_runs: bool) -> list[An
 
 
 def _batches(readings: Sequence[Reading], rows: int) -> Iterator[list[int]]:
-    """Yield indices of readings that run together: at most `rows`, of equal shape."""
     if rows == 1:
         yield from ([number] for number in range(len(readings)))
         return

@@ -193,7 +193,7 @@ def match_labels(
 
     The user's label map comes first. Any other label is replaced if exactly one label of the model has the same name,
     whatever the case and separators. With `label_names`, OpenMed's spellings of a name are equal, too. Raises
-    InputError if the label map names a label that the model lacks, or excludes a label that it has.
+    InputError if the label map maps to a label that the model lacks, or excludes a label that the model has.
     """
     openmed = Path(__file__).with_name("openmed_labels.json")
     names = json.loads(openmed.read_bytes()) if request.label_names == "openmed" else {}

@@ -93,7 +93,6 @@ class TextTokenizer:
         return str(self._tokenizer.decode(ids))
 
     def _room(self, is_pair: bool) -> int:
-        """Return the number of tokens in a row, without special tokens. Raise InputError if it is 0."""
         room = self.max_length - int(self._tokenizer.num_special_tokens_to_add(is_pair))
         if room < 1:
             message = f"the model takes {self.max_length} tokens at once, which leaves no room for text"
@@ -148,8 +147,8 @@ class TagScheme:
 def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
     """Return the scheme of a model's tags, which are in the order of the logits.
 
-    In `B-NAME`, B is a mark. Tags have marks if a label occurs with B and with another mark, or if every tag but `O`
-    begins with B or I. `E-MAIL` is a label, without a mark, if there is no `B-MAIL`.
+    In `B-NAME`, B is a mark. A letter in front counts as a mark in two cases: a label has a tag with B and another tag
+    (`B-NAME`, `I-NAME`), or every tag but `O` begins with `B-` or `I-`. So `E-MAIL` alone is a label without a mark.
     """
     inside = [tag for tag in tags if tag not in ("O", "o")]
     split = {tag: ("", tag) for tag in inside}
@@ -178,8 +177,8 @@ def tag_scheme(tags: tuple[str, ...]) -> TagScheme:
 def decode(tags: Integers, offsets: Integers, length: int, scheme: TagScheme) -> Integers:
     """Label every character of a text.
 
-    Neighbouring tokens of the same label form one entity, which includes the characters between them. They stay
-    apart if the left token ends an entity or the right token begins one.
+    Neighbouring tokens of the same label form one entity, which includes the characters between them. The tokens stay
+    apart if the left one ends an entity or the right one begins an entity.
 
     Args:
         tags: int64 `[tokens]`, the index of each token's tag among the model's tags.

@@ -24,7 +24,7 @@ from onnxreg.schema.core.errors import InputError
 
 DISTANCE, VERDICT = "distance", "in_distribution"
 MAX_DEPENDENT_SHARE = 0.01
-"""If the covariance is shrunk, this share of the dimensions (or one dimension) may depend linearly on others."""
+"""With shrinkage, this share of the dimensions (at least one dimension) is allowed to depend linearly on others."""
 ROUNDING_UNITS = 4  # differences of at most this number of units in the last place count as rounding
 BATCH_ROWS = 64
 
@@ -79,7 +79,7 @@ def embed(session: Any, embedding: str, path: Path, images: bool = False) -> Row
 
 
 def as_float32(array: Any, shape: Sequence[int], label: str) -> Any:
-    """Convert rows of finite floats to float32. Raise InputError if they are not, or if there are no rows."""
+    """Convert floats `[n, *shape]` to float32. Raise InputError for another type or shape, no rows, NaN or infinity."""
     import numpy as np
 
     if array.dtype.kind != "f" or array.shape[1:] != tuple(shape) or not len(array):

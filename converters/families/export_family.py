@@ -358,10 +358,7 @@ def _write(
     origin: Outputs,
     step: Step | None = None,
 ) -> Iterator[MemberFile]:
-    """Write a member in float32 and in other precisions. Compare float32 with `origin`, and the others with float32.
-
-    Raises ConversionError if a pass fails, or if a graph does not run or differs too much.
-    """
+    """Write a member in float32 and in other precisions. Compare float32 with `origin`, and the others with float32."""
     limits, parent, expected, dataset = document.limits, None, origin, str(samples.digest(feeds))
     with _named(member):
         for precision, path in paths[member]:
@@ -475,10 +472,7 @@ def _draft(
 def _evaluation(
     document: FamilyFile, member: str, plan: EvaluationPlan, files: Sequence[MemberFile], workspace: Path
 ) -> SourceEvaluation:
-    """Make the evaluation of a member's files of reduced precision. Raise InputError if the member has none.
-
-    A head is evaluated on the embeddings that the float32 backbone gives.
-    """
+    """Make the evaluation of a member's files of reduced precision; a head gets the float32 backbone's embeddings."""
     variants = [file for file in files if file.member == member]
     paths = tuple(file.path for file in variants if file.precision != PLAIN)
     if not paths:

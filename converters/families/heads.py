@@ -48,7 +48,7 @@ class Head:
 
 
 def plain(class_id: str) -> str:
-    """Convert a class id for names and paths: `corn (maïs)` becomes `corn-mais`. Longer or empty names are digests."""
+    """Convert a class id to a name: `corn (maïs)` to `corn-mais`. If the name is empty or too long, return a digest."""
     letters = unicodedata.normalize("NFKD", class_id).encode("ascii", "ignore").decode()
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", letters).strip("-._")
     return name if 0 < len(name) <= MAX_NAME else Digest.of(class_id.encode()).hex[:12]

@@ -57,10 +57,7 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
 
 
 def _adopt_written(directory: Path, written: bytes, intake: Intake) -> Adopted:
-    """Make a draft with the manifest of a directory that `reg pull --output` or `reg export --output` wrote.
-
-    Raises InputError if the manifest is invalid, has another name or contradicts a graph, or if a file is missing.
-    """
+    """Make a draft with the manifest of a directory that `reg pull --output` or `reg export --output` wrote."""
     data = canonical.encode(canonical.decode(written, FILENAME))
     try:
         manifest = Manifest.decode(data)
@@ -103,7 +100,6 @@ def _check_stated(artifact: Artifact, facts: GraphFacts) -> None:
 
 
 def _adopt(survey: Survey, intake: Intake) -> Adopted:
-    """Place the files of a survey in the workspace, and describe the version."""
     companions = tuple(map(intake.take, survey.companions))
     for file in (file for model in survey.models for file in model.files):
         intake.take(file)
@@ -133,7 +129,6 @@ def _adopt(survey: Survey, intake: Intake) -> Adopted:
 
 
 def _companion_fields(root: Path, companions: Iterable[DraftFile]) -> dict[str, Any]:
-    """Return the manifest's fields that config.json, id2label.json and the tokenizer's files give."""
     paths: dict[str, list[str]] = {}
     for companion in companions:
         paths.setdefault(companion.role, []).append(companion.path)

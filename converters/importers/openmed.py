@@ -222,11 +222,7 @@ def _reports(manifest: ManifestV1) -> list[str]:
 
 
 def _refuse_mixture(root: Path, models: Mapping[str, GraphFacts], base: str) -> list[str]:
-    """Raise InputError if a model is not from the same export as `base`: other inputs, outputs or weights.
-
-    Returns the models whose weights cannot be compared, because their names differ or the weights of `base` are
-    quantized.
-    """
+    """Raise InputError if a model is not from `base`'s export. Return the models whose weights cannot be compared."""
     expected = models[base]
     for path, facts in models.items():
         sides = {"inputs": (facts.inputs, expected.inputs), "outputs": (facts.outputs, expected.outputs)}

@@ -75,8 +75,8 @@ def describe_model(
 ) -> Model:
     """Describe a model. `files` are its graph, then other files that only this model uses.
 
-    `format`, `precision` and `stated` (fields of the artifact) replace what the graph says, but the graph's `metadata`
-    are added. Raises InputError with the `hint` if the graph contradicts the format or breaks android's contract.
+    `format`, `precision` and `stated` (fields of the artifact) replace the facts. But `metadata` has the keys of both.
+    Raises InputError with the `hint` if the graph contradicts the format or breaks android's contract.
     """
     main, *sidecars = files
     fields = dict(stated)
@@ -182,7 +182,7 @@ def survey_files(
     `STEM.*.config` belongs to the .ort file with this stem, and `MODEL.golden.json` to the file MODEL.
 
     Args:
-        format, precision: replace the names that follow from the weights.
+        format, precision: replace the names that are otherwise derived from each graph.
         members: the stage of each model in a pipeline. It is empty if the models are alternatives.
         parent: the model from which all other models were made.
         root: the directory that the version's paths are relative to. Without it, a file's path is its name.
@@ -408,7 +408,6 @@ def compare_weights(parent: Mapping[str, Any], child: Mapping[str, Any], path: s
 
 
 def _floats_agree(reference: Any, value: Any) -> bool:
-    """Return True if two flat arrays are equal up to the rounding of the narrower type."""
     import numpy as np
 
     half = "float16" in (reference.dtype.name, value.dtype.name)
@@ -424,7 +423,6 @@ def _floats_agree(reference: Any, value: Any) -> bool:
 
 
 def _quantized_agree(reference: Any, value: Any, scale: Any, zero_point: Any) -> bool:
-    """Return True if each dequantized `value` is near its `reference`."""
     import numpy as np
 
     if zero_point.size not in (1, scale.size):

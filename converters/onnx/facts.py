@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 LABEL_OUTPUT = "logits"
-"""The output of a classifier. Its last axis is called `labels` if its size is fixed."""
+"""The output of a classifier. If the size of its last axis is fixed, `spec_of` calls this axis `labels`."""
 _KINDS = {"SequenceType": "sequence", "OptionalType": "optional", "SparseTensorType": "sparse_tensor"}
 WEIGHTS_ONLY = "int8-weights"
 """The precision of a graph that multiplies 8-bit weights with floating-point activations."""
@@ -99,12 +99,10 @@ class GraphFacts:
 
     @property
     def opset(self) -> int | None:
-        """The opset of ai.onnx; None if the graph does not import it."""
         return self.opset_imports.get(DEFAULT_DOMAIN)
 
     @property
     def format(self) -> str:
-        """The format of the file: `ort`, `onnx-int8`, `onnx-int4` or `onnx`."""
         if self.ort_format is not None:
             return "ort"
         kind = weight_type(self.precision)
@@ -256,9 +254,9 @@ def contrib_needs(nodes: Iterable["ir.Node"], in_ort_format: bool) -> tuple[str,
 def count_weights(nodes: Iterable["ir.Node"], large: Collection[str]) -> tuple[WeightCount, str]:
     """Count the constant weights of a graph. Return the counts and the graph's precision.
 
-    A weight is a stored tensor of rank 2 or more, with floats or with elements of at most 8 bits. Scales and zero
-    points do not count. Inputs in `large` count as stored. The precision is `int8`, `int4` or `int8-weights` if weights
-    are quantized, `mixed` if they have several floating-point types, otherwise their type (`float32` without weights).
+    A weight is a stored tensor of rank 2 or more, with floats or with elements of at most 8 bits. A graph input with a
+    name in `large` counts as stored. Scales and zero points do not count. The precision is the type of the quantized
+    weights (such as `int4`) or else of all weights. Several types are `mixed`. Without weights, it is `float32`.
     """
     kinds: dict[ir.Value, str] = {}
     scales: set[ir.Value] = set()
@@ -443,7 +441,6 @@ def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
 
 
 def _number(value: Any, *keys: str) -> int | None:
-    """Return the positive integer at nested keys of a JSON value; None if there is no such integer."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if type(value) is int and value > 0 else None

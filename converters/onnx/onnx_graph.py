@@ -249,9 +249,7 @@ def check_light(light: Any) -> None:
 def read_graph(model: Any, path: Path, places: Mapping[str, int] | None = None) -> "ir.Model":
     """Convert a loaded file to onnx_ir. External data is mapped, and the `version` of each node is its opset.
 
-    `places` is what `load_onnx` recorded: where the bytes of large weights begin in the file.
-
-    Raises InputError if the graph or its external data is not valid, or if it has sparse tensors.
+    `places` is from `load_onnx`. Raises InputError if the graph or its external data is invalid, or has sparse tensors.
     """
     import numpy as np
     import onnx_ir as ir

@@ -68,7 +68,7 @@ class _Reader:
         self._nodes = 0
 
     def all(self, table: Any, name: str) -> list[Any]:
-        """Return the elements of a table's vector. Raise ValueError if all vectors read exceed the file's length."""
+        """Return the elements of a table's vector. Raise ValueError if the total of all vectors exceeds the file."""
         length = getattr(table, f"{name}Length")()
         self._left -= length
         if self._left < 0:
@@ -141,7 +141,6 @@ class _Reader:
         ]
 
     def _value(self, name: str, info: Any) -> "ir.Value":
-        """Make a value with the type and shape of a `fbs.TypeInfo`."""
         import onnx_ir as ir
         from ort_flatbuffers_py.fbs.TensorTypeAndShape import TensorTypeAndShape
 
@@ -178,10 +177,7 @@ def text(data: bytes | None) -> str:
 
 
 def register_bindings() -> None:
-    """Make `ort_flatbuffers_py` importable without `onnxruntime.tools`, which imports torch.
-
-    Raises ImportError if onnxruntime or its bindings are not installed.
-    """
+    """Make `ort_flatbuffers_py` importable without `onnxruntime.tools`. Raise ImportError if it is not installed."""
     if BINDINGS in sys.modules:
         return
     runtime = find_spec("onnxruntime")

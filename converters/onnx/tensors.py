@@ -118,9 +118,9 @@ def digest_of(tensor: "ir.TensorProtocol") -> Digest:
 
 
 def copy_bytes(tensor: "ir.TensorProtocol", write: Callable[[Any], Any]) -> None:
-    """Give the bytes of a tensor to `write`. A mapped file is read block by block, unless it was deleted or replaced.
+    """Give the bytes of a tensor to `write`. If the bytes are mapped from a file, read the file in blocks.
 
-    Raise InputError if this file became shorter meanwhile.
+    If the file was deleted or replaced, take the bytes from the map. Raises InputError if the file became too short.
     """
     file, start, size, state = tensor.meta.get("file", (None, 0, 0, None))
     if file and file.is_file() and samestat(file.stat(), state):

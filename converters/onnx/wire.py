@@ -40,7 +40,7 @@ def fields(data: Any, at: int, end: int, number: int) -> Iterator[tuple[int, int
 
 
 def parse_light(data: memoryview) -> tuple[Any, dict[str, int]]:
-    """Parse a model (`onnx.ModelProto`) without the bytes of its large initializers. Also return where these begin.
+    """Parse a model (`onnx.ModelProto`) without the bytes of large initializers. Also return their offsets, by name.
 
     Raises an error of protobuf, LookupError, RuntimeError or ValueError for an invalid model.
     """
@@ -49,7 +49,7 @@ def parse_light(data: memoryview) -> tuple[Any, dict[str, int]]:
     model, places = onnx.ModelProto(), dict[str, int]()
 
     def merge(message: Any, start: int, stop: int, number: int) -> Iterator[tuple[int, int]]:
-        """Yield where the value of each field with this number starts and stops. Merge other bytes into a message."""
+        """Yield (start, stop) of the value of each field with this number. Merge all other fields into `message`."""
         for key, first, last in (*fields(data, start, stop, number), (stop, stop, stop)):
             message.MergeFromString(data[start:key])
             start = last
@@ -73,10 +73,7 @@ def parse_light(data: memoryview) -> tuple[Any, dict[str, int]]:
 
 
 def encode(proto: Any, weights: Mapping[str, "ir.TensorProtocol"], write: Callable[[Any], Any]) -> None:
-    """Give the bytes of a model to `write`. `weights` has a tensor for each initializer that has no bytes in `proto`.
-
-    Protobuf itself would copy all weights twice.
-    """
+    """Give the bytes of a model to `write`. `weights` has a tensor for each initializer without bytes in `proto`."""
 
     def part(message: Any, numbers: range) -> bytes:
         part = type(message)()

@@ -112,10 +112,10 @@ class GoldenVectors(Pass[Outputs, Path]):
     takes = "outputs"
 
     class Params(PassParams, title="GoldenParams"):
-        """A value may differ by `max(least, tolerance * largest output, tolerance) + tolerance * |expected value|`.
+        """A value may differ by `max(tolerance, tolerance * largest output, least) + tolerance * |expected value|`.
 
-        `least` is the largest difference between the artifact's outputs and those in full precision. With dynamic
-        quantization, another CPU may round to another code, so a stricter test would refuse correct runtimes.
+        `least` is the largest difference between the artifact's outputs and those in full precision. A lower limit
+        would refuse correct runtimes: with dynamic quantization, another CPU may round a value to another code.
         """
 
         tolerance: float
@@ -145,7 +145,7 @@ class GoldenVectors(Pass[Outputs, Path]):
 class GraphPass(Pass[Any, Any]):
     """A pass that takes a valid graph (`onnx_ir.Model`), and either changes it in place or returns a new one.
 
-    Inputs, outputs, types and opset must stay the same, or be as `observe` returns them.
+    Names and types of inputs and outputs, and the opset, stay the same unless a subclass's `observe` returns new ones.
     """
 
     def requires(self, subject: Any) -> None:
@@ -229,10 +229,7 @@ class QuantizationPass(GraphPass):
 
 
 def run(step: str, pass_: Pass[In, Out], subject: In, source: str | None = None) -> tuple[Out, Step]:
-    """Run a pass with all its checks. Return the output, and the recipe step that records the run.
-
-    The step is called `step`. `source` is the step that made `subject`.
-    """
+    """Run a pass with its checks. Return the output and its record, called `step`. The step `source` made `subject`."""
     pass_.found = {}
     pass_.requires(subject)
     before = pass_.observe(subject)

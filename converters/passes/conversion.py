@@ -1,7 +1,4 @@
-"""Export a torch module with an exporter of PyTorch (`OnnxConversion`) or of transformers (`TransformersExport`).
-
-The exporters of transformers are experimental. test_transformers_export.py tests the interface that is used here.
-"""
+"""Export a torch module with an exporter of PyTorch (`OnnxConversion`) or of transformers (`TransformersExport`)."""
 
 import gc
 import inspect
@@ -119,8 +116,8 @@ def runner(subject: TorchModel) -> Iterator[Callable[[Mapping[str, Any]], dict[s
 def run(subject: TorchModel, feeds: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Run the module on each feed, and return its outputs as numpy arrays by name.
 
-    Raises ConversionError if the module does not run, or if it changes when it runs. BigBird, for example, uses another
-    attention after a short input. Therefore the feed with the largest rows is run first and last.
+    The feed with the most elements per row is run first, and again after the others. Raises ConversionError if a run
+    fails, or if the two runs of that feed give different outputs. BigBird uses another attention after a short input.
     """
     import numpy as np
 

@@ -62,10 +62,10 @@ def _weights_of_type(model: Any, element: int) -> int:
 class OnnxFloatToFloat16(HalfPass):
     """Convert float32 weights and activations to float16 with ONNX Runtime's converter.
 
-    Nodes with values beyond float16 on the sample inputs stay float32. `overflowing` in the result names them; it is
-    null if the graph does not run on random samples. `op_block_list` and `node_block_list` name other operators and
-    nodes that stay float32; `op_include_list` names the only operators to convert. With `keep_io_types`, inputs and
-    outputs stay float32. Magnitudes of weights are limited to `min_positive_val` and `max_finite_val`.
+    The graph is run on sample inputs or on random ones. Nodes with values beyond float16 stay float32. `overflowing` in
+    the result names these nodes; it is null if a run on random inputs fails. `op_block_list` and `node_block_list` name
+    other operators and nodes that stay float32; `op_include_list` names the only operators to convert. With
+    `keep_io_types`, inputs and outputs stay float32. `min_positive_val` and `max_finite_val` limit weights' magnitudes.
     """
 
     id = "OnnxFloatToFloat16"
@@ -274,17 +274,13 @@ def _join_float32(body: Any) -> None:
 
 
 def _is_cast(node: Any, element: int) -> bool:
-    """Return True if the node is a Cast to `element` that the converter inserted."""
     starts, ends = ("graph_input_cast", "graph_output_cast"), ("_cast_to_fp16_node", "_cast_to_fp32_node")
     is_inserted = node.name.startswith(starts) or node.name.endswith(ends)
     return bool(is_inserted and node.op_type == "Cast" and node.attributes["to"].value == element)
 
 
 def overflowing(subject: Any, feeds: Sequence[Feed]) -> set[str]:
-    """Return the names of the main graph's nodes that make or read a value beyond float16. Nodes may get names.
-
-    The float32 graph is run, because ONNX Runtime computes most float16 operators in float32 on the CPU.
-    """
+    """Return the names of the main graph's nodes that make or read a value beyond float16. Unnamed ones get names."""
     import numpy as np
 
     models.infer_types(subject)

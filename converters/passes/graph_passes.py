@@ -207,7 +207,6 @@ class DynamicToFixedShape(GraphPass):
         return subject
 
     def _sizes(self, subject: Any) -> dict[str, int]:
-        """Return the requested size of each named axis. Raise InputError if an axis is missing or has another size."""
         values = {value.name: models.sizes_of(value) for value in subject.graph.inputs}
         if self.params.dim_param is not None:
             axes = {axis for dims in values.values() for axis in dims if isinstance(axis, str) and axis}

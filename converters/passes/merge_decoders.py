@@ -14,10 +14,11 @@ PAST, PRESENT = "past_key_values.", "present."
 
 
 class MergeDecoders(GraphPass):
-    """Merge a decoder's graph for the first token with its graph for later tokens, which the step `with_past` made.
+    """Merge a decoder's graph for the first token with its graph for later tokens.
 
-    If the input `use_cache_branch` is true, the second graph runs, otherwise the first. Equal weights are stored once.
-    The merged graph is compared with the two graphs. The option `part` names the part of the source with the samples.
+    `with_past` names the step that made the graph for later tokens. If the input `use_cache_branch` is true, that graph
+    runs, otherwise the graph for the first token. Equal weights are stored once. The merged graph is compared with the
+    two graphs on the sample inputs of one part of the source, which `part` names.
     """
 
     id = "MergeDecoders"
@@ -91,8 +92,8 @@ class MergeDecoders(GraphPass):
 def _make_unsigned(body: Any) -> None:
     """Store the INT8 weights and zero points of MatMulInteger and ConvInteger as UINT8, larger by 128.
 
-    On x86 processors without VNNI, products with INT8 weights overflow, and ONNX Runtime's option against this does not
-    work for weights outside of a branch.
+    On x86 processors without VNNI, products with INT8 weights overflow. ONNX Runtime's `session.x64quantprecision` does
+    not prevent the overflow if a branch reads the weights from the main graph, where the merged graph stores them.
     """
     import numpy as np
     import onnx_ir as ir
@@ -111,7 +112,7 @@ def _make_unsigned(body: Any) -> None:
 
 
 def _branch(body: Any, prefix: str, inputs: Any, results: Iterable[str]) -> Any:
-    """Turn a graph into a branch of the If, which reads the outer graph's `inputs` and returns `results`."""
+    """Turn a graph into a branch of the If. The branch reads the outer graph's `inputs` and returns `results`."""
     import onnx_ir as ir
 
     own_outputs: dict[str, Any] = {value.name: value for value in body.outputs}

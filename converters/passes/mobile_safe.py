@@ -59,7 +59,6 @@ def _outputs(subject: Any) -> list[str]:
 
 
 def _rewrite(node: "ir.Node", body: "ir.Graph") -> None:
-    """Replace a node of a graph or function, if a rewrite exists."""
     import onnx_ir as ir
 
     is_open = any(entry.is_ref() for entry in node.attributes.values())

@@ -134,7 +134,6 @@ class ModelBuilder(Pass[Decoder, Path]):
             raise ConversionError(message, "without --recipe, reg export makes a graph for other runtimes")
 
     def _blocks(self, path: Path) -> dict[str, int]:
-        """Return a graph's `block_size` and `accuracy_level`. Raise ConversionError if they are not as requested."""
         import onnx_ir as ir
 
         nodes = list(ir.from_proto(load_onnx(path)).graph.all_nodes())

@@ -118,7 +118,7 @@ def replace(model: Any, proto: Any) -> None:
 
 
 def _split(model: Any) -> tuple[Any, dict[str, Any]]:
-    """Split a model into an `onnx.ModelProto`, without types of values inside graphs, and its large weights by name."""
+    """Return a `ModelProto` without large weights and types of inner values. Also return the large weights by name."""
     import onnx_ir as ir
 
     values = model.graph.initializers
@@ -266,7 +266,7 @@ def set_size(value: Any, axis: int, size: Any) -> None:
 
 
 def infer_types(model: Any) -> Any:
-    """Infer the types of the intermediate values of the main graph, in place. Return them as `onnx.GraphProto`."""
+    """Set the inferred types of the main graph's intermediate values. Return the inferred graph (`onnx.GraphProto`)."""
     import onnx
     import onnx_ir as ir
 
@@ -295,7 +295,7 @@ def drop_unused_imports(model: Any) -> None:
 
 
 def from_tool(proto: Any) -> Any:
-    """Convert the `onnx.ModelProto` that a tool made, without unused imports and weights."""
+    """Convert a tool's `onnx.ModelProto` to `onnx_ir.Model`. Drop unused opset imports and unused weights."""
     import onnx_ir as ir
 
     with tool("onnx_ir", "the graph cannot be edited"):

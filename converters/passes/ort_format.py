@@ -90,7 +90,7 @@ def operator_config(path: Path, with_types: bool) -> str:
 
 
 Table = tuple[tuple[str, tuple[tuple[str, tuple[tuple[int, int], ...]], ...]], ...]
-"""For each operator, its type parameters with the arguments of that type: (0 for inputs or 1 for outputs, position)."""
+"""For each operator, its type parameters, such as `T`, with their inputs `(0, index)` and outputs `(1, index)`."""
 
 
 def canonicalize(source: Path, target: Path) -> bool:
@@ -134,7 +134,7 @@ def _all(table: Any, name: str) -> Sequence[Any]:
 
 
 def _write_head(version: str, table: Table, model_offset: int, tail_size: int) -> bytes:
-    """Make a file's head. A model of `tail_size` bytes follows, whose root table is at its byte `model_offset`."""
+    """Return the head for a model of `tail_size` bytes, in which the root table begins at byte `model_offset`."""
     # offsets in a flatbuffer are relative, so the head is built before a short substitute for the model
     import flatbuffers
     from ort_flatbuffers_py.fbs import (

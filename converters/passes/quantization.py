@@ -130,8 +130,7 @@ class OnnxDynamicQuantization(QuantizationPass):
 def _code(weight: Any, axis: int | None, low: int, high: int) -> tuple[Any, Any, Any]:
     """Return codes, scales and zero points: a float32 weight is about `(codes - zeros) * scales`.
 
-    Each index along `axis` has a scale; if `axis` is None, the tensor has one. If `low` is below 0, codes are symmetric
-    int8, otherwise uint8.
+    Each index along `axis` (None: the tensor) has a scale. If `low` is below 0, codes are symmetric int8, else uint8.
     """
     import numpy as np
 

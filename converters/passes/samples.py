@@ -22,7 +22,7 @@ LENGTHS = (8, 12)
 SEED = 0
 MIN_COSINE = 0.5  # the lowest accepted cosine of an output with the parent's output
 MIN_COVARIATION, ROUNDED = 0.7, 0.1
-"""For `_refuse_chance`: the lowest accepted cosine, and a relative distance at which any cosine is accepted."""
+"""The lowest cosine that `_refuse_chance` accepts, and the relative distance up to which that test is left out."""
 ROUNDINGS = 8  # the allowed error of graphs with 16-bit weights, in units of the type's precision (`STEPS`)
 EIGHT_BITS = {2, 3}  # uint8, int8
 STEPS = {10: 2.0**-10, 16: 2.0**-7}  # the distance from 1 to the next float16 and bfloat16
@@ -80,10 +80,7 @@ def index_bounds(model: Any) -> dict[str, int]:
 
 
 def model_of_inputs(session: Any) -> Any:
-    """Make a model for `draw`: an `onnx_ir.Model` that has only the inputs of a session.
-
-    Raises InputError for an input that is not a tensor of numbers.
-    """
+    """Make an `onnx_ir.Model` that has only a session's inputs. Raise InputError if one is not a tensor of numbers."""
     import numpy as np
     import onnx_ir as ir
 
@@ -243,7 +240,6 @@ def compare(
 def _pairs(
     name: str, expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str
 ) -> list[Any]:
-
     if any(name not in arrays for arrays in got):
         raise ConversionError(f"{label} lost the output {name}")
     pairs = [(one[name], other[name]) for one, other in zip(expected, got, strict=True)]
@@ -276,16 +272,13 @@ def parity(feeds: Sequence[Feed], distances: Mapping[str, Distance], dataset: st
 def relative_distance(
     expected: Sequence[Mapping[str, Any]], got: Sequence[Mapping[str, Any]], label: str, floor: float = 0.0
 ) -> float:
-    """Divide each output's largest difference by its largest expected value, at least `floor`. Return the maximum."""
+    """Return the maximum over all outputs of `largest difference / max(largest expected value, floor)`."""
     distances = compare(expected, got, label, is_bounded=False).values()
     return max((one.max_abs_diff / (max(floor, one.largest) or 1.0) for one in distances), default=0.0)
 
 
 def _refuse_chance(pairs: Sequence[Any], label: str) -> None:
-    """Raise ConversionError if an output does not vary with the input as the parent's output does.
-
-    The parent's mean is subtracted from both outputs, because a common offset makes any cosine high.
-    """
+    """Raise ConversionError if an output does not vary with the input as the parent's output does."""
     import numpy as np
 
     runs = [pair.reshape(2, *(pair.shape[1:] or (1,))) for pair in pairs if pair.size]

@@ -1,7 +1,4 @@
-"""Find a profile by its name: a recipe of onnxreg, or one that another package declares as an entry point.
-
-The profile `android` turns a token classifier into the files that mobile kits load: docs/android.md.
-"""
+"""Find a profile by its name: onnxreg's, such as `android` (docs/android.md), or an entry point of another package."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -45,8 +45,8 @@ Measure = Callable[[int, Any, Any], tuple[Any, Any]]
 class Comparison:
     """The figures of a proof. `doubts` are the reasons why the verdict is `bounded` instead of `proven`.
 
-    `largest` is the largest error, in steps of the scale or units in the last place. `half_rules` are the keys of the
-    rules in `HALF_RULES` that tie for the largest number of explained values.
+    `largest` is the largest error, in steps of the scale or units in the last place. `half_rules` has keys of
+    `HALF_RULES`. Each comparison of float16 values keeps only those rules that reproduce the most values.
     """
 
     tensors: int = 0
@@ -69,7 +69,6 @@ def compare_constants(pairs: list[tuple[StoredValue, StoredValue]]) -> Compariso
 
 
 def _compare(comparison: Comparison, parent: StoredValue, child: StoredValue) -> None:
-    """Compare two constants. Raise UnprovableError unless the child's constant is the parent's, rounded."""
     name, kind = child.tensor.name or "", child.element
     if parent.dims != child.dims:
         raise UnprovableError(f"{name} has the shape {[*child.dims]}, in the parent {[*parent.dims]}")

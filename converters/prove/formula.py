@@ -26,8 +26,8 @@ class StoredValue:
     """A constant of a graph. If `scale` is set, the tensor has codes, and a value is `(code - zero) * scale`.
 
     If `axis` is None, the tensor has one scale. Otherwise, each index along `axis` has a scale, or each block of
-    `block` indices. `views` are numpy calls that turn the tensor into the constant, each with its inverse: `("reshape",
-    (2, 3), (6,))`. `tolerance` is the allowed relative error of a factor that the prover computed.
+    `block` indices. `views` are numpy calls that turn the tensor into the constant: `("reshape", (2, 3), (6,))`
+    reshapes to (2, 3), and `stored_form` back to (6,). `tolerance` is the allowed relative error of a computed factor.
     """
 
     tensor: ir.TensorProtocol
@@ -41,7 +41,6 @@ class StoredValue:
 
     @property
     def element(self) -> str:
-        """The element type of the values, such as `"float32"`. For codes, it is the type of the scales."""
         return type_of(self.scale if self.is_coded else self.tensor)
 
     @property
@@ -166,7 +165,7 @@ def array_of(formula: Operand, most: int = 2**16) -> Any:
 
 
 def is_number(formula: Operand, expected: float | None = None) -> bool:
-    """Return True if a formula is a stored scalar and, up to rounding, equal to `expected`."""
+    """Return True if a formula is a stored scalar that equals `expected` up to rounding. None allows any scalar."""
     value = formula.constant if formula is not None else None
     if value is None or value.dims or expected is None:
         return value is not None and not value.dims

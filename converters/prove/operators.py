@@ -47,7 +47,7 @@ UNARY = names(
 ELEMENTWISE = names(
     "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Where Xor"
 )
-"""The operators that combine those elements of several operands that have the same index. Shapes may broadcast."""
+"""The operators that compute element `i` of the result from element `i` of each operand. Shapes may broadcast."""
 
 
 def epoch(domain: str, name: str, version: int) -> int:

@@ -253,7 +253,7 @@ _OPERATORS = {
 
 @rule("quantized-operator", *_OPERATORS)
 def quantized_operator(make: Rewriter, formula: Formula) -> Operand:
-    """Replace an operator on codes by the operator on values. If it returns codes, quantize the result."""
+    """Replace an operator on codes by one on values. If the replaced operator returns codes, add a QuantizeLinear."""
     name, count = formula.operator.rpartition("Q")[2].removeprefix("Linear"), _OPERATORS[formula.operator]
     attributes: dict[str, Any] = dict(formula.attributes)
     if attributes.pop("channels_last", 0) or (name == "Softmax" and attributes.pop("axis", -1) != -1):

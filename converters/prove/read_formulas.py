@@ -38,10 +38,9 @@ class FormulaGraph:
 
 
 def read_formulas(path: Path, parent: Shapes | None = None) -> FormulaGraph:
-    """Read the formulas of an ONNX or ORT-format file. `parent` has the shapes to use for the inputs.
+    """Read the formulas of an ONNX or ORT-format file. A child's inputs get the shapes of the inputs of `parent`.
 
-    Raises InputError if the file cannot be read, UnprovableError if the graph has something that the prover does not
-    cover.
+    Raises InputError if the file cannot be read, UnprovableError if the prover does not cover the graph.
     """
     if path.suffix == ".ort":
         model = ort_file.read_ort(path)
@@ -150,7 +149,6 @@ def _operand(value: ir.Value, scope: Scope) -> Formula:
 
 
 def _plain(attribute: ir.Attr) -> Any:
-    """Return an attribute's value with texts as bytes and lists as tuples."""
     value = attribute.value
     if isinstance(value, list | tuple):
         return tuple(item.encode() if isinstance(item, str) else item for item in value)

@@ -1,7 +1,4 @@
-"""Rewrites that bring formulas to the same form. docs/prove.md explains each.
-
-A rule gets a formula and returns a replacement, or None.
-"""
+"""Rewrites that bring formulas to the same form (docs/prove.md). A rule gets a formula, and returns another or None."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -370,7 +367,7 @@ def negated_choice(_: Rewriter, formula: Formula) -> Operand:
 
 @rule("skip-layer-normalization", "com.microsoft:SkipLayerNormalization")
 def skip_layer_normalization(make: Rewriter, formula: Formula) -> Operand:
-    """Replace the fused normalization by Add and LayerNormalization. Its fourth output is the sum."""
+    """Replace the fused operator by Add and LayerNormalization. The fused operator's fourth output is the sum."""
     source, skip, gamma, beta, bias = formula.first(5)
     total = make.op("Add", make.plus(source, bias), skip)
     if formula.output:

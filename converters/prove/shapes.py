@@ -105,7 +105,7 @@ class Shapes:
         return self._of(formula)[0] if formula is not None else None
 
     def value(self, formula: Operand) -> Any:
-        """Return a value that is stored and small, or that follows from sizes. Return None if it is neither."""
+        """Return a formula's value if it is a small stored tensor or can be computed from sizes; otherwise None."""
         if formula is None or formula.constant is not None:
             return array_of(formula, MAX_ELEMENTS)
         return self._of(formula)[1]
@@ -187,7 +187,6 @@ def _broadcast(of: Shapes, formula: Formula, *shapes: Dims) -> Dims | None:
 
 
 def _product(of: Shapes, formula: Formula, one: Dims, other: Dims) -> Dims | None:
-    """Return the shape of a matrix product; None if an operand is a vector."""
     return (*broadcast([one[:-2], other[:-2]]), one[-2], other[-1]) if min(len(one), len(other)) > 1 else None
 
 
@@ -202,7 +201,6 @@ def _transpose(of: Shapes, formula: Formula, dims: Dims) -> Dims | None:
 
 
 def _reshape(of: Shapes, formula: Formula, dims: Dims | None, _: Dims | None) -> Dims | None:
-    """Return the shape of a Reshape: 0 copies a size, and -1 is inferred."""
     sizes = of.integers(formula, 1)
     if sizes is None or formula.attribute("allowzero", 0):
         return of.sizes(formula, 1)
@@ -316,7 +314,7 @@ _RULES: dict[str, Callable[..., Dims | None]] = {
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
-"""For each operator, a function that infers the result's shape from the operands' shapes, or None if it is unknown."""
+"""For each operator, a function that infers the shape of the result. It returns None if that shape is unknown."""
 
 
 def _span(formula: Formula) -> slice:

@@ -270,8 +270,7 @@ def to_json(outputs: Tensors) -> dict[str, Any]:
 def read_arrays(path: Path) -> dict[str, Any]:
     """Read the arrays of an `.npz` file.
 
-    Raises NotFoundError if it is missing, HostError if it is unreadable, and InputError if it has other things
-    than plain arrays.
+    Raises NotFoundError if it is missing, HostError if it is unreadable, InputError if it has more than plain arrays.
     """
     import numpy as np
 

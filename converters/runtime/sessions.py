@@ -23,7 +23,6 @@ from onnxreg.schema.core.errors import ConversionError, missing_extra
 LEVELS = {"torch": logging.CRITICAL, "torch.onnx": logging.ERROR, "onnxscript": logging.ERROR}
 """The log levels inside `quiet`. These loggers have handlers of their own."""
 BFLOAT16, BFLOAT16_NUMBER = "tensor(bfloat16)", 16
-"""The name and the number of the element type bfloat16 in ONNX."""
 SILENT, DEFAULT_SEVERITY = 4, 2  # log severities of ONNX Runtime: fatal errors only, and the default
 MAX_MESSAGE_CHARS = 500
 """The maximum length of a message in characters. The middle of a longer message is cut out."""
@@ -36,7 +35,7 @@ _lock = Lock()
 _entered = 0
 _undo = ExitStack()
 _loader: tuple[int, subprocess.Popen[bytes]] | None = None
-"""The id of the process that started the helper of `try_load`, and the helper. After a fork, another starts."""
+"""The helper of `try_load`, after the id of the process that started it. A forked process starts its own helper."""
 _one_at_a_time = Lock()
 
 
@@ -210,10 +209,7 @@ def _widen(value: Any) -> Any:
 
 
 def with_reason(failure: str, error: Exception, source: Path | None = None) -> str:
-    """Return a message of one line: `failure`, then ONNX Runtime's reason. Paths of this machine are removed.
-
-    `source` is the file that ONNX Runtime loaded.
-    """
+    """Return a line: `failure`, and ONNX Runtime's reason about the file `source`, without paths of this machine."""
     reason = str(error)
     if source is not None:
         reason = reason.replace(f"Load model from {source} failed:", "")
@@ -226,7 +222,7 @@ def with_reason(failure: str, error: Exception, source: Path | None = None) -> s
 
 
 def try_load(path: Path, label: str, hint: str) -> None:
-    """Load a file in a helper process, because an error in ONNX Runtime's native code may end the process.
+    """Load a file in a helper process, because a crash in ONNX Runtime's native code would end this process.
 
     Raises ConversionError about `label`, with `hint`, if the helper dies. Other errors are ignored.
     """

@@ -47,7 +47,7 @@ A mixed candidate uses dynamic INT8 for the matrix products that tolerate it. Ot
 128: the first candidate rounds activations, too; the second only stores 8-bit weights.
 """
 MAX_GROUPS = 12
-"""The tolerance of this many groups of products is measured, the largest first. Others count as the least tolerant."""
+"""For this many of the largest groups of products, the effect of INT8 is measured. Others count as most sensitive."""
 ALPHA = 0.6
 """The share of the activations' range that smoothing moves into the weights."""
 MAX_SIZE_RATIO = {"bytes": 1.0, "fast-enough": 1.01, "latency": inf}
@@ -72,8 +72,9 @@ class Candidate:
     """A sequence of passes to try, in JSON form `{pass, params, data?}`.
 
     `mark` is a part of the file's name. `bits` are the bits per weight of products, tables and other weights; None for
-    a user's candidate. If `is_default` is False, it is tried only if the user names it. A search sets the other fields.
-    `state` is the verdict, `failed` (a pass or the file does not work) or `untried` (another passed).
+    a user's candidate. If `is_default` is False, the candidate is tried only if the user names it. A search sets the
+    other fields. `state` is `failed` if a pass or the file does not work, `untried` if another candidate passed, and
+    otherwise the verdict.
     """
 
     name: str
@@ -93,7 +94,6 @@ class Candidate:
 
     @property
     def excess(self) -> float:
-        """The largest excess of a loss over its limit, relative to the limit; infinity if no loss is known."""
         losses = (
             (one["loss"], one["limit"]) for one in self.figures.get("metrics", ()) if one["loss"] is not None
         )
@@ -103,7 +103,7 @@ class Candidate:
         return {"candidate": self.name, "state": self.state, "reasons": list(self.reasons), **self.figures}
 
     def estimate(self, weights: WeightBytes) -> float:
-        """Estimate the bytes of the result. It is 0 for a user's candidate, so that it is tried first."""
+        """Estimate the bytes of the result: 0 for a user's candidate, which is therefore tried first."""
         return sum(size * bits / 32 for size, bits in zip(weights, self.bits or (0, 0, 0), strict=True))
 
     def steps(self, start: str) -> list[dict[str, Any]]:
@@ -202,8 +202,7 @@ def measure_weights(model: Any, size: int) -> WeightBytes:
 def product_groups(model: Any) -> list[list[str]]:
     """Group the matrix products with the same role in each layer. Return the names of each group, the largest first.
 
-    Names in a group differ only in numbers: `/encoder/layer.0/query/MatMul`. The list is empty if a product has no
-    name.
+    Names in a group differ only in numbers: `/encoder/layer.0/query/MatMul`. If a product has no name, return [].
     """
     groups, sizes = dict[str, list[str]](), Counter[str]()
     for node, weight in _products(model):
@@ -236,7 +235,6 @@ def _transformed(model: Any, passes: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _dynamic_except(groups: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Return a pass that quantizes all products to dynamic INT8, except for those in `groups`."""
     return _pass(DYNAMIC, nodes_to_exclude=sorted(name for group in groups for name in group))
 
 
@@ -245,7 +243,7 @@ def run_judged(
 ) -> tuple[Draft, LatencyTable]:
     """Run a plan with an evaluation. If its recipe asks for a search, search first, and add the winner.
 
-    The winner is judged once on the second suite, and returned even if it fails. Then judged artifacts are timed.
+    The winner is judged once on the second suite, and returned even if it fails. Then all judged artifacts are timed.
     Raises the errors of `run_plan.execute`, and ConversionError if no candidate passes.
     """
     scratch, base, tried = workspace / SCRATCH, None, dict[str, Sequence[Latency]]()
@@ -383,7 +381,6 @@ class Search:
 
     @cached_property
     def _smoothed(self) -> tuple[Any, tuple[Mapping[str, Any], ...]]:
-        """The smoothed model and the passes that made it. If `SmoothQuant` fails, the original model and no passes."""
         passes = (_pass("SmoothQuant", alpha=ALPHA),)
         with suppress(ConversionError, InputError):
             return _transformed(models.load(self.base), passes), passes
@@ -391,7 +388,7 @@ class Search:
 
     @cached_property
     def _groups(self) -> list[list[str]]:
-        """The groups of products, sorted by how much dynamic INT8 for a group changes the outputs, the least first."""
+        """The groups of products. Dynamic INT8 of the first group changes the outputs least, of the last group most."""
         subject, _ = self._smoothed
         groups, distances = product_groups(subject), dict[int, float]()
         for number, group in enumerate(groups[:MAX_GROUPS]):
@@ -405,17 +402,13 @@ class Search:
 
     @contextmanager
     def _trial_file(self, passes: Sequence[Mapping[str, Any]], name: str) -> Iterator[Path]:
-        """A context with a temporary file that `passes` make from the smoothed model."""
         file = self._directory / f"{name}.onnx"
         models.save(_transformed(self._smoothed[0].clone(), passes), file)
         yield file
         file.unlink()
 
     def _mix(self, candidate: Candidate) -> None:
-        """Try dynamic INT8 for the most tolerant groups of products: all groups but one, then fewer.
-
-        The first result that is certified gives the candidate its passes. Later candidates try only the same groups.
-        """
+        """Try dynamic INT8 for the least sensitive groups of products: all groups but one, then fewer."""
         groups, (_, smooth) = self._groups, self._smoothed
         counts = self._passed or {len(groups) - 1, len(groups) - 2, len(groups) // 2}
         for count in sorted((count for count in counts if count > 0), reverse=True):
@@ -457,12 +450,7 @@ class Search:
         return candidate.state == "certified"
 
     def _winner(self) -> Candidate:
-        """Return the fastest passing candidate that is at most `MAX_SIZE_RATIO` times as large as the smallest one.
-
-        If the objective is `bytes`, this is the smallest.
-
-        Raises ConversionError, with the nearest misses, if no candidate passes.
-        """
+        """Return the fastest passing candidate that is at most `MAX_SIZE_RATIO` times as large as the smallest one."""
         objective = self._request.objective
         passed = [candidate for candidate in self.candidates if candidate.state == "certified"]
         if not passed:
@@ -492,7 +480,6 @@ class Search:
         return base.with_name(f"{base.stem}_{candidate.mark}{base.suffix}").as_posix()
 
     def _final(self, candidate: Candidate, evaluation: EvaluationRequest) -> ExportPlan:
-        """Return the export's plan with a candidate's file as an output. Raise InputError if the plan is not valid."""
         path, own_steps = self._path_of(candidate), candidate.steps(self._request.input)
         replaced = next((output for output in self._plan.outputs if output.path == path), None)
         form = replaced.format if replaced is not None else None

@@ -141,7 +141,6 @@ def _list(name: str, revision: str | None) -> tuple[str, dict[str, tuple[str, in
 
 
 def _has_digest(file: Path, digest: str) -> bool:
-    """Return True if a file exists and has this SHA-256 (64 digits) or git object id (40 digits)."""
     if not file.is_file():
         return False
     if len(digest) == 64:
@@ -152,8 +151,6 @@ def _has_digest(file: Path, digest: str) -> bool:
 
 
 class _Bounded(io.BufferedWriter):
-    """A file for writing that refuses more than `limit` bytes."""
-
     limit = 0
 
     def write(self, data: Any, /) -> int:

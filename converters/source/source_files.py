@@ -240,8 +240,7 @@ def scrub_file(
 ) -> tuple[bytes, list[str]] | None:
     """Remove paths of this machine from a JSON file or template, and comments from an operator config.
 
-    Returns the new bytes and the places of the changes, or None if nothing changes. `drop` are top-level keys of JSON
-    to remove.
+    Returns the new bytes and the places of changes, or None if there are none. `drop` are top-level keys to remove.
     """
     changed: list[str] = []
     if path.suffix == ".json" and path.name not in _VOCABULARY:

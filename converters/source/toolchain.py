@@ -115,7 +115,6 @@ def instruction_set(cpuinfo: Path = _CPUINFO) -> str:
 
 
 def _cpu_value(cpuinfo: Path, *keys: str) -> str:
-    """Return the first value in `/proc/cpuinfo` whose key begins with one of `keys`; "" if there is none."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -153,8 +152,8 @@ T = TypeVar("T")
 class PlugIns(Generic[T]):
     """The plug-ins of a kind: onnxreg's (`built_in`), and those that other packages declare as entry points of `group`.
 
-    `noun` is the kind with an article, such as `a pass`. `accept` turns a loaded object into a
-    plug-in, or returns None.
+    `noun` is the kind with an article, such as `a pass`. `accept` turns a loaded object into a plug-in or returns None.
+    `find` returns a built-in plug-in at once. Otherwise `find` and `names` raise ConflictError if two share a name.
     """
 
     group: str
@@ -166,7 +165,7 @@ class PlugIns(Generic[T]):
         return [*self.built_in, *sorted(self._others())]
 
     def find(self, name: str) -> T:
-        """Return a plug-in. Raise InputError if none has the name, ConflictError if two have, HostError if it fails."""
+        """Return a plug-in. Raise InputError if none has the name, HostError if the plug-in does not load."""
         if name in self.built_in:
             return self.built_in[name]
         kind, others = self.noun.partition(" ")[2], self._others()

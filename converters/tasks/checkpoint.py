@@ -90,8 +90,8 @@ _LOCAL_KEYS = {
 class Graphs:
     """The parts of a checkpoint by name ("" for a single part), and what to publish about them.
 
-    `inputs` are the graph inputs that a text of at most `length` tokens fills. `settings` are more keys of config.json.
-    `fields` and `resolved` are further `fields` and `resolved_options` of the `ExportSubject`.
+    `inputs` are the inputs that a tokenizer makes from a text. The text has at most `length` tokens.
+    `settings` are added to config.json, `fields` to the `ExportSubject`, and `resolved` to its `resolved_options`.
     """
 
     parts: Mapping[str, Part]
@@ -522,7 +522,7 @@ def unloadable(
 
 
 def load_tokenizer(directory: Path, trust_remote_code: bool) -> Any:
-    """Load a fast tokenizer that encodes like `tokenizer.json`. Raise InputError if there is none."""
+    """Load a fast tokenizer that encodes like `tokenizer.json`. Raise InputError if the checkpoint has none."""
     from transformers import AutoTokenizer
 
     try:

@@ -60,7 +60,7 @@ class Factory:
 
     @property
     def digests(self) -> dict[str, Digest]:
-        """The digests of `files` by name. An installed factory has no files; the digest is that of its `code`."""
+        """The digests of `files` by name. An installed factory has one digest: of its name, package and version."""
         digests = {f"code/{name}": digest_file(path) for name, path in self.files.items()}
         return digests or {f"code/{self.name}": Digest.of(canonical.encode(self.code.to_json()))}
 
@@ -75,7 +75,6 @@ class Factory:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """The installed packages that the factory imports, or that define it."""
         imported = set() if self.files else {self.module.partition(".")[0]}
         for path in self.files.values():
             for node in _nodes(path) or ():
@@ -153,8 +152,8 @@ def find_recorded(name: str, folder: Path) -> Factory:
 def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
     """Call a factory, and return its torch module with initial weights.
 
-    Raises InputError if it is not defined, does not return a torch module, or imports code that the digest does not
-    cover, and ConversionError if it raises an error.
+    Raises InputError if the factory is not defined, does not return a torch module, or imports code that its digest
+    does not cover, and ConversionError if the factory raises an error.
     """
     import torch
 
@@ -178,7 +177,6 @@ def make(factory: Factory, arguments: Mapping[str, Any]) -> Any:
 
 
 def _function(factory: Factory) -> Any:
-    """Import a factory's module and return the function. Raise InputError if the module does not define it."""
     if list(factory.files) == [factory.file.name]:  # a single file, whose name another module may have
         name = f"onnxreg_factory_{factory.file.stem}"
         loader = SourceLoader(name, str(factory.file))

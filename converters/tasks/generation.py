@@ -130,7 +130,7 @@ class ProcessedSeq2Seq(Seq2Seq):
 def decoder_of(model: Any, states: Callable[..., Any], width: int) -> Any:
     """Return a torch module that runs the decoder. With a KV cache, it returns no keys and values of the encoder.
 
-    `states` makes an output of the encoder, and `width` is the size of its last axis.
+    `states` is the class of the encoder's output, which wraps hidden states. `width` is the size of their last axis.
     """
     import torch
     from transformers import EncoderDecoderCache
@@ -163,7 +163,7 @@ def decoder_of(model: Any, states: Callable[..., Any], width: int) -> Any:
 
 
 def decoders(model: Any, encoder: Part, states: Callable[..., Any]) -> dict[str, Part]:
-    """Return a `Part` for each decoder, by member. Its sample inputs are outputs of the graph before it."""
+    """Return a `Part` for each decoder, by member. Samples for a decoder are outputs of the graph before it."""
     import numpy as np
     import torch
 
@@ -481,7 +481,7 @@ class Rules(msgspec.Struct, frozen=True):
         return limit if self.positions is None else max(1, min(limit, self.positions - start + 1))
 
     def follow(self, scores: Any, ids: list[int], start: int, is_last: bool) -> None:
-        """Change the next token's scores by the rules. `ids` are the tokens so far, of which `start` are the prompt."""
+        """Change the next token's scores by the rules. `ids` are the tokens so far, with a prompt of `start` tokens."""
         import numpy as np
 
         def drop(tokens: Iterable[int]) -> None:

@@ -27,7 +27,6 @@ MAX_BATCH_IMAGES = 32
 WRAPPER_KEYS = ("model_state_dict", "state_dict", "model", "net", "params", "weights")
 """The usual keys of weights in a file that also has other values."""
 AVERAGED_KEYS = ("model_ema", "state_dict_ema", "ema_state_dict", "params_ema", "ema", "swa_state_dict")
-"""The usual keys of averaged weights."""
 PREFIXES = ("_orig_mod.", "module.", "model.")
 """The prefixes of names that `torch.compile`, `DataParallel` and Lightning add."""
 
@@ -94,7 +93,6 @@ class ImageClassification(Task):
         )
 
     def _locate(self, source: str) -> tuple[Factory, Path]:
-        """Return the factory, and the file with the weights of its module."""
         options, is_typed = self.options, source == self.consent.source
         if Path(source).is_dir():
             if options.factory is None:
@@ -251,7 +249,7 @@ def draw(count: int, shape: Sequence[int]) -> Any:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Read the weights of a file, or those under a known key. Raise InputError if averaged weights are there too."""
+    """Read the weights of a checkpoint file, by name. Raise InputError if it has both weights and averaged weights."""
     require("safetensors")
     import torch
     from safetensors.torch import load_file

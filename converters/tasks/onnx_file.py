@@ -19,7 +19,7 @@ MASK = "attention_mask"
 TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "config.json")
 MAX_GOLDEN_VALUES = 2_000
 SIZES, LENGTHS = (*samples.SIZES, {"batch": 4}), (*samples.LENGTHS, 10)
-"""The sizes of random samples. The third sample is larger, because a few rows may agree by chance."""
+"""The sizes of random samples. The third has more rows, because two graphs may agree on a few rows by chance."""
 
 
 class OnnxFileOptions(PassParams, title="Options"):

@@ -95,8 +95,8 @@ class Masks(Processed):
 class Processor:
     """The image processor or feature extractor of a checkpoint, with its results for generated photographs or sounds.
 
-    `varying` are the axes along which the results differ in size. A video is a photograph at `frames` angles. Raises
-    InputError if the processor does not run, HostError if a package is missing.
+    `varying` are the axes along which the results differ in size. With `frames`, each photograph becomes a video of
+    rotated copies. Raises InputError if the processor does not run, and HostError if a package is missing.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Processor:
             raise InputError(message, f"{PROCESSOR[0]} must be that of this model") from error
 
     def contract(self) -> dict[str, Any]:
-        """Return the manifest's description of the preprocessing, as JSON; {} if no description gives this output."""
+        """Return the manifest's description of the preprocessing, as JSON; {} if the manifest cannot describe it."""
         rows = [row[:, 0] for row in self.rows] if self.frames else self.rows
         pairs = list(zip(self.drawn, rows, strict=True))
         if self.modality == "audio":
@@ -193,7 +193,7 @@ def draw_sound(rate: int, seconds: float) -> Any:
 
 
 def draw_photographs(is_square: bool = False) -> list[Any]:
-    """Generate coloured tiles under noise of a fixed seed. Each way to scale them gives another result."""
+    """Generate coloured tiles under noise of a fixed seed. Different filters for scaling give different results."""
     import numpy as np
     from PIL import Image
 

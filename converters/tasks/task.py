@@ -32,9 +32,9 @@ Modality = Literal["text", "image", "audio"]
 class TaskHead:
     """A kind of checkpoints. The names of their classes end with `suffix`, such as `ForTokenClassification`.
 
-    `outputs` names the first axes of each output, which are dynamic. With `labelled`, the last axis counts labels. If
-    no task exports such checkpoints, `way` says what to do. `auto` is the end of the `AutoModel` class that loads them
-    (by default `suffix`). `axes` names further dynamic axes of the input. `copies` are files to publish, too.
+    `outputs` names the first axes of each output, and `axes` further axes of the input; these axes may be dynamic. With
+    `labelled`, the last axis of `logits` counts labels. If no task exports such checkpoints, `way` says what to do. The
+    class `AutoModel` + `auto` (by default `suffix`) loads such checkpoints. `copies` are files to publish, too.
     """
 
     task: str
@@ -177,7 +177,6 @@ HEADS = (
 # fmt: on
 """The kinds of checkpoints with a head (`head_of` chooses). Some have no task that exports them."""
 ENCODERS: Mapping[Modality, TaskHead] = {"text": ENCODER, "image": IMAGE_FEATURES, "audio": AUDIO_FEATURES}
-"""For each modality, the `TaskHead` for bare encoders, such as `ViTModel`."""
 LOADERS: Mapping[Modality, tuple[str, str]] = {
     "image": ("AutoImageProcessor", "image processor"),
     "audio": ("AutoFeatureExtractor", "feature extractor"),
@@ -225,9 +224,9 @@ class LocatedSource:
     """A source that was found and hashed, but not loaded.
 
     Only the task uses `location`. `digest` covers the files that affect the graphs; `described` covers files that
-    affect only the manifest, such as a model card. `origin` is the source's record in a manifest. `files` are read from
-    this machine; None if unknown. `packages` are installed packages whose code runs. `code` is the function that makes
-    the module.
+    affect only the manifest, such as a model card. `origin` is the source's record in a manifest. `files` are the files
+    on this machine that the export reads; None if unknown. `packages` are installed packages whose code runs. `code` is
+    the function that makes the module.
     """
 
     location: Any
@@ -263,7 +262,6 @@ class Part:
 
     @cached_property
     def dataset(self) -> str:
-        """The digest of `feeds`."""
         return str(samples.digest(self.feeds))
 
 
@@ -300,9 +298,9 @@ class Task(ABC):
     """A kind of source, with typed options.
 
     `paths` are the options whose values are files. The other attributes are for the task's recipe. `exporter` is the
-    first pass. `members` are the files of several graphs, by name. `merged` has, for each member that `MergeDecoders`
-    makes, its two decoders. `quantizer` turns the weights of the operators in `products` into INT8. In the members
-    that `tables` names, it also turns embedding tables into INT8.
+    first pass. `members` are the files of several graphs, by name. `merged` names the two decoders of each member that
+    `MergeDecoders` makes. `quantizer` turns the weights of the operators in `products` into INT8. For the members in
+    `tables`, `EmbeddingQuantization` turns embedding tables into INT8 instead.
     """
 
     id: ClassVar[str]

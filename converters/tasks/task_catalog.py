@@ -56,10 +56,7 @@ WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 def of_source(
     task: type[Task], source: str, options: Mapping[str, Any], passes: Collection[str] = ()
 ) -> type[Task]:
-    """Return the class of this task that fits a source, its options, and the passes of a recipe.
-
-    Some tasks have several classes. For example, some speech recognizers are encoder-decoders.
-    """
+    """Return the class that has the id of `task`, and fits a source and the options and passes of a recipe."""
     kind: type[Task] = task
     if task.id == kinds.SPEECH.task and source:
         has_decoder = read_config(small_files(source).directory).get("is_encoder_decoder") is True

@@ -413,7 +413,7 @@ class Towers(Saved):
 
 
 class NamedObjects(Towers):
-    """The task of detectors such as OWL-ViT, as one graph. Texts name the objects to find; each image has as many."""
+    """The task of detectors such as OWL-ViT, as one graph. Texts name the objects, equally many for each image."""
 
     members = {}
 

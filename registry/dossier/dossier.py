@@ -47,8 +47,8 @@ RULES = {
 Cell = dict[str, Any]
 """A cell of a table: a `value` and its `sources`. If the cell has no `rule`, the value is copied from its only source.
 
-A source has a `pointer` (RFC 6901) into a JSON document, and the `value` there. If the document is a blob, the source
-also has the digest of this `blob`. If it is a log line, the source also has `log`, `line` and `digest`.
+A source has a `pointer` (RFC 6901) into a JSON document, and the `value` there. Its other keys name the document: for a
+blob, `blob` (the digest); for a log line, `log` (the log's name), `line` (the line's number) and `digest` (the line's).
 """
 BLANK: Cell = {"value": None}
 Row = tuple[Cell, ...]
@@ -217,10 +217,7 @@ def render(dossier: dict[str, Any]) -> bytes:
 
 
 def cell_text(cell: Cell) -> str:
-    """Return a cell's value as text, and cut off a long text.
-
-    A list of texts is joined by commas. A value that is neither a text nor such a list is written as JSON.
-    """
+    """Return a cell's value as text, cut off if long. A list of texts is joined by commas; others become JSON."""
     value = "" if cell["value"] is None else cell["value"]
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         value = ", ".join(value)
@@ -244,7 +241,7 @@ FINDINGS = {"Demand": "requirement", "Verdict": "verdict", "Finding": "detail"}
 
 
 class _VersionTables:
-    """The tables of a version, from its verified log. The method `_history` serves fields with `generate: history`."""
+    """The tables of a version, from its verified log. The tables of a field with `generate: NAME` come from `_NAME`."""
 
     def __init__(self, reader: RegistryReader, ref: Ref) -> None:
         self.ledger = load(reader, ref.name)
@@ -324,10 +321,7 @@ class _VersionTables:
         return table(("Severity", "Kind", "Place", "Before", "After"), rows)
 
     def _history(self) -> list[Table]:
-        """Return a table of the channels' moves, and one of the promotions' findings.
-
-        Raises GateError if the evidence of a promotion is wrong.
-        """
+        """Return the channels' moves, and the findings of promotions. Raises GateError if evidence is wrong."""
         judge = judge_for(self.ledger, self.trust)
         moves, verdicts = list[Row](), list[Row]()
         for line in self.lines:
@@ -347,7 +341,6 @@ class _VersionTables:
         ]
 
     def _signer(self, line: LogLine, verdict: SignatureVerdict, source: Source, location: str) -> Cell:
-        """Make a cell that names the signing key, or says why the signature does not count; blank if unsigned."""
         _refuse_wrong(line, verdict)
         if verdict.status == "unsigned":
             return BLANK

@@ -4,8 +4,8 @@ A change replaces the model's index file by compare-and-swap. If others came fir
 
 A *collector* deletes unneeded blobs. Pushes and collectors use no common clock. They write notes for each other:
 
-* A push reads the log, writes a note (its *intent*), and reads which keys are *condemned*. It makes sure that its blobs
-  are under other keys. Then it replaces the index file that it read.
+* A push reads the log, writes a note (its *intent*), and reads which keys (paths of blobs) are *condemned*. It makes
+  sure that each of its blobs is under a key that is not condemned. Then it replaces the index file that it read.
 * A collector condemns keys in a note, waits for the pushes that have intents, and reads the logs. Then it deletes the
   condemned keys that no log refers to, and removes its note. `docs/format.md` has the proof.
 """
@@ -78,10 +78,7 @@ def load_own(remote: RegistryReader, name: str, *more: BlobReader) -> Log:
 
 
 def line_signer(registry: str) -> SignLine | None:
-    """Return a function that signs log lines, or None if no key is configured.
-
-    The function unlocks the key when it is called for the first time.
-    """
+    """Return a function that signs log lines, or None if no key is configured. Its first call unlocks the key."""
     if not system.variable("REG_SIGNING_KEY"):
         return None
     from onnxreg.registry.signing import signing_key
@@ -260,8 +257,8 @@ def _without(keys: Mapping[BlobKey, int], live: Collection[Digest]) -> dict[Blob
 def blob_keys(remote: RegistryStore, to_delete: bool = False) -> dict[BlobKey, int]:
     """Return the size in bytes of every blob, by key.
 
-    If the caller will delete blobs, it sets `to_delete`. Then a file in `index/` that is not a model's index file
-    raises IntegrityError, since it may be a model whose blobs would be deleted.
+    A caller that will delete blobs sets `to_delete`. Then IntegrityError is raised if `index/` has a link, or a
+    `.jsonl` file with a wrong name: such a file may be the index file of a model whose blobs would be deleted.
     """
     sizes: dict[BlobKey, int] = {}
     for path, size, _ in remote.files():
@@ -331,7 +328,7 @@ References = dict[str, tuple[str | None, frozenset[Digest]]]
 def referred(
     remote: RegistryStore, earlier: References, assume: Callable[[Log], None] = lambda log: None
 ) -> set[Digest]:
-    """Return the digests of all blobs that models need. Read only logs that differ from `earlier`, and update it."""
+    """Return the digests of blobs that models need. Read only logs that changed since `earlier`; update `earlier`."""
 
     def refers(log: Log) -> tuple[str | None, frozenset[Digest]]:
         assume(log)

@@ -40,10 +40,7 @@ class Selection(NamedTuple):
         return bool(self.formats or self.paths or self.members) or self.precision is not None
 
     def of(self, manifest: Manifest, ref: str) -> ArtifactPaths:
-        """Return the paths of the selected artifacts.
-
-        Raises NotFoundError if a format, path or member matches no artifact.
-        """
+        """Return the selected artifacts' paths. Raises NotFoundError if a format, path or member matches none."""
         artifacts = {item.path: item for item in manifest.artifacts}
         if missing := set(self.paths) - artifacts.keys():
             hint = f"its artifacts are {listing([*artifacts], 8, None)}"
@@ -85,10 +82,7 @@ def _member_artifacts(manifest: Manifest, ref: str, name: str) -> tuple[str, ...
 
 
 def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
-    """Return the artifacts at these paths (None: all).
-
-    Raises IntegrityError if a path is not an artifact of the manifest.
-    """
+    """Return the artifacts at these paths (None: all). Raises IntegrityError if a path is not in the manifest."""
     if paths is None:
         return list(manifest.artifacts)
     if unknown := set(paths) - {item.path for item in manifest.artifacts}:
@@ -100,10 +94,7 @@ def held_artifacts(manifest: Manifest, paths: ArtifactPaths) -> list[Artifact]:
 def selected_artifacts(
     manifest: Manifest, paths: ArtifactPaths, selection: Selection, ref: str
 ) -> list[Artifact]:
-    """Return the selected artifacts, by default all at `paths`.
-
-    Raises NotFoundError if a selected one is not at `paths`.
-    """
+    """Return the selected artifacts, by default all at `paths`. Raises NotFoundError if one is not at `paths`."""
     present = held_artifacts(manifest, paths)
     if not selection:
         return present
@@ -134,10 +125,7 @@ def join(manifest: Manifest, *parts: Iterable[str] | None) -> ArtifactPaths:
 
 
 def present_paths(log: Log, version: Version) -> ArtifactPaths:
-    """Return the paths of those artifacts of a version that the registry has.
-
-    None means all artifacts. The result is () if the version is unknown or its files are gone.
-    """
+    """Return the paths of a version's artifacts here: None for all, () if it is unknown or its files are gone."""
     entry = log.versions.get(version)
     return () if entry is None or entry.gone is not None else entry.held
 

@@ -1,7 +1,4 @@
-"""Decisions about versions, such as `tag`, `yank` and `purge`, and records of deltas.
-
-Each decision and each record appends an event to a log.
-"""
+"""Decisions about versions, such as `tag`, `yank` and `purge`, and records of deltas. Each appends an event."""
 
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
@@ -111,7 +108,8 @@ class Decisions(Struct, frozen=True):
     ) -> DecisionResult:
         """Record a statement about a version as a blob and an event. A repeated call changes nothing.
 
-        An evaluation needs a `verdict`: the artifact's digest and state. A benchmark gets a second event with speeds.
+        An evaluation needs a `verdict`: the artifact's digest, and the state that the evaluation gives the artifact. A
+        benchmark gets a second event with speeds.
         """
         log, target = self._locate(ref)
         artifact, state = verdict or (None, None)
@@ -148,8 +146,8 @@ class Decisions(Struct, frozen=True):
         """Return the events that expire a model's old versions, in order of publication.
 
         These versions stay: the `keep` newest releases, at most `keep` pre-releases that are newer than these releases,
-        pinned versions, and the versions of channels and rollouts. A yanked version that is among the newest stays too,
-        but does not count: another version stays as well. Raises InputError if `keep` < 1.
+        pinned versions, and the versions of channels and rollouts. Yanked versions among the newest stay in addition:
+        they do not take one of the `keep` places. Raises InputError if `keep` < 1.
         """
         if keep < 1:
             hint = "untag and drop or purge what must go"
@@ -265,7 +263,6 @@ class Decisions(Struct, frozen=True):
 
 
 def _find_exact(log: Log, ref: Ref, gone: bool = False) -> LocatedVersion:
-    """Find the version that a ref names, even if yanked. Raises InputError if the ref names only the model."""
     if ref.is_bare:
         raise InputError(f"{ref} does not say which version", f"write {ref.name}:VERSION")
     return log.find(ref, yanked=True, gone=gone)
@@ -334,7 +331,7 @@ def withdraw_deltas(log: Log, gone: Collection[Version], actor: str | None = Non
 
 
 def delta_blobs(log: Log, versions: Collection[Version]) -> set[Digest]:
-    """Return the blobs of a log, deltas and delta tables, from which somebody could rebuild files of these versions.
+    """Return the deltas and delta tables in a log from which somebody could rebuild files of these versions.
 
     If a table cannot be read, all blobs that its event names are included. Deltas that other versions still use are
     left out.

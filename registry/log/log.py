@@ -221,16 +221,13 @@ class Replay:
         self.speeds[event.manifest] = {artifact: table[artifact] for artifact in newest}
 
     def indexed_versions(self) -> list[Version]:
-        """Return the versions whose summaries the model's index file has.
-
-        These are the newest versions, and the versions of channels and rollouts.
-        """
+        """Return the versions with summaries in the index file: the newest, and those of channels and rollouts."""
         targets = (channel.version for channel in self.channels.values())
         rolled_out = (rollout.to for rollout in self.rollouts.values())
         return sorted({*newest_of(self.versions), *targets, *rolled_out})
 
     def seal(self) -> Checkpoint:
-        """Make a checkpoint. Keep the measured speeds of only those versions that index files describe."""
+        """Make a checkpoint. Forget `recent`, and the measured speeds of versions not in `indexed_versions`."""
         manifests = {self.versions[key].manifest for key in self.indexed_versions() if key in self.versions}
         self.speeds = {key: table for key, table in self.speeds.items() if key in manifests}
         self.recent.clear()
@@ -301,7 +298,7 @@ class Log:
     """One model's history in memory, and the state that follows from it.
 
     `state` is line 1 of the index file. The tables of all versions (`versions`, `channels`, ...) are computed at first
-    use: the checkpoint, a blob, has older tables, and the lines that are newer than the checkpoint are applied to them.
+    use: the checkpoint blob has older tables, and the lines that are newer than the checkpoint are applied to them.
     IntegrityError is raised if the result contradicts `state`.
 
     `index` is the index file that was read, if any. `tail` are the lines that are not sealed. `documents` are small
@@ -391,10 +388,7 @@ class Log:
         return StateError(f"the state of {self.name} is not what its log says", VERIFY_ADVICE)
 
     def _derive(self, replay: Replay, is_new: bool = False) -> State:
-        """Compute the state from the tables of a replay.
-
-        If `is_new` is set, missing summaries are made. Otherwise, StateError is raised if one is missing.
-        """
+        """Compute the state from a replay. If summaries are missing, make them (`is_new`) or raise StateError."""
         shown, summaries = replay.indexed_versions(), {}
         for version in shown:
             entry, summary = replay.versions.get(version), self.summaries.get(version)
@@ -413,10 +407,7 @@ class Log:
         )  # fmt: skip
 
     def check(self) -> Log:
-        """Replay the tail at once, instead of at first use, and return this log.
-
-        Raises StateError if the state in the index file is not what the replay gives.
-        """
+        """Replay the tail now, not at first use. Return this log. Raises StateError if the index has another state."""
         self._replay  # noqa: B018 -- computed once
         return self
 
@@ -456,10 +447,7 @@ class Log:
         return self._replay.refused
 
     def channel(self, tag: str) -> Channel:
-        """Return the channel of this name.
-
-        Raises NotFoundError if it does not exist, and InputError if `tag` is a version.
-        """
+        """Return a channel. Raises NotFoundError if it does not exist, and InputError if `tag` is a version."""
         if check_channel(tag) not in self.channels:
             raise no_channel(self.name, tag, self.channels)
         return self.channels[tag]
@@ -640,7 +628,7 @@ class Log:
         return b"".join(line + b"\n" for line in (self.state.encode(), *(line.raw for line in self.tail)))
 
     def check_keys(self) -> None:
-        """Raise HostError if a newer onnxreg wrote fields into the state that this build would lose."""
+        """Raise HostError if the state that was read has fields of a newer onnxreg, since `encode` would drop them."""
         if self._line and State.decode(self._line).encode() != self._line:
             lost = f"a newer onnxreg wrote the index of {self.name}, with keys that would be lost"
             raise HostError(lost, UPGRADE)
@@ -778,10 +766,7 @@ def matching(reader: RegistryReader, patterns: Collection[str]) -> list[str]:
 
 
 def read_blob(source: BlobReader, digest: Digest, max_bytes: int = MAX_DOCUMENT_BYTES) -> bytes:
-    """Read a whole blob.
-
-    Raises NotFoundError if it is absent. Raises IntegrityError if it is too large or its digest differs.
-    """
+    """Read a blob. Raises NotFoundError if it is absent, IntegrityError if it is too large or its digest differs."""
     with host_errors(f"reading blob {digest}"), source.open_blob(digest) as stream:
         data = stream.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -808,10 +793,7 @@ def fetcher(*sources: BlobReader) -> Fetch:
 
 
 def read_lines(reader: RegistryReader, name: str) -> list[LogLine]:
-    """Return all lines of a log, verified.
-
-    Raises NotFoundError if there is no log. `.policy` names the log of policies.
-    """
+    """Return a log's lines, verified; `.policy` is the log of policies. Raises NotFoundError if there is no log."""
     if name != POLICY_LOG:
         return list(load(reader, check_name(name)).lines())
     from onnxreg.schema.gates.policy import PolicyLog

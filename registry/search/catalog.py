@@ -133,10 +133,7 @@ class Catalog:
 
     @classmethod
     def decode(cls, lines: Iterator[bytes], registry_id: str) -> "Catalog":
-        """Read the first part of a catalog: the models.
-
-        Raises CatalogError if it is malformed, or about another registry.
-        """
+        """Read the first part, the models. Raises CatalogError if it is malformed or of another registry."""
         header = _decoded(_HEADER.decode, next(lines, b""))
         if header.format != FORMAT:
             raise CatalogError("is not a catalog")
@@ -181,7 +178,7 @@ class Catalog:
             yield from (msgspec.json.encode(piece) + b"\n" for piece in pieces)
 
     def matching_models(self, pattern: str = "*") -> list[ModelLine]:
-        """Return the models whose names match a shell pattern, sorted by name, with damaged models."""
+        """Return all models whose names match a shell pattern, sorted by name. Damaged models are not left out."""
         return [self.models[name] for name in fnmatch.filter(sorted(self.models), pattern)]
 
     def readable(self, pattern: str = "*") -> list[ModelLine]:
@@ -217,10 +214,7 @@ class Catalog:
         artifacts: bool = False,
         progress: Progress = SILENT,
     ) -> None:
-        """Update all models, or only `names`.
-
-        If `artifacts` is set, the artifacts of models that match `pattern` are updated too.
-        """
+        """Update all models, or only `names`. With `artifacts`, update artifacts of models that match `pattern` too."""
         tokens = innermost(reader).index_tokens() if names is None else dict.fromkeys(names, "")
         for name in self.models.keys() - tokens.keys():
             del self.models[name]
@@ -267,10 +261,7 @@ Contents = dict[str, list[dict[str, Any]]]
 
 
 def read_lines(readline: Callable[[int], bytes], max_bytes: int) -> Iterator[bytes]:
-    """Yield the lines of a file, with line ends.
-
-    Raises CatalogError if the file is damaged, or exceeds a limit of size.
-    """
+    """Yield a file's lines, with line ends. Raises CatalogError if it is damaged or exceeds a limit of size."""
     try:
         while line := readline(MAX_CATALOG_LINE_BYTES + 1):
             max_bytes -= len(line)
@@ -333,10 +324,7 @@ class _State(msgspec.Struct, gc=False):
 def read_model(
     reader: RegistryReader, name: str, tokens: Mapping[str, str], contents: Mapping[str, Contents]
 ) -> tuple[ModelLine, list[Piece] | None]:
-    """Read a model's line and, if `name` is in `contents`, its artifacts.
-
-    Artifacts that `contents[name]` has already are not read again.
-    """
+    """Read a model's line and, if `contents` has `name`, those of its artifacts that `contents[name]` lacks."""
 
     def read(index: StoredObject | None) -> tuple[ModelLine, list[Piece] | None]:
         line = _read_line(reader, name, tokens[name], index)

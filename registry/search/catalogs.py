@@ -41,10 +41,7 @@ class LocalCatalog:
         self._has_pieces = False
 
     def refresh(self, pattern: str = "*", artifacts: bool = False, progress: Progress = SILENT) -> Catalog:
-        """Update and return the catalog.
-
-        If `artifacts` is set, the catalog includes the artifacts of models whose names match `pattern`.
-        """
+        """Update and return the catalog. With `artifacts`, it includes the artifacts of models that match `pattern`."""
         catalog, registry_id = self._catalog, self._store.registry_id
         if catalog is None or catalog.registry_id != registry_id:
             catalog, self._has_pieces = Catalog(registry_id), False
@@ -116,10 +113,7 @@ def read_remote(
 
 
 def _fetch(reader: protocol.RegistryReader, copy: Path | None) -> protocol.StoredObject | None:
-    """Return the published catalog with its token, or None if there is no catalog.
-
-    If the catalog has not changed since `copy` was written, `copy` is read.
-    """
+    """Return the published catalog with its token, or None. If `copy` is up to date, `copy` is read."""
     files, former = protocol.innermost(reader), None
     if copy is not None:
         with suppress(OSError, RegError, msgspec.MsgspecError):
@@ -150,10 +144,7 @@ def _decoded(stored: protocol.StoredObject, registry_id: str, artifacts: bool = 
 
 
 def age_of(time: str | None) -> float:
-    """Return the age in seconds of a catalog published at `time`, at least 0.
-
-    Raises CatalogError if `time` is malformed.
-    """
+    """Return the age of a catalog in seconds, at least 0. Raises CatalogError if `time` is malformed."""
     try:
         moment = datetime.strptime(time or "", TIME_FORMAT).replace(tzinfo=UTC)
     except ValueError as error:

@@ -20,10 +20,7 @@ BATCH_ROWS = 10_000  # the number of rows in memory at a time, and in a row grou
 
 
 def check_file(target: Path) -> None:
-    """Check that a table can be written to `target`.
-
-    Raises InputError if it cannot, and HostError if the library for the file's format is missing.
-    """
+    """Raise InputError if no table can be written to `target`, and HostError if the format's library is missing."""
     if target.suffix not in WRITERS:
         raise InputError(f"{target} has no known suffix", f"a table is called *{', *'.join(WRITERS)}")
     check_outfile(target)

@@ -146,10 +146,8 @@ def _is_unchanged(request: Request, headers: Mapping[str, str]) -> bool:
 
 
 def _select_range(request: Request, headers: dict[str, str], size: int) -> tuple[int, range]:
-    """Return the status and the byte range of an answer, and add headers about ranges to `headers`.
-
-    A GET request with one valid range gets status 206 and this range, unless its If-Range names another entity tag.
-    Other requests get all bytes. Raise HttpError 416 for a range beyond `size`.
+    """Return the status and the byte range of an answer, and add headers about ranges. A GET request with one valid
+    range gets 206, unless its If-Range names another entity tag. Raise HttpError 416 for a range beyond `size`.
     """
     headers["Accept-Ranges"] = "bytes"
     match = _RANGE.fullmatch(request.headers.get("range", ""))
@@ -167,10 +165,7 @@ def _select_range(request: Request, headers: dict[str, str], size: int) -> tuple
 
 
 def base_url(request: Request, settings: Settings) -> str:
-    """Return the base URL for clients: from the settings, else from the request.
-
-    Raises HttpError if the Host header is wrong.
-    """
+    """Return the base URL, from the settings or the request. Raises HttpError if the Host header is wrong."""
     if settings.url is not None:
         return settings.url
     host = request.headers.get("host", "")

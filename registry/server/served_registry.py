@@ -104,10 +104,7 @@ class ServedRegistry(DirectoryRegistry):
         return f"/{blob_path(digest)}"
 
     def open_tagged(self, path: str) -> tuple[BinaryIO, str]:
-        """Open a file, and return it with a token that changes with the file.
-
-        Raises FileNotFoundError if it is absent.
-        """
+        """Open a file. Return it, and a token that changes with it. Raises FileNotFoundError if it is absent."""
         file = self.store.open_file(path)
         return file, Digest.of(str(FileState.of(os.fstat(file.fileno()))).encode()).hex
 
@@ -123,10 +120,7 @@ class ServedRegistry(DirectoryRegistry):
         return "" if index is None else index.token
 
     def rule_keys(self) -> tuple[str, str]:
-        """Return parts for the keys of caches. They change when the policies or the trust file change.
-
-        Raises HostError if the trust file cannot be used.
-        """
+        """Return parts of cache keys, for policies and trust file. Raises HostError if the trust file is unusable."""
         try:
             load_trust()
         except RegError as error:
@@ -183,7 +177,7 @@ class Queue:
     async def run(self, question: Callable[[], Value]) -> Value:
         """Call `question` in a thread.
 
-        Raises HttpError 503 if too many calls wait. Raises InputError if it takes too many steps.
+        Raises HttpError 503 if too many calls wait, InputError if `question` takes more than `settings.steps` steps.
         """
         if self._room == 0:
             hint, retry = f"ask again in {RETRY_SECONDS} seconds", {"Retry-After": str(RETRY_SECONDS)}

@@ -56,8 +56,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 class Metrics:
     """The counters of a server.
 
-    `registry` is the collector registry of prometheus_client from which they are read. If several workers share a
-    directory, it has the sums over all workers.
+    The counters are read from `registry`, a collector registry of prometheus_client. If several workers share a
+    directory, the counters in `registry` are the sums over all workers.
     """
 
     def __init__(self) -> None:
@@ -290,6 +290,5 @@ def _make(root: Path, settings: Settings, has_log: bool) -> ASGIApp:
 
 
 def _stop_with_parent(sentinel: int) -> None:
-    """Stop this worker cleanly when its parent process has ended, even if the parent was killed."""
     connection.wait([sentinel])
     os.kill(os.getpid(), signal.SIGTERM)

@@ -350,7 +350,7 @@ class BucketStore(ObjectStore):
 
 
 def prove(store: ObjectStore, server: str) -> None:
-    """Try conditional writes before this user's first write to a server. Raises RemoteError if a trial fails."""
+    """Try conditional writes at a server, unless this user's earlier trial succeeded. Raises RemoteError on failure."""
     record = state_directory() / "proven" / Digest.of(server.encode()).hex[:32]
     if record.is_file():
         return

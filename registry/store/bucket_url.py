@@ -50,10 +50,7 @@ class BucketUrl(Struct, frozen=True):
 
     @classmethod
     def parse(cls, url: str) -> "BucketUrl":
-        """Parse a URL.
-
-        Raises InputError if the URL is malformed, has an impossible bucket name, or contains credentials.
-        """
+        """Parse a URL. Raises InputError if it is malformed, has credentials or an impossible bucket name."""
         parts = urlsplit(url)
         options = parse_qsl(parts.query, keep_blank_values=True)
         endpoints = [value for name, value in options if name == "endpoint"]
@@ -86,14 +83,10 @@ class BucketUrl(Struct, frozen=True):
 
     @property
     def endpoint_setting(self) -> str:
-        """The name of obstore's setting for the server's URL."""
         return "base_url" if self.scheme == "gs" else "endpoint"
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings of obstore's client.
-
-        Raises InputError, HostError or RemoteError if a setting can never work.
-        """
+        """Return obstore's settings. Raises InputError, HostError or RemoteError if a setting can never work."""
         options = dict(self.options)
         if self.scheme == "s3":
             settings = aws_settings(self.url, self.bucket, options)
@@ -128,10 +121,7 @@ PROFILE_HINT = "check AWS_PROFILE, ~/.aws/config and the URL"
 
 
 def aws_settings(url: str, bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
-    """Return arguments for obstore's `S3Store`.
-
-    Raises InputError if options are impossible, and RemoteError if there are no credentials.
-    """
+    """Return arguments for `S3Store`. Raises InputError for impossible options, RemoteError without credentials."""
     try:
         from botocore import configprovider
         from botocore import session as sessions

@@ -144,7 +144,7 @@ def temporary(parent: Path | None = None) -> Iterator[Path]:
 
 
 MAX_FILE_BYTES = 2**44
-"""No file of ext4 is larger. If a document states a larger size, free space is not checked before the download."""
+"""The maximum size of a file on ext4. A larger stated size is wrong, so it is not compared with the free space."""
 
 
 class StagedBlobs:
@@ -266,10 +266,7 @@ class DirectoryStore(protocol.ObjectStore):
             return {key for key in keys if is_regular(self.root / key)}
 
     def list(self, prefix: str) -> Iterator[protocol.TreeFile]:
-        """List the files below a folder, without `local/` and system files.
-
-        Raises IntegrityError if the folder is a link.
-        """
+        """List the files below a folder, without `local/` and system files. Raises IntegrityError for a link."""
         self.refuse_link(self.root / prefix)
         files, folders, now = list[protocol.TreeFile](), [prefix], time.time_ns()
         with host_errors(f"listing {self.url}"):
@@ -374,10 +371,7 @@ class DirectoryRegistry(protocol.RegistryStore):
 
     @classmethod
     def open(cls, root: Path, disk: Disk | None = None) -> Self:
-        """Open an existing registry.
-
-        Raises NotFoundError if it does not exist, and HostError if this build is too old for it.
-        """
+        """Open a registry. Raises NotFoundError if it does not exist, and HostError if this build is too old."""
         registry = cls(root, disk)
         registry.check_exists()
         return registry
@@ -422,7 +416,7 @@ class DirectoryRegistry(protocol.RegistryStore):
         return any(folder.st_mode & 0o022 or folder.st_uid != os.geteuid() for folder in folders)
 
     def blob_path(self, digest: Digest) -> Path:
-        """Return the path of the first key that has the blob. If no key has it, return the plain key's path."""
+        """Return the path of a blob's file: the first key of the blob that exists or, if none exists, the plain key."""
         paths = [self.root / key.path for key in protocol.keys_of(digest)]
         return next(filter(is_regular, paths), paths[0])
 
@@ -567,7 +561,7 @@ class DirectoryPush(StagedBlobs, protocol.Push):
     def _give_names(
         self, staged: Mapping[protocol.BlobKey, Path], relied: Iterable[protocol.BlobKey] = ()
     ) -> None:
-        """Rename staged blobs to their keys, durably. The names of older blobs (`relied`) become durable too."""
+        """Rename staged blobs to their keys, durably. Also make the names of `relied`, which exist already, durable."""
         root = self._registry.root
         targets = [(path, root / key.path) for key, path in staged.items()]
         for directory in {target.parent for _, target in targets}:

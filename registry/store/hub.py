@@ -3,7 +3,8 @@
 **A push is one commit** with its blobs, the index file and the card. The Hub refuses the commit (412) if its parent is
 no longer the newest commit. In the parent, the push checks that the index file has not changed since it was read, that
 the needed blobs exist, and that no collector condemned them. If another commit comes first, the push checks all of this
-again. A collector condemns keys by a commit too, so every later push sees them, and needs no intent.
+again. A collector condemns keys in a commit of its own. Every later push sees the condemned keys, so a push need not be
+announced by an intent.
 
 **Reads** are from one pinned commit. The first read, each write, each listing and each lost race pin the newest commit.
 
@@ -52,8 +53,7 @@ LFS = "filter=lfs diff=lfs merge=lfs -text"
 LFS_RULE = f"blobs/** {LFS}"
 LARGE_FILES = ("*.onnx", "*.ort", "*.onnx_data", "*.onnx.data", "tokenizer.json")
 LAYOUT_RULES = tuple(f"{pattern} {LFS}" for pattern in LARGE_FILES)
-"""The rules that put a layout's large files in Git LFS. There, a file and the blob with the same bytes are stored once.
-"""
+"""The rules that put a layout's large files in Git LFS. LFS stores equal bytes once, such as a file and its blob."""
 HUB_FILES = frozenset({ATTRIBUTES, LAYOUT, CARD, ".gitignore", "LICENSE", "LICENSE.md", "LICENSE.txt"})
 """The files of a repository that do not belong to the registry."""
 RESERVED = {*HUB_FILES, "blobs", "index", "gc", "local", "registry.json", protocol.index_path(POLICY_LOG)}
@@ -80,10 +80,7 @@ class RepositoryLayout(Record, frozen=True):
 
     @classmethod
     def of_commit(cls, at: CommitSnapshot) -> "RepositoryLayout | None":
-        """Return the layout of a commit, or None if the commit has no `layout.json`.
-
-        Raises IntegrityError if `layout.json` is malformed.
-        """
+        """Return the layout of a commit, or None. Raises IntegrityError if `layout.json` is malformed."""
         data = at.read(LAYOUT)
         if data is None:
             return None
@@ -145,10 +142,7 @@ class HubRegistry(protocol.RegistryStore):
             yield HubPush(self.store, directory, self._shown)
 
     def choose_layout(self, name: str) -> None:
-        """Let pushes also write the layout of this model, for other libraries.
-
-        Raises InputError if another model has one.
-        """
+        """Let pushes write this model's layout too. Raises InputError if another model has a layout."""
         self._shown = name
         RepositoryLayout.of_model(self.store.refresh(), name, True)
         self.store.transact("Prepare the layout", lambda at, _: attributes(at, *LAYOUT_RULES))

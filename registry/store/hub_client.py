@@ -103,10 +103,7 @@ def parse_url(url: str) -> HfUri:
 
 
 def tree_file(entry: RepoFile | RepoFolder) -> TreeFile:
-    """Convert the Hub's entry of a file or folder; a folder has the size None.
-
-    Raises TypeError if the entry is malformed.
-    """
+    """Convert the Hub's entry; a folder has the size None. Raises TypeError if the entry is malformed."""
     if isinstance(entry, RepoFolder):
         file = TreeFile(entry.path, None, entry.tree_id)
     else:
@@ -345,7 +342,7 @@ def addition(path: str, digest: Digest, file: Path) -> CommitOperationAdd:
 
 
 def token_of(data: bytes) -> str:
-    """Return `GITID-SHA256`: the Hub's ids of a file with these bytes, as a regular file and in LFS."""
+    """Return `GITID-SHA256`. The Hub's id of a file with these bytes is GITID or, if the file is in LFS, SHA256."""
     return f"{git_hash(data)}-{Digest.of(data).hex}"
 
 
@@ -378,7 +375,7 @@ class CommitSnapshot:
         return {path: entry for path in requested if (entry := self._entries[path]) is not None}
 
     def blobs(self, paths: Iterable[str]) -> set[str]:
-        """Return the paths that have a blob. A blob in Git LFS must have the digest that its path names."""
+        """Return the paths that have a blob, without files in Git LFS whose digest is not the one in their path."""
         return {path for path, entry in self.entries(paths).items() if _is_blob(entry)}
 
     def is_absent(self, path: str) -> bool:

@@ -8,9 +8,9 @@ search/catalog.jsonl.gz     the published catalog, which answers searches (docs/
 gc/intents/<note>           a push in progress
 gc/condemned/<note>         keys that a collector is about to delete
 
-A `RegistryReader` can be read. A `RegistryStore` can also be written. It is made from an `ObjectStore`, which can
-create, compare and swap, list and delete whole objects. `MemoryStore` is the reference. The docstrings of protocols are
-obligations: `tests/conformance` tests that implementations meet them.
+A `RegistryReader` can be read. A `RegistryStore` can also be written. Its files are the objects of an `ObjectStore`,
+which can create, list and delete objects, and replace one by compare-and-swap. `MemoryStore` is the reference. The
+docstrings of protocols are obligations: `tests/conformance` tests that implementations meet them.
 """
 
 import json
@@ -149,10 +149,7 @@ def other_registry(url: str, actual_id: str, known_id: str) -> IntegrityError:
 
 
 def read_identity(data: bytes, url: str) -> Identity:
-    """Decode `registry.json`.
-
-    Raises HostError if this build is too old for the layout, and IntegrityError if the file is damaged.
-    """
+    """Decode `registry.json`. Raises HostError if this build is too old, IntegrityError if the file is damaged."""
     hint = "restore it from a backup, or copy a mirror's and write false for its `mirror`"
     with about(f"registry.json of {url} is damaged", IntegrityError, hint):
         identity = decode_json(data, Identity, "it")
@@ -204,10 +201,7 @@ class BlobReader(Protocol):
         """Return the digests whose blobs are present. One call for many digests is faster than many calls."""
 
     def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
-        """Open a stream over a blob's bytes from an offset; the caller closes it.
-
-        Raises MissingBlobError if it is absent.
-        """
+        """Open a blob from an offset on. The caller closes the stream. Raises MissingBlobError if it is absent."""
 
 
 class RegistryReader(BlobReader, Protocol):
@@ -302,7 +296,8 @@ class Sink(Protocol):
     def fetch(self, digest: Digest, size: int, open_at: OpenAt, path: Path | None = None) -> int:
         """Copy a blob from another store, and return its size in bytes. An interrupted download may be resumed.
 
-        `size` is the expected size in bytes. `path` is the blob's file on this machine, which nobody may change.
+        `size` is the expected size in bytes. If the other store is on this machine, `path` is the blob's file in that
+        store. The sink may read this file even after `fetch`, so nobody may change it.
         """
 
 
@@ -340,10 +335,7 @@ class Push(Sink, Protocol):
         """Store a file as `put` does. The file may be moved instead of copied. `hasher` also receives the bytes."""
 
     def flush(self) -> None:
-        """Make durable and visible all blobs that were put up to now, without `publish`.
-
-        This is only for blobs that a log names already.
-        """
+        """Make durable and visible all blobs that were put; only for blobs that a log names already."""
 
     def publish(self, name: str, index: bytes, expected: str | None) -> None:
         """Make durable all blobs that were put up to now, then replace the model's index file.
@@ -385,7 +377,7 @@ class ObjectStore(Protocol):
     def swap(self, key: str, data: bytes, expected: str | None) -> bool:
         """Replace a small object if its token is `expected` (None: the object is absent); return True on success.
 
-        The result is right even if a server's answer was lost.
+        The returned value is right even if a server did the swap and its answer was lost.
         """
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -538,10 +530,7 @@ class RegistryStore(RegistryReader):
         return {name: file.token for file in files if (name := model_of(file.path)) is not None}
 
     def files(self) -> Iterator[TreeFile]:
-        """List the files of the tree, without `local/` of this machine.
-
-        Raises UnlistedError if the store cannot list.
-        """
+        """List the files of the tree, except `local/`. Raises UnlistedError if the store cannot list."""
         return self.store.list("")
 
     @contextmanager
@@ -567,7 +556,7 @@ class RegistryStore(RegistryReader):
             self.store.swap(note_path(kind, note), data, None)
 
     def notes(self, kind: Kind) -> dict[str, bytes]:
-        """Return the notes of a kind by name, at least those that exist during the whole call."""
+        """Return the contents of the notes of a kind, by name. A note that comes or goes meanwhile may be absent."""
         prefix = note_path(kind, "")
         files = self.store.list(prefix) if kind in self.note_kinds else ()
         names = [file.path.removeprefix(prefix) for file in files]
@@ -609,7 +598,7 @@ def open_registry(
 
 
 class ObjectPush(Push):
-    """A push to an object store. `put` uploads a blob to its first key that is not condemned."""
+    """A push to an object store."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.id = os.urandom(8).hex()

@@ -142,10 +142,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def setting(name: str) -> float:
-    """Return a limit in seconds from the environment: infinity for 0.
-
-    Raises InputError if it is negative or not a number.
-    """
+    """Return a limit in seconds; 0 in the environment means infinity. Raises InputError unless it is a number >= 0."""
     text = system.variable(name) or ""
     try:
         value = float(text) if text else LIMITS[name]
@@ -177,7 +174,7 @@ def timed_blocks(blocks: Iterable[bytes], end: float) -> Iterator[bytes]:
 
 
 def join_blocks(blocks: Iterable[bytes], label: str, limit: int) -> bytes:
-    """Return the blocks of an answer as one value. RemoteError above `limit` bytes, or if the blocks come too late."""
+    """Join the blocks of an answer. Raises RemoteError if they exceed `limit` bytes, or come after the `deadline`."""
     data = bytearray()
     for block in timed_blocks(blocks, deadline()):
         data += block
@@ -197,8 +194,8 @@ class ObjectAnswer(NamedTuple):
 class Download:
     """Reads an object from the offset `start` on. If the connection breaks, it requests the rest.
 
-    `begin(offset, tag)` requests the bytes from `offset` on; if `tag` is not "", it must be the object's ETag. `errors`
-    makes a context that translates errors. After errors for which `passing` is true, the request is repeated.
+    `begin(offset, tag)` requests the bytes from `offset` on. It fails if `tag` is not "" and the object has another
+    ETag. `errors` makes a context that translates errors. If `passing` is true for an error, the request is repeated.
     """
 
     def __init__(
@@ -254,10 +251,7 @@ MAX_HOPS = 10
 
 
 def next_url(url: str, location: str | None) -> str:
-    """Return the URL to which a request for `url` is redirected.
-
-    Raises RemoteError if the redirect must not be followed.
-    """
+    """Return the URL to which `url` is redirected. Raises RemoteError if the redirect must not be followed."""
     source = urlsplit(url)
     try:
         encoded = quote(location or "", encoding="iso-8859-1", safe=string.punctuation)
@@ -369,10 +363,7 @@ def variable(url: str) -> str:
 
 
 def bearer(url: str) -> dict[str, str]:
-    """Return the Authorization header for a URL, or {} if there is no token for it.
-
-    Raises InputError if the token is malformed.
-    """
+    """Return the Authorization header for a URL; {} without a token. Raises InputError for a malformed token."""
     name = variable(url)
     token = (system.variable(name) or "").strip()
     if not token:
@@ -515,10 +506,7 @@ class HttpStore(ReadOnlyStore):
     def fetch(
         self, key: str, headers: Mapping[str, str], limit: int = MAX_DOCUMENT_BYTES
     ) -> tuple[bytes, Message]:
-        """Request a file, and return its bytes and the answer's headers.
-
-        Raises RemoteError if the file has more than `limit` bytes.
-        """
+        """Request a file. Return its bytes and headers. Raises RemoteError if it has more than `limit` bytes."""
         url = self._url(key)
         return self.ask("GET", key, headers, lambda answer: (read_body(answer, url, limit), answer.headers))
 
@@ -591,7 +579,7 @@ def _blocks(answer: HTTPResponse) -> Iterator[bytes]:
 
 
 def read_body(answer: HTTPResponse, url: str, limit: int) -> bytes:
-    """Read a whole body. RemoteError above `limit` bytes."""
+    """Read a whole body. Raises RemoteError if it has more than `limit` bytes."""
     size = limit if answer.length is None else answer.length
     if size > limit:
         raise RemoteError(f"{url} has {size:,} bytes where at most {limit:,} were asked for")
@@ -602,10 +590,7 @@ def read_body(answer: HTTPResponse, url: str, limit: int) -> bytes:
 
 
 def check_url(url: str) -> str:
-    """Return the URL of a registry without slashes at its end.
-
-    Raises InputError if it has credentials or lacks encryption.
-    """
+    """Return a URL without slashes at its end. Raises InputError if it has credentials or lacks encryption."""
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise InputError("the URL holds credentials, which would be stored and shown", "leave them out")

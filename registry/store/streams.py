@@ -168,10 +168,7 @@ def metered(stream: BinaryIO, advance: Advance, action: str, size: int | None = 
 
 
 class HashingReader(Readable):
-    """A stream that hashes the bytes read from `source`.
-
-    At the end of the stream, the read raises IntegrityError if the digest is not `expected`.
-    """
+    """A stream that hashes what it reads. At the end, it raises IntegrityError if the digest is not `expected`."""
 
     def __init__(self, source: BinaryIO, expected: Digest, length: int = 0) -> None:
         self._source, self._expected = cast(Any, source), expected
@@ -188,10 +185,7 @@ class HashingReader(Readable):
 
 
 def copy_verified(content: Content, sink: BinaryIO, progress: Progress) -> None:
-    """Copy `content` into a sink.
-
-    Raises IntegrityError if the bytes have another digest or size than `content` states.
-    """
+    """Copy `content` into a sink. Raises IntegrityError if the bytes have another digest or size than stated."""
     label, size, digest, opened = content
     with progress.file(label, size) as advance, opened() as stream:
         actual, count = pump(metered(stream, advance, f"reading {label}", size), sink)

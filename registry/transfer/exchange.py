@@ -147,14 +147,15 @@ def merge(
 
 
 def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> list[LogLine]:
-    """Return the lines that the destination lacks, in the source's order, but with statements and yanks at the end.
+    """Return the lines that the destination lacks.
 
-    Between copies of one registry, these are all lines after the last common line. ConflictError is raised if artifacts
-    are selected, and ForkError if the copies have different histories. Between two different registries, these are:
+    Between copies of one registry, the missing lines are those after the last common line. ConflictError is raised if
+    artifacts are selected, and ForkError if the copies have different histories. Between different registries, lines of
+    these kinds are missing. They are returned in the source's order, but the publications come first:
 
-    * the publications of the requested versions, and the statements about them,
-    * all refusals of artifacts,
-    * the verdicts on versions that the destination has or will get, and the yanks of these versions.
+    * the publications of the requested versions, and the statements about these versions,
+    * all refusals of artifacts, and other verdicts on versions that the destination has,
+    * the yanks of requested versions, and of versions that the destination has.
 
     Raises the errors of `check_versions`.
     """
@@ -213,9 +214,9 @@ def _statement_key(event: Attest | Timing) -> tuple[object, ...]:
 def check_versions(request: ExchangeRequest, source: Log, destination: Log) -> None:
     """Check that the requested versions can be copied between registries with different ids.
 
-    Raises ConflictError if a version has another manifest at the destination. Also raises it if the version's files
-    were removed there, unless the version expired and the request restores it. Raises NotFoundError if the source lacks
-    a version or a requested artifact.
+    Raises ConflictError if a version has another manifest at the destination, or if the version's files were removed
+    there, unless the version expired and the request restores it. Raises NotFoundError if the source lacks a version or
+    a requested artifact.
     """
     _check_present(source, request.versions)
     for version in request.versions:
@@ -243,11 +244,7 @@ def _check_present(source: Log, versions: Collection[Version]) -> None:
 
 
 def _check_arrived(source: Log, destination: Log, versions: Collection[Version]) -> None:
-    """Check what `Merge.apply` has written.
-
-    Raises IntegrityError if a version has another manifest at the destination. Also raises it if both logs have the
-    same lines, but the tables of versions differ.
-    """
+    """Raise IntegrityError if a version has another manifest, or equal logs have different tables of versions."""
     if source.head == destination.head and source.versions != destination.versions:
         problem = f"two copies of one log of {source.name} say different things of its versions"
         raise IntegrityError(problem, "the state line of one of them is wrong: run `reg verify` in both")
@@ -339,8 +336,8 @@ def plan_deltas(
 ) -> tuple[dict[Digest, delta_format.Delta], str]:
     """Choose deltas that make files of these versions from files at the destination.
 
-    `ledger` is the source's log. `sizes` has the size in bytes of each needed file. Return the chosen deltas by the
-    digests of their files, and "" or the reason why the existing deltas cannot be used.
+    `ledger` is the source's log. `sizes` has the size in bytes of each needed file. Return each chosen delta by the
+    digest of the file that it makes. Also return the reason why existing deltas cannot be used, or "".
     """
     url = urlsplit(innermost(source).url)
     is_elsewhere = bool(sizes and url.scheme and url.netloc)
@@ -359,10 +356,7 @@ def open_by_delta(
     find: Callable[[Digest], Path | None],
     start: int,
 ) -> BinaryIO:
-    """Open a stream over the file `new`, made by a delta, from byte `start` on.
-
-    Raises IntegrityError if the delta fails.
-    """
+    """Open a stream over the file `new` from byte `start` on. Raises IntegrityError if the delta fails."""
 
     def parts() -> Generator[memoryview]:
         with ExitStack() as stack:
@@ -494,7 +488,7 @@ class BlobMover(Struct):
 
 
 SMALL_TRANSFER_BYTES = 2**20
-"""Up to this total size, blobs are not moved before the commit: the commit itself finds and moves missing blobs."""
+"""Blobs above this total size are moved before the commit. Up to this size, the commit moves the blobs."""
 
 
 class SkippedVersion(Struct, frozen=True):
@@ -559,7 +553,7 @@ def exchange(
     """Copy the versions and channels of a request to the destination. A second run transfers nothing.
 
     `log` is the source's log, `own` the destination's log (from `load_own`), `plan` the result of `merge`; if None,
-    they are read or made. `more` are other readers that may have documents of the destination. Raises the errors of
+    they are read or made. `more` are further readers of the documents in the destination's log. Raises the errors of
     `merge` and of both registries. Raises GateError if a policy of the destination governs a channel that would move.
     """
     name = request.name

@@ -38,10 +38,7 @@ def folder_in(directory: Path) -> Path:
 
 
 def prefix_in(folder: Path) -> str:
-    """Return the prefix to remove from the manifest's paths when files are written into this folder.
-
-    In the `exports` folder of a run this is `exports/`, in any other folder "".
-    """
+    """Return the prefix to remove from paths: `exports/` in the `exports` folder of a run, else ""."""
     is_exports = folder.name == EXPORTS and (folder.parent / CHECKPOINTS).is_dir()
     return f"{EXPORTS}/" if is_exports else ""
 
@@ -103,10 +100,7 @@ def _files_below(directory: Path) -> set[str]:
 def materialize(
     store: BlobReader, files: Iterable[FileEntry], data: bytes, target: Path, progress: Progress = SILENT
 ) -> None:
-    """Replace `target` by a directory of these files and the manifest (`data`).
-
-    Raises IntegrityError if a blob is damaged.
-    """
+    """Replace `target` by these files and the manifest (`data`). Raises IntegrityError if a blob is damaged."""
     with replacing(target) as fresh:
         fill(store, files, fresh, progress, prefix_in(target.resolve()))
         (fresh / FILENAME).write_bytes(data)
@@ -166,10 +160,7 @@ def replacing(target: Path) -> Iterator[Path]:
 def fill(
     store: BlobReader, files: Iterable[FileEntry], directory: Path, progress: Progress, prefix: str = ""
 ) -> None:
-    """Write files, without `prefix` in the paths.
-
-    Raises IntegrityError if a blob is damaged, and InputError if two paths are equal.
-    """
+    """Write files, without `prefix`. Raises IntegrityError if a blob is damaged, InputError if paths are equal."""
     entries = list({entry.path: entry for entry in files}.values())
     if len({entry.path.removeprefix(prefix) for entry in entries}) < len(entries):
         problem = f"two files of the version would be one in the {EXPORTS} of a run directory"
@@ -205,10 +196,7 @@ class UnpackedArtifact(Struct, frozen=True):
 def unpacked(
     reader: RegistryReader, resolution: Resolution, progress: Progress = SILENT
 ) -> Iterator[UnpackedArtifact]:
-    """A context with a temporary directory of a resolved artifact's files.
-
-    Raises IntegrityError if a blob is damaged.
-    """
+    """A context with a temporary directory of an artifact's files. Raises IntegrityError if a blob is damaged."""
     digest = resolution.located.entry.manifest
     manifest = read_manifest(read_blob(reader, digest), digest, resolution.located.name)
     artifact = next(item for item in manifest.artifacts if item.path == resolution.artifact.path)
@@ -221,10 +209,7 @@ def unpacked(
 def fetched(
     reader: RegistryReader, version: contents.Release, artifacts: Iterable[Artifact], progress: Progress
 ) -> Iterator[Path]:
-    """A context with a temporary directory of artifacts' models and external data.
-
-    Raises NotFoundError if one is absent.
-    """
+    """A context with a directory of these graphs and their data. Raises NotFoundError if a file is absent."""
     files: list[FileEntry] = []
     for artifact in artifacts:
         if version.held is not None and artifact.path not in version.held:

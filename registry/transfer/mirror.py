@@ -96,10 +96,7 @@ def mirror(
 def _copy_exactly(
     source: RegistryStore, destination: RegistryStore, report: MirrorResult, progress: Progress
 ) -> None:
-    """Make an exact copy of the source.
-
-    Copy each model whose log at the destination lacks lines. Then delete the blobs that no log needs any more.
-    """
+    """Copy each model whose log at the destination lacks lines. Then delete the blobs that no log needs."""
     trust = load_trust()
     policies = read_policies(source)
     enforce_policies(trust, policies)

@@ -71,7 +71,7 @@ class KnownHead(Record, frozen=True):
         return self.lines[position] if 0 <= position < len(self.lines) else None
 
     def seen_at(self, origin: str, seq: int) -> KnownHead:
-        """Return a copy that records how many lines the location `origin` has: `seq`, or more if it had more before."""
+        """Return a copy that notes `seq` lines for the location `origin`. A greater number from before is kept."""
         places = [item for item in self.places.items() if item[0] != origin][-MAX_PLACES + 1 :]
         return self.replace(places=dict([*places, (origin, max(seq, self.places.get(origin, 0)))]))
 
@@ -85,11 +85,11 @@ def observe(
     fetch: Fetch,
     url: str | None = None,
 ) -> KnownHead | None:
-    """Check an index file by the rules below, against the known head `before`. Return the new known head.
+    """Check an index file against the known head `before` by the numbered rules in the body. Return the new known head.
 
-    `data` is the file at the location `origin` (`url` in errors); None if the location has no such file. If a location
-    lags behind others, the known head stays. A log of policies must not lag. Raise ForkError if the log was rewritten,
-    StateError if the state is wrong, and IntegrityError if lines or the file are gone.
+    `data` is the file at the location `origin`; None if the location has no such file. Errors name the location `url`,
+    if it is given. If a location lags behind others, the known head stays. A log of policies must not lag. Raise
+    ForkError if the log was rewritten, StateError if the state is wrong, IntegrityError if lines or the file are gone.
     """
     url = url or origin
     reset = f"ask its owner; after a backup was restored: reg trust reset {registry} {name}"
@@ -161,7 +161,7 @@ def observe(
 
 
 def _check_sealed(before: State, log: Log) -> None:
-    """Raise StateError if sealed segments changed, or a new checkpoint does not follow from the lines (rule 5)."""
+    """Raise StateError if sealed segments changed, or if a replay of the lines gives another checkpoint (rule 5)."""
     state, count = log.state, len(before.segments)
     is_longer = len(state.segments) > count
     if state.segments[:count] != before.segments or not (is_longer or state.checkpoint == before.checkpoint):
@@ -179,10 +179,7 @@ def _check_sealed(before: State, log: Log) -> None:
 def _observe_policies(
     before: KnownHead | None, registry: str, data: bytes, origin: str, url: str, reset: str
 ) -> KnownHead:
-    """Check a newly read log of policies against `before`, and return the head to remember.
-
-    Raises IntegrityError if the log does not begin with the known lines.
-    """
+    """Check a log of policies, and return the head to remember. Raises IntegrityError if known lines are missing."""
     from onnxreg.schema.gates.policy import PolicyLog
 
     digests = tuple(line.digest for line in PolicyLog.decode(data, registry).lines)
@@ -267,10 +264,7 @@ class KnownHeads:
         return index
 
     def check_own(self, store: RegistryReader, name: str, *more: BlobReader) -> None:
-        """Check a log of the user's own registry before a change.
-
-        Raises IntegrityError or ForkError if others rewrote it.
-        """
+        """Check the user's own log before a change. Raises IntegrityError or ForkError if others rewrote it."""
         if self.knows(store.registry_id, name):
             self.read_index(store, name, more=more, is_own=True)
 
@@ -389,10 +383,7 @@ def trust_if_any() -> Trust | None:
 
 
 def read_trust_file(path: Path) -> Trust:
-    """Read a trust file.
-
-    Raises NotFoundError if it is missing, HostError if it cannot be read, and InputError if it is malformed.
-    """
+    """Read a trust file. Raises NotFoundError, HostError if it is unreadable, InputError if it is malformed."""
     from onnxreg.schema.inputs.trust_file import read_trust
 
     return read_trust(read_given(path), str(path))

@@ -155,10 +155,7 @@ class RecordedStatement(NamedTuple):
         return cls(KINDS.get(envelope.predicate_type, ""), envelope.payload, envelope)
 
     def report(self, kind: str) -> Any:
-        """Return the report of a statement of this kind, or None if the statement is of another kind.
-
-        Raises InputError if the statement is malformed.
-        """
+        """Return the report of a statement of this kind, else None. Raises InputError if it is malformed."""
         if self.kind != kind:
             return None
         from onnxreg.schema.gates.statements import FaithfulnessReport, read_evaluation
@@ -173,10 +170,7 @@ class RecordedStatement(NamedTuple):
 
 
 def evaluation_of(log: Log, event: Attest) -> EvaluationDocument | None:
-    """Return the evaluation that an event names, if any.
-
-    Raises IntegrityError if it is malformed or contradicts the event.
-    """
+    """Return an event's evaluation, or None. Raises IntegrityError if it is malformed or contradicts the event."""
     data = log.fetch(event.statement)
     try:
         statement = RecordedStatement.decode(event.media_type, data)
@@ -227,8 +221,8 @@ def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
 def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:
     """Yield the proofs that these events name, oldest first, with the names of the trusted keys that signed them.
 
-    If several statements have the same proof, it is yielded again only if a further key signed it. Malformed statements
-    are skipped.
+    A proof that several statements have is yielded again only for a statement that adds a trusted key, or that is the
+    first without a trusted key. Malformed statements are skipped.
     """
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
     lines = {event.statement: seq for seq, event in reversed([*log.events(Attest)])}
@@ -322,7 +316,7 @@ def signatures_of(log: Log, trust: Trust, version: Version, manifest: Digest) ->
 
 
 def enforce(trust: Trust, reader: RegistryReader, name: str, index: StoredObject) -> None:
-    """Raise IntegrityError if a log lacks a required signature, or its state does not follow from its lines."""
+    """Raise IntegrityError if a log lacks a required signature, or if its lines give another state than `index` has."""
     if name == POLICY_LOG:
         from onnxreg.schema.gates.policy import PolicyLog
 
@@ -356,8 +350,8 @@ def unauthorized_policies(
 ) -> Iterator[tuple[frozenset[str], str]]:
     """Find each policy that was not signed by any key that the previous policy names.
 
-    For each of them, yield the keys that the previous policy names, and the text of an error. A signature counts if its
-    key is in the trust file, even for other models. Raises IntegrityError if a policy is unreadable.
+    For each of them, yield the keys that the previous policy names, and the text of an error. A signature counts if the
+    trust file trusts its key, even if only for other models. Raises IntegrityError if a policy is unreadable.
     """
     from onnxreg.schema.gates.policy import policy_of
 
@@ -386,10 +380,8 @@ def check_lines(trust: Trust, registry: str, name: str, lines: Iterable[LogLine]
 
 
 def _exempt(need: SignatureRequirement, registry: str, name: str, lines: Sequence[LogLine]) -> int:
-    """Return how many lines at the start of a log need no signature. Raises IntegrityError if the log lacks the anchor.
-
-    The anchor is a line that the trust file names by number and digest; the lines up to it need no signature. Without
-    an anchor, signatures are needed from line `need.since` on, and always on the last line.
+    """Return how many lines at the start of a log need no signature: those up to the anchor in the trust file or,
+    without one, those before `need.since`, but not the last. Raises IntegrityError if the log lacks the anchor.
     """
     anchor = next((point for point in need.after if (point.registry, point.model) == (registry, name)), None)
     if anchor is None:
@@ -461,8 +453,8 @@ def attest(
 ) -> tuple[Artifact, EvaluationDocument, str]:
     """Record an evaluation as a blob and an event, signed if a key is given. A repeated call changes nothing.
 
-    Return the artifact, the evaluation, and the artifact's new state. Raise InputError if the report (`label` in
-    errors) is malformed, not about an artifact of the version, or compares with a file that is not the parent.
+    Return the artifact, the evaluation, and the artifact's new state. Errors call the report `label`. Raise InputError
+    if the report is malformed, not about an artifact of the version, or compares with a file that is not the parent.
     """
     from onnxreg.schema.gates.statements import EVALUATION, read_evaluation
 
@@ -482,10 +474,7 @@ def attest(
 def attest_proof(
     decisions: Decisions, published: Release, report: FaithfulnessReport, key: PrivateKey | None = None
 ) -> None:
-    """Record a proof as a blob and an event, signed if a key is given.
-
-    Raises InputError if the version lacks the artifact.
-    """
+    """Record a proof, signed if a key is given. Raises InputError if the version lacks the artifact."""
     _artifact(published, report.artifact, "the proof")
     data = _encode_report(dsse.PROVEN, report.artifact, report.encode(), key)
     decisions.attest(published.ref, data, dsse.MEDIA_TYPE if key else PROOF)
@@ -504,7 +493,6 @@ def attest_benchmark(decisions: Decisions, published: Release, report: bytes, la
 
 
 def _encode_report(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKey | None) -> bytes:
-    """Return a report as bytes or, with a key, as a signed envelope."""
     if key is None:
         return report
     return sign_statement(dsse.Statement.of(predicate_type, artifact, canonical.decode(report)), key).encode()
@@ -519,10 +507,7 @@ def _artifact(published: Release, digest: Digest, subject: str) -> Artifact:
 
 
 def latest_proofs(log: Log, digest: Digest, manifest: Manifest, trust: Trust) -> dict[str, RecordedProof]:
-    """Return one proof of each artifact, by the artifact's path.
-
-    This is the newest signed proof. If no proof of the artifact is signed, it is the newest unsigned proof.
-    """
+    """Return the newest signed proof of each artifact, else the newest unsigned proof, by path."""
     children = {artifact.digest: artifact for artifact in manifest.artifacts if artifact.parent}
     latest: dict[str, RecordedProof] = {}
     proofs = recorded_proofs(log, attestations(log, digest, manifest), trust) if children else ()
@@ -558,7 +543,7 @@ def word_of(event: Event) -> str:
 
 
 def event_details(event: Event, seq: int, reader: RegistryReader, judge: SignatureJudge) -> list[str]:
-    """Return the details of an event for lists, besides channel and version, such as `["10 %", "of IOS"]`."""
+    """Return the details that lists show of an event, apart from channel and version, such as `["10 %", "of IOS"]`."""
     match event:
         case Attest():
             return [_describe(event, seq, reader, judge)]

@@ -31,10 +31,10 @@ Lists = Mapping[str, NamedList | None]
 class Spot(NamedTuple):
     """A position in two JSON values.
 
-    `path` is a text such as `labels[O]`. `pattern` is the same without the names of list items: `labels[]`. `names` has
-    only these names. `pointers` are JSON pointers (RFC 6901) into the old and the new value. `within` is a pair (old,
-    new) of the innermost list item around the position. If no list is around the position, it is the pair of the two
-    whole values.
+    `path` is a text such as `labels[O]`, in which `O` is the name of a list item. `pattern` is the path without such
+    names: `labels[]`. `names` has the names: `("O",)`. `pointers` are JSON pointers (RFC 6901) into the old and the new
+    value. `within` is the innermost list item around the position, as a pair (old, new). If no list is around the
+    position, `within` is the pair of the two whole values.
     """
 
     within: tuple[Any, Any]
@@ -89,7 +89,9 @@ def same(old: Any, new: Any) -> bool:
 
 
 def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterator[JsonChange]:
-    """Yield all differences of two JSON values at the position `at`. An absent list or object counts as empty."""
+    """Yield all differences of two JSON values. `at` is the position of the two values; None means that they are whole
+    documents. An absent list or object counts as empty.
+    """
     if old == new and same(old, new):
         return
     at = at or Spot((old, new))
@@ -113,9 +115,7 @@ def compare(old: Any, new: Any, lists: Lists, at: Spot | None = None) -> Iterato
 
 
 def _both(kind: type, old: Any, new: Any) -> tuple[Any, Any] | None:
-    """Return the two values if both are of this kind. Otherwise return None. A value that is absent or null counts as
-    empty.
-    """
+    """Return the two values if both are of this kind, else None. A value that is absent or null counts as empty."""
     before, after = (kind() if side is ABSENT or side is None else side for side in (old, new))
     if not (isinstance(before, kind) and isinstance(after, kind)):
         return None

@@ -104,7 +104,7 @@ def paired(
 ) -> dict[str, tuple[Part | None, Part | None]]:
     """Pair the items of two lists by name. A pair is (old, new), with None for an item that one list lacks.
 
-    The names of the new list come first, in its order. The names that only the old list has come last.
+    The names in the new list come first, in the order of the list. Last come the names that are only in the old list.
     """
     documents, new_documents = ([item.to_json() for item in items] for items in (old, new))
     pairs, removed, added = match(documents, new_documents, named.namers)

@@ -61,7 +61,6 @@ class ArtifactSide(Record, frozen=True):
 
     @property
     def latency(self) -> str:
-        """The newest speed in words; "" if nothing was measured."""
         return str(self.speeds[-1]) if self.speeds else ""
 
 
@@ -246,7 +245,6 @@ def _reasons(artifact: Artifact, state: str) -> tuple[str, ...]:
 def _sentences(
     names: Sequence[str], diff: ManifestDiff, artifacts: Sequence[ArtifactRow], figures: Sequence[FigureRow]
 ) -> Iterator[str]:
-    """Yield the sentences of the verdict, first the effect on an app."""
     effect, label, counts = diff.summary.partition("Changes: ")
     failed = [row for row in figures if row.is_new_failure]
     worse = [row for row in figures if row.verdict == "worse" and row.interval]

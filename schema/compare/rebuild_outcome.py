@@ -121,10 +121,8 @@ def _files(recorded: Manifest, rebuilt: Manifest, contents: Contents) -> Iterato
 
 
 def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
-    """Return the JSON paths of those numbers in a file that differ by more than their tolerance.
-
-    If the file has no measured numbers, return the one word `bytes`. If the recorded file is not available, return a
-    sentence that says so.
+    """Return the JSON paths of the numbers in a file that differ by more than their tolerance. If the file has no
+    measured numbers, return `bytes`. If the recorded file is not available, return a sentence.
     """
     if entry.role not in ("certificate", "golden"):
         return ("bytes",)
@@ -141,8 +139,8 @@ def _differing_parts(entry: FileEntry, contents: Contents) -> tuple[str, ...]:
 
 
 def _is_allowed(change: JsonChange, is_measured: bool = False, document: Any = None) -> bool:
-    """True if a rebuild may have this change. A recorded reason, which is a sentence, may change. A measured number may
-    change within its tolerance.
+    """True if a rebuild may have this change. A text in `reasons` may change, because such texts repeat measured
+    numbers. A measured number may change within its tolerance.
 
     With `is_measured`, every float counts as measured. `document` has the tolerances of golden vectors.
     """

@@ -31,7 +31,7 @@ CAUSES = {
 
 
 def _named(*keys: str) -> NamedList:
-    """Make a `NamedList` of templates. The template `{role}:{path}` names an item by its role and path."""
+    """Make a `NamedList` with one function for each template: `{role}:{path}` names an item by its role and path."""
 
     def namer(text: str) -> Namer:
         return lambda item, _: text.format_map(item)
@@ -102,9 +102,7 @@ class Rule(Struct, frozen=True):
 
 
 def shares(old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> tuple[Share, Share]:
-    """Compare two artifacts by their semantic digests. Return two words, for the graphs and for the weights: each is
-    `same`, `new` or `not known`.
-    """
+    """Return two words, for graphs and weights: `same`, `new` or `not known`, by the semantic digests."""
     if old is None or new is None:
         return "not known", "not known"
     graph, weights = (same(old.get(half), new.get(half)) for half in ("graph", "weights"))
@@ -117,9 +115,7 @@ def _cause(delta: JsonChange) -> str:
 
 
 def _growth_judge(severity: Severity, sign: int = 1) -> Judge:
-    """Make a judge of numbers: growth has this severity, and a fall is notable. If `sign` is -1, a fall has this
-    severity, and growth is notable.
-    """
+    """Make a judge of numbers. Growth has this severity, a fall is notable; with `sign` -1 it is the reverse."""
     return lambda delta: (
         severity if None not in (delta.old, delta.new) and (delta.new - delta.old) * sign > 0 else "notable"
     )
@@ -130,18 +126,13 @@ _QUALITY = re.compile(r"recall|precision|f1|accuracy|agreement", re.IGNORECASE)
 
 
 def better_direction(name: str, stated: Direction | None) -> Direction | None:
-    """Return the direction that a check states. If the check states none, return the direction that the name of the
-    check implies, or None.
-    """
+    """Return the direction that a check states or, if it states none, the one that its name implies, or None."""
     implied: Direction | None = "higher" if _QUALITY.search(name) else None
     return stated or ("lower" if _QUALITY_LOST.search(name) else implied)
 
 
 def _measure(delta: JsonChange) -> Severity:
-    """Rate a changed figure. It is degrading if the figure got worse or is missing now; otherwise it is notable.
-
-    A distance, such as the parity of logits, is notable, because every training changes it.
-    """
+    """Rate a figure. A change of a distance is notable, because every training changes it."""
     if _other_suite(delta):
         return "notable"
     if None in (delta.old, delta.new):
@@ -171,11 +162,7 @@ def _breaking_unless(is_harmless: Callable[[JsonChange], bool]) -> Judge:
 
 
 def _axis_judge(harmless: tuple[str, ...]) -> Judge:
-    """Make a judge of the changes of an axis, which is static or dynamic.
-
-    The change `harmless`, a pair of kinds such as (static, dynamic), is notable. If the axis stays dynamic, a change is
-    cosmetic. Any other change is breaking.
-    """
+    """Make a judge of an axis. A change of kind as in `harmless`, such as (static, dynamic), is notable."""
 
     def judge(delta: JsonChange) -> Severity:
         kinds = tuple(side.get("kind") if isinstance(side, dict) else "" for side in (delta.old, delta.new))
@@ -201,9 +188,6 @@ def _license(delta: JsonChange) -> Severity:
 
 
 def _role_judge(severity: Severity, *roles: str) -> Judge:
-    """Make a judge of companion files: a change of a file with one of these roles has this severity; a change of
-    another file is notable.
-    """
     return lambda delta: severity if delta.at.names[0].partition(":")[0] in roles else "notable"
 
 
@@ -215,10 +199,7 @@ def _cosmetic(noun: str) -> Rule:
 
 
 def _ranked(noun: str, *order: Any) -> Rule:
-    """Make the rule of a value with an order, such as a verdict. A change to a worse value is degrading.
-
-    `order` begins with the worst value. A missing value counts as `order[1]`, such as `unknown`.
-    """
+    """Make the rule of a value with an order, worst first. A missing value counts as `order[1]`."""
 
     def judge(delta: JsonChange) -> Severity:
         old, new = (1 if side not in order else order.index(side) for side in (delta.old, delta.new))

@@ -78,8 +78,10 @@ class WrittenDocument(Document):
 def invalid(
     error: pydantic.ValidationError, label: str, keys: Iterable[str] = (), listing: str = ""
 ) -> InputError:
-    """Make an error about one of the faults that pydantic found. It prefers a fault that is an unknown key. Then the
-    hint names those of `keys` that are similar.
+    """Return an error about a fault that pydantic found: an unknown key or, if there is none, the first fault.
+
+    The hint for an unknown key names similar keys from `keys`. If no key is similar, the hint is `listing`, but only
+    for a key of the outermost object.
     """
     problems = sorted(error.errors(include_url=False), key=lambda item: item["type"] != "extra_forbidden")
     problem, kind, alike = problems[0], problems[0]["type"], list[str]()

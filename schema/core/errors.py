@@ -81,10 +81,10 @@ VERIFY_ADVICE = "run `reg verify`, for a registry elsewhere with --remote REMOTE
 
 @contextmanager
 def about(prefix: str, kind: type[RegError] = InputError, hint: str = "") -> Iterator[None]:
-    """Turn an InputError of the context into an error of class `kind`, with `prefix` before its message.
+    """Convert an InputError that is raised in the `with` block to an error of class `kind`: `<prefix>: <message>`.
 
-    If `kind` is another class than InputError, a ConflictError of the context is changed too. An empty prefix changes
-    nothing.
+    If `kind` is not InputError, a ConflictError is converted too. If `prefix` is empty, no error is converted. If
+    `hint` is set, it replaces the hint of the error.
     """
     try:
         yield
@@ -113,18 +113,14 @@ def why(error: object, limit: int = 200) -> str:
 
 
 def unreadable(name: str, error: OSError) -> RegError:
-    """Return the error for a file that cannot be read. It is InputError for a missing file or a directory, and
-    HostError in other cases.
-    """
+    """Return the error for a file: InputError if it is missing or a directory, otherwise HostError."""
     message = f"{name} cannot be read: {why(error)}"
     is_request = isinstance(error, FileNotFoundError | IsADirectoryError)
     return InputError(message) if is_request else HostError(message, "check the file and its permissions")
 
 
 def fault(kind: str, error: RegError) -> tuple[str, str]:
-    """Return `kind` and the message of an error. If the error is a failure to read, return the kind `unreadable`
-    instead.
-    """
+    """Return `kind` and an error's message. For a failure to read, the kind is `unreadable`."""
     return "unreadable" if isinstance(error, RemoteError | HostError) else kind, error.message
 
 
@@ -148,9 +144,7 @@ def hub_library(purpose: str) -> Iterator[None]:
 
 
 def nearest(name: str, names: Iterable[str], least: float = 0.7, most: int = 3) -> list[str]:
-    """Return at most `most` names similar to `name`, best first. `least` is the minimum similarity of such a name, from
-    0 to 1.
-    """
+    """Return at most `most` names similar to `name`, best first. `least` is the minimum similarity, 0 to 1."""
     from difflib import get_close_matches
 
     folded = {candidate.lower(): candidate for candidate in names}
@@ -166,8 +160,6 @@ def suggest(name: str, candidates: Iterable[str], otherwise: str = "", least: fl
 
 
 def listing(names: Sequence[str], most: int = 20, length: int | None = 80) -> str:
-    """Join the first `most` names, each cut to `length` characters, and count the names that are left out: `a, b and 3
-    more`.
-    """
+    """Join the first `most` names, each cut to `length` characters, and count the rest: `a, b and 3 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(name[:length] for name in names[:most]) + more

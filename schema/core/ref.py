@@ -68,9 +68,7 @@ class Version(str):
         return bool(self.pre)
 
     def next_patch(self) -> "Version":
-        """Return the version to propose next. After `1.0.0` this is `1.0.1`. After the pre-release `1.0.0-rc.1` this is
-        `1.0.0`.
-        """
+        """Return the version to propose next: `1.0.1` after `1.0.0`, but `1.0.0` after the pre-release `1.0.0-rc.1`."""
         return Version(self.major, self.minor, self.patch + (0 if self.pre else 1))
 
     @classmethod
@@ -122,9 +120,7 @@ def check_tag(text: str) -> str:
 
 
 class Ref(Struct, frozen=True):
-    """A reference to one version of a model, by its tag, its digest or both. A ref without a tag and a digest means the
-    newest version.
-    """
+    """A reference to one version of a model, by tag, digest or both. A ref with neither means the newest version."""
 
     name: str
     tag: str | None = None
@@ -192,9 +188,7 @@ class DistinctPaths:
             self.add(path)
 
     def add(self, path: str) -> None:
-        """Add a path. Raise InputError if the path collides with an earlier path, or if one of these two paths is a
-        directory that has the other.
-        """
+        """Add a path. Raise InputError if it collides with an earlier path, or one is a directory of the other."""
         key = path.casefold() if path.isascii() else normalize("NFD", normalize("NFD", path).casefold())
         if (existing := self._files.get(key)) is not None:
             collision = f"paths collide: {existing[:80]!r} and {path[:80]!r}"

@@ -60,16 +60,14 @@ class Progress:
     """A receiver of progress, called from several threads. This base class shows nothing."""
 
     def plan(self, files: int, size: int) -> None:
-        """Announce further files that will move. `size` is their total in bytes."""
+        """Announce further files that will be read or copied. `size` is their total size in bytes."""
 
     def step(self, label: str) -> None:
         """Announce the next step of the work, whose duration is unknown."""
 
     @contextmanager
     def file(self, path: str, size: int | None) -> Iterator[Advance]:
-        """Yield a function that reports moved bytes of a file. `size` is the file's size in bytes, or None if it is not
-        known.
-        """
+        """Yield a function to call with the number of bytes read or copied. `size` is the file's size, if known."""
         yield lambda count: None
 
 

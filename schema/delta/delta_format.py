@@ -57,8 +57,9 @@ class DeltaHeader(Record, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Span(NamedTuple):
-    """The next `length` bytes of the new file. They are made from the bytes at `offset` of one old file, whose number
-    is `source`, or from the payload, or from both (a difference).
+    """Says how to make the next `length` bytes of the new file, by one of three operations.
+
+    COPY takes bytes of an old file. LITERAL takes the payload. DIFFERENCE combines it with bytes of an old file.
     """
 
     op: int  # COPY, LITERAL or DIFFERENCE
@@ -165,7 +166,7 @@ def choose_deltas(
 ) -> dict[Digest, Delta]:
     """For each file of `sizes` (in bytes), choose the smallest delta whose old files are all `present`.
 
-    Files without a delta below `MAX_SHARE` of their size are left out.
+    The result has no delta for a file if none is smaller than `MAX_SHARE` times the file's size.
     """
     chosen: dict[Digest, Delta] = {}
     for delta in sorted(deltas, key=lambda delta: (delta.size, delta.digest)):

@@ -18,10 +18,11 @@ GeneratorName = Literal["signatures", "changes", "history", "policy"]
 class ProfileField(WrittenDocument):
     """A field of a dossier. It has one of `from`, `generate` and `owner`; `help` says what the owner should write.
 
-    A field with `from` shows the `value` at a JSON pointer, or a table. Each match of the pointer `rows`, in which `*`
-    means any key, is a row. A column is a label and a path from the row, such as `../size`; a path that ends in `#`
-    gives the key. With `from: log`, only those lines are read whose event has one of these `kinds` and that have some
-    value at the pointer `having`. With `this`, only lines about the version of the dossier are read.
+    A field with `from` shows the value at the JSON pointer `value`, or a table. The table has a row for each match of
+    the pointer `rows`, in which `*` means any key. A column is a label and a path from the row, such as `../size`; a
+    path that ends in `#` gives the key. With `from: log`, lines of the log are read: with `kinds`, only lines with
+    these kinds of events; with `having`, only lines that have a value at this pointer; with `this`, only lines about
+    the version of the dossier.
     """
 
     label: Text

@@ -88,7 +88,6 @@ def layout(
 
 
 def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
-    """Yield the aliases of configuration, labels and tokenizer."""
     folder = manifest.tokenizer.path if manifest.tokenizer else "."
     for entry in manifest.files:
         if entry.role == "tokenizer" and not relpath(entry.path, folder).startswith(".."):
@@ -100,10 +99,7 @@ def _companions(manifest: Manifest) -> Iterator[list[LayoutFile]]:
 def _graphs(
     artifacts: Collection[Artifact], name: str, states: Mapping[str, str]
 ) -> Iterator[list[LayoutFile]]:
-    """Yield the aliases of each graph with its external data. `name` replaces `model` in `onnx/model_int8.onnx`.
-
-    External data keeps its path relative to the graph, because the graph refers to the data by this path.
-    """
+    """Yield the aliases of each graph with its external data. `name` replaces `model` in `onnx/model_int8.onnx`."""
     for folder, formats in FOLDERS.items():
         candidates = [item for item in artifacts if item.format in formats and item.path.endswith(".onnx")]
         candidates.sort(key=lambda item: (states.get(item.path) != "certified", formats.index(item.format)))

@@ -197,7 +197,6 @@ def _limitations(limits: list[str]) -> Json:
 
 
 def _properties(facts: Facts) -> Json:
-    """Return the facts that are not None as `{"properties": [...]}`; `{}` if all are None."""
     entries = [{"name": f"onnxreg:{key}", "value": _text(value)} for key, value in facts if value is not None]
     return {"properties": entries} if entries else {}
 

@@ -117,7 +117,6 @@ class PromotionCandidate(Struct, frozen=True, dict=True):
 
     @cached_property
     def changes(self) -> tuple[Change, ...]:
-        """The changes since the version in `before`. Empty if `before` is None."""
         return () if self.before is None else tuple(diff(self.before, self.manifest).changes)
 
     def of_formats(self, formats: Sequence[str]) -> list[Artifact]:
@@ -261,10 +260,8 @@ def _breaking(rule: "Rule", candidate: PromotionCandidate) -> Found:
 
 
 def _faithful(rule: "Rule", candidate: PromotionCandidate) -> Found:
-    """Check that each artifact below float32 is proven to be a float32 artifact with rounded weights. The newest proof
-    decides.
-
-    If the rule has `signed_by`, one of these keys must have signed the proof.
+    """Check each artifact that is not float32: the newest proof must say that the artifact has the rounded weights of a
+    float32 ancestor. If the rule has `signed_by`, only proofs that one of these keys signed count.
     """
     artifacts = candidate.of_formats(rule.certified)
     smaller = [item for item in artifacts or candidate.manifest.artifacts if item.precision != FULL_PRECISION]

@@ -39,8 +39,8 @@ class MetricRecord(Document):
     """The figures of one metric on one artifact, and the rule that judged them.
 
     `parent` and `value` are the figures of the parent and of the artifact. The `loss` must be below `limit`. If they
-    were not measured, `parent`, `value` and `loss` are null. `interval` is the paired 95 % interval of the loss.
-    `package` defines the metric, if it is a plug-in.
+    were not measured, `parent`, `value` and `loss` are null. `interval` is the paired 95 % interval of the loss. If the
+    metric is a plug-in, `package` is the package that defines the metric.
     """
 
     metric: Text
@@ -88,7 +88,6 @@ class EvaluationDocument(Document):
 
     @property
     def loss(self) -> Check | None:
-        """The check of the loss of recall; None if it was not measured."""
         check = next((check for check in self.checks if check.name == LOSS), None)
         return None if check is None or check.value is None else check
 
@@ -156,7 +155,7 @@ class FaithfulnessReport(Document):
 
 
 class RecordedProof(Struct, frozen=True):
-    """A proof in a log. `signers` has one set for each trusted key that signed it: the names of the key, and its id."""
+    """A proof in a log. `signers` has one set for each trusted signer: the names and ids of the signer's keys."""
 
     report: FaithfulnessReport
     signers: tuple[frozenset[str], ...] = ()
@@ -182,9 +181,10 @@ def proof_pairs(
 ) -> list[tuple[Artifact, Artifact | None]]:
     """Return the artifacts that can be proven, each with the ancestor to compare it with.
 
-    `paths` selects artifacts. With `has_parent`, the caller has a file to compare with, and each ancestor is None.
-    Raise InputError if a selected artifact is not a graph or has no parent, and if no artifact of the version has a
-    parent. The error names the version by `label`.
+    `paths` selects artifacts. Raise InputError if a selected artifact is not a graph or has no parent. Without `paths`,
+    raise InputError if the version has no graph with a parent. The error names the version by `label`.
+
+    With `has_parent`, the caller has a file to compare with: no parent is needed, and each ancestor is None.
     """
     artifacts = {artifact.path: artifact for artifact in manifest.artifacts}
     chosen = [artifacts[path] for path in paths or artifacts]
@@ -264,7 +264,7 @@ class BenchmarkDocument(Document):
 
     @property
     def speeds(self) -> dict[Digest, Speed]:
-        """The speed of each artifact. Of several inputs, the one with the largest ratio counts."""
+        """The speed of each artifact, on the timed input on which the artifact is slowest relative to its parent."""
         machine = {"isa": self.isa[:MAX_MACHINE_CHARS], "runtime": self.runtime[:MAX_MACHINE_CHARS]}
         speeds: dict[Digest, Speed] = {}
         for item in self.artifacts:

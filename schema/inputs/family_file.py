@@ -33,13 +33,13 @@ Bytes = Annotated[Count, BeforeValidator(size), WithJsonSchema({"type": ["intege
 class BackboneSpec(WrittenDocument):
     """The backbone of a family. `checkpoint` is a directory that `save_pretrained` wrote.
 
-    `classes` are its class ids in order, as in the checkpoint's config. `logits` and `embedding` name the graph's
-    outputs. `file` is the file name of its graphs.
+    `classes` are the backbone's class ids in order, as in the checkpoint's config. `logits` and `embedding` name the
+    outputs of the backbone's graphs. `file` is the path of the graphs without the ending: `backbone` gives
+    `backbone-fp32.onnx`.
 
     If `save_pretrained` did not write the checkpoint, `factory` is a function (`module:function` or `file.py:function`)
-    that is called with `arguments` and returns the module. Then `checkpoint` is a file of weights, and `input` is the
-    shape (channels, height, width). The module returns a dict with both outputs by name, or a tuple (logits,
-    embedding).
+    that is called with `arguments` and returns the module, `checkpoint` is a file of weights, and `input` is the shape
+    (channels, height, width). The module returns a dict with both outputs by name, or a tuple (logits, embedding).
     """
 
     checkpoint: Text

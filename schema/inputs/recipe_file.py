@@ -186,7 +186,7 @@ class ModelStatements(WrittenDocument):
 
     @property
     def statements(self) -> dict[str, str]:
-        """The statements that were made, by their keys in the manifest."""
+        """The licence and the description, if they are set, by their keys in the manifest: `license`, `description`."""
         return self.model_dump(include={"license", "description"}, exclude_none=True)
 
 

@@ -68,13 +68,13 @@ class TrustedKey(_KeyTable, frozen=True, kw_only=True):
 
 
 class SignatureRequirement(_Table, frozen=True):
-    """A requirement that `versions` of some models are signed, or `lines` of their logs from number `since` on."""
+    """A requirement that the logs of some models, the versions of these models, or both are signed."""
 
     models: tuple[str, ...] = ("*",)
     registry: str | None = None
-    lines: bool = False
-    since: Count = 1
-    versions: bool = False
+    lines: bool = False  # the lines of the logs must be signed
+    since: Count = 1  # the number of the first line that must be signed
+    versions: bool = False  # the versions must be signed
     keys: tuple[str, ...] = ()  # names of keys; empty: any trusted key
     after: tuple[RevocationPoint, ...] = ()  # only later lines must be signed
 
@@ -115,7 +115,7 @@ class Trust(msgspec.Struct, frozen=True):
         return tuple(names.values())
 
     def governs(self, registry: str) -> bool:
-        """True if a registry must have a policy log, because a requirement names `.policy`."""
+        """True if a registry must have a policy log: a requirement for the registry lists `.policy` in `models`."""
         return any(POLICY_LOG in need.models for need in self.required(registry, POLICY_LOG))
 
     def concerns(self, registry: str, model: str) -> bool:

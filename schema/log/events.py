@@ -38,8 +38,8 @@ _KIND = re.compile(r"[a-z][a-z0-9._-]{0,39}")
 
 
 class Event(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True, tag_field="kind"):
-    """The base of all events. `name` is the model's name. `shorten` is the hint of the error that an event is too large
-    for a log line.
+    """The base of all events. `name` is the model's name. If an event is too large for a log line, InputError is
+    raised, with `shorten` as the hint.
     """
 
     shorten: ClassVar[str] = "shorten the reason"
@@ -224,8 +224,8 @@ class Deltas(OptionalEvent, frozen=True, kw_only=True, tag="deltas"):
 class RolloutStep(OptionalEvent, frozen=True, kw_only=True, tag="rollout"):
     """A rollout of a channel began, widened or stopped. The only blob that this event refers to is `evidence`.
 
-    `expects` is the manifest of the channel, which itself does not move. `version` is None if the rollout stopped.
-    `policy` and `evidence` are as in `Tag`.
+    The channel does not move; `expects` is the manifest of the channel's version. `version` is None if the rollout
+    stopped. `policy` and `evidence` are as in `Tag`.
     """
 
     tag: str
@@ -368,9 +368,7 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
     def make(
         cls, seq: int, prev: Digest, event: Event, via: Via | None = None, sign: "SignLine | None" = None
     ) -> "LogLine":
-        """Make a line. If `sign` is not None, the function signs the line, and the line gets a `sig`. Raise InputError
-        if the line is too long.
-        """
+        """Make a line. The line's `sig` is the result of `sign`, if given. Raise InputError if the line is too long."""
         line = cls(seq=seq, prev=prev, event=cast("ModelEvent", event), via=via)
         if sign is not None:
             line = line.replace(sig=sign(line.to_json()))
@@ -393,7 +391,9 @@ class LogLine(_Links, frozen=True, kw_only=True, dict=True):
 
 
 def _unknown(data: bytes, label: str, error: InputError) -> LogLine:
-    """Read a line with an event of an unknown kind. Raise `error` if the kind is known, or the event is required."""
+    """Read a line whose decoding failed with `error`. Raise `error` if it has no event of an unknown kind, and another
+    InputError if this event is not optional.
+    """
     value = canonical.decode(data, label)
     event = value.pop("event", None) if isinstance(value, dict) else None
     if not isinstance(event, dict) or event.get("kind") in (*KINDS, "policy"):

@@ -1,9 +1,9 @@
 """The state line: the first line of an index file. It has tables about one model, which are computed from the log.
 
 After every `SEGMENT_LINES` lines, the log is sealed: these lines move to a blob, and `segments` lists these blobs. All
-versions move to another blob, the checkpoint. Then `versions` keeps only the newest versions, the versions of channels
-and rollouts, and versions that changed since. `summaries` has the newest versions and the versions of channels and
-rollouts.
+versions move to another blob, the checkpoint. In the state line, `versions` has only the newest versions, the versions
+of channels and rollouts, and the versions that changed after the last checkpoint. `summaries` has the newest versions
+and the versions of channels and rollouts.
 
 `tombstones` are blobs that were taken down and must not return. `refused` are artifacts that a later evaluation
 refused; the refusal holds in every version. `speeds` are measured latencies. Unknown keys, which later builds wrote,
@@ -199,9 +199,7 @@ class VersionSummary(Record, frozen=True, dict=True):
     def with_verdicts(
         self, verdicts: Mapping[Digest, str], speeds: Mapping[Digest, tuple[Speed, ...]] = {}
     ) -> "VersionSummary":
-        """Return a copy with the later verdicts on the artifacts, and with the speeds of the artifacts. The keys of
-        `verdicts` and of `speeds` are digests of artifacts.
-        """
+        """Return a copy with later verdicts on artifacts and speeds of artifacts, both by the artifact's digest."""
         if (verdicts.keys() | speeds.keys()).isdisjoint(artifact.digest for artifact in self.artifacts):
             return self
         artifacts = []
@@ -213,9 +211,7 @@ class VersionSummary(Record, frozen=True, dict=True):
 
 
 def operator_set(artifact: "Artifact") -> bytes | None:
-    """Return the blob of an artifact's operators. Return None if the manifest lists none. Versions with equal operators
-    share the blob.
-    """
+    """Return the blob of an artifact's operators, or None if the manifest lists no operators for the artifact."""
     operators = [operator.to_json() for operator in artifact.operators]
     return canonical.encode(operators) if operators else None
 
@@ -530,8 +526,8 @@ def version_of(state: State, tag: str) -> Version:
 def no_version(
     name: str, subject: str, entries: Mapping[Version, VersionEntry], advice: str = ""
 ) -> NotFoundError:
-    """Make the error that a model has no `subject`, such as `version 9.0.0`. The hint is `advice`, followed by a list
-    of versions.
+    """Return the error `<name> has no <subject>`; `subject` is a text such as `version 9.0.0`. The hint is `advice`,
+    followed by the newest versions.
     """
     newest = sorted((version for version, entry in entries.items() if not entry.dropped), reverse=True)
     shown = newest[:MAX_LISTED_VERSIONS]
@@ -541,6 +537,6 @@ def no_version(
 
 
 def no_channel(name: str, tag: str, channels: Collection[str], more: str = "") -> NotFoundError:
-    """Make the error that a model has no channel `tag`. The hint lists the channels that it has, followed by `more`."""
+    """Return the error for an unknown channel. The hint names similar channels, or lists all channels, then `more`."""
     listed = f"its channels: {', '.join(channels)}" if channels else "it has none yet: `reg tag` makes one"
     return NotFoundError(f"{name} has no channel {tag}", suggest(tag, channels, listed + more))

@@ -52,9 +52,9 @@ class DraftArtifact:
 class Draft:
     """A version whose files have no digests yet.
 
-    `fields` has further keys of the manifest, such as `task` and `source`, as JSON. `file_states` has the states of
-    those files that are links; the states were taken before the files were read. If `document` is set, it is an
-    existing manifest of these files, which is used unchanged.
+    `fields` has further keys of the manifest, such as `task` and `source`, as JSON. If a file is a symbolic link,
+    `file_states` has the state of the linked file before it was read, by which a later change is noticed. If `document`
+    is set, it is an existing manifest of these files, which is used unchanged.
     """
 
     name: str

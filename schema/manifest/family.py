@@ -97,7 +97,6 @@ class ModelFamily(Document):
 
     @property
     def stages(self) -> list[Member]:
-        """The stages of a pipeline; empty for another family."""
         return self.of_role("stage")
 
     def of_role(self, role: Role) -> list[Member]:

@@ -66,9 +66,7 @@ class Preprocessing(Document):
 
     @classmethod
     def of_input(cls, value: Mapping[str, Any], shape: tuple[int, int, int]) -> Self:
-        """Read preprocessing from a document that people write. Raise InputError if it does not fit `shape` (channels,
-        height, width) of the input.
-        """
+        """Read preprocessing that people wrote. Raise InputError unless it fits `shape` (channels, height, width)."""
         channels, *size = shape
         image = cls.from_json({"layout": "NCHW", "color": "RGB", **value, "size": size}, "preprocessing")
         if image.layout != "NCHW" or CHANNELS[image.color] != channels:
@@ -211,8 +209,8 @@ class Step(Document):
 class Code(Document):
     """The Python function that made the model, as `module:function`. The user allowed it by `--allow-code`.
 
-    `digest` covers the function's file, or all files of its package. For an installed package, `distribution` and
-    `version` name it instead. The distribution `python` is Python itself.
+    `digest` covers the function's file, or all files of the function's package. An installed package has no `digest`:
+    `distribution` and `version` name the package. The distribution `python` is Python itself.
     """
 
     name: Text
@@ -340,7 +338,7 @@ class FileEntry(StoredFile):
 
 
 class ArtifactMetadata(Document):
-    """The key `artifacts[].metadata` of version 1. `operators` are names; outside of ai.onnx, they are `domain:Op`."""
+    """The metadata of an artifact, as in format version 1. `operators` are names; outside of ai.onnx, `domain:Op`."""
 
     profile: Text | None = None
     opset: Count | None = None
@@ -392,7 +390,6 @@ class Artifact(StoredFile):
 
     @property
     def suite(self) -> Digest | None:
-        """The suite on which the artifact was judged; None if it was not judged."""
         evidence = self.certification.evidence
         return None if evidence is None else evidence.suite
 
@@ -406,7 +403,7 @@ class Artifact(StoredFile):
 
     @property
     def own_size(self) -> int:
-        """The bytes that a runtime loads, at most `MAX_INTEGER`. Golden vectors and operator configs do not count."""
+        """The bytes that a runtime loads, without golden vectors and operator configs; capped at `MAX_INTEGER`."""
         size = self.size + sum(entry.size for entry in self.files if entry.role not in ASIDE)
         return min(size, canonical.MAX_INTEGER)
 
@@ -562,17 +559,13 @@ class Manifest(Document):
 
     @property
     def members(self) -> dict[str, str]:
-        """For the path of each artifact, the name of the member that the artifact belongs to. Empty if this is not a
-        family.
-        """
+        """The name of each artifact's member, by the artifact's path. Empty if this is not a family."""
         members = self.model_family.members if self.model_family else ()
         return {path: member.name for member in members for path in member.artifacts}
 
     @property
     def stages(self) -> dict[str, str]:
-        """For the path of each artifact, the name of the stage that the artifact belongs to. Empty if this is not a
-        pipeline.
-        """
+        """The name of each artifact's stage, by the artifact's path. Empty if this is not a pipeline."""
         return self.members if self.model_family and self.model_family.stages else {}
 
     @property

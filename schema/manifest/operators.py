@@ -2,8 +2,8 @@
 
 A reduced build is made from an operator config (docs/resolve.md). Its lines are
 `domain;opset[,opset];Op[{types}],Op...`, `!globally_allowed_types;T,T...` and
-`!no_ops_specified_means_all_ops_are_required`. An opset is the version that introduced an operator's definition. If
-several lines have types for an operator, the types in the last of these lines hold for all opsets of the operator.
+`!no_ops_specified_means_all_ops_are_required`. An opset is the version that introduced an operator's definition. The
+types that a line has for an operator hold for all opsets of the operator, and replace the types in earlier lines.
 """
 
 import json
@@ -63,9 +63,7 @@ class Build(msgspec.Struct, frozen=True):
     everywhere: frozenset[str] | None = None  # the types that all operators may use
 
     def shortfall(self, needs: Iterable[Need]) -> tuple[str, str] | None:
-        """Return a code (`operators` or `types`) and a detail if the build cannot run these operators. Return None if
-        it can.
-        """
+        """Return a code (`operators` or `types`) and a detail if the build cannot run these operators, else None."""
         needs, built = tuple(needs), self.operators
         missing = [str(n) for n in needs if built is not None and (n.domain, n.opset, n.name) not in built]
         if missing:

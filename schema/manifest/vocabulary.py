@@ -63,9 +63,7 @@ def check_license(text: str) -> str:
 
 
 def hub_license(text: str) -> dict[str, str]:
-    """Return the keys by which a model card states a licence: `license`, and also `license_name` if the Hub has no name
-    for the licence.
-    """
+    """Return a model card's keys of a licence: `license` and, if the Hub has no name for it, `license_name`."""
     name = re.sub(r"-(only|or-later)$", "", text.lower())
     return {"license": name} if name in HUB_NAMES else {"license": "other", "license_name": text.lower()}
 

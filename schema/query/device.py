@@ -1,7 +1,7 @@
 """A device: the ONNX Runtime of an app, and the phone on which the app runs. docs/resolve.md is the specification.
 
-Rollouts: each device has a random seed of its own. From it the device computes whether it takes part, and it reports
-nothing. docs/rollouts.md is the specification.
+Rollouts: each device has a random seed of its own. From the seed, the device computes if it takes part in a rollout.
+The device reports nothing to a server. docs/rollouts.md is the specification.
 """
 
 import hashlib
@@ -207,7 +207,7 @@ PACKAGES = msgspec.json.decode(
 
 
 def presets() -> dict[str, tuple[Device, str]]:
-    """Return the device and the source of each preset, by name, in order of package and release."""
+    """Return each preset by name, in order of package and release: the device, and the package's origin as text."""
     presets_by_name = {}
     for package in PACKAGES:
         for major, minor in sorted(RELEASES):
@@ -250,9 +250,7 @@ class ResolveRequest(NamedTuple):
         return cls(ref, Query.read(conditions), None if device is None else Device.read(device))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the request as JSON, with the whole device instead of the name of a preset, because presets may
-        change.
-        """
+        """Return the request as JSON, with the whole device instead of a preset's name, because presets may change."""
         device = {} if self.device is None else {"device": self.device.to_json()}
         return {"ref": str(self.ref), **self.query.to_json(), **device}
 
@@ -272,9 +270,7 @@ def rollout_versions(
     state: State, tag: str | None, device: Device | None, seed: str, digest: Digest | None = None
 ) -> list[Version]:
     """Return a list with the one version that a rollout of the channel `tag` gives to a device. Return [] if the
-    rollout gives the device none.
-
-    If `digest` is given, the version must have this manifest.
+    rollout does not give the device a version, or if that version has another manifest than `digest` (None: any).
     """
     rollout = state.rollouts.get(tag or "")
     if rollout is None or digest not in (None, rollout.manifest):

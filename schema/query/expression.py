@@ -167,9 +167,7 @@ def limit_steps(steps: int) -> Iterator[Budget]:
 
 
 def spend(steps: int) -> None:
-    """Take steps from the budget that `limit_steps` set. Raise InputError if too few steps are left. Without a budget,
-    do nothing.
-    """
+    """Take steps from the budget of `limit_steps`, if any. Raise InputError if too few steps are left."""
     budget = _budget.get()
     if budget is not None:
         budget.left -= steps
@@ -388,9 +386,7 @@ def short(text: str) -> str:
 
 
 def _nearest(name: str, fields: Iterable[str]) -> str:
-    """Return a hint about an unknown field. If the word looks like a model's name, such as `acme/model`, the hint
-    suggests a condition on `name`. Otherwise the hint lists similar fields or, if there are none, all fields.
-    """
+    """Return a hint about an unknown field, with similar fields. A text with `/` may be a model's name."""
     if "/" in name:
         return f"write name = {name}"
     parts = {part.replace("-", "_"): None for part in name.lower().split(".") if len(part) > 2}

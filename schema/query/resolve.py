@@ -142,9 +142,7 @@ def require_member(name: str, artifact: ArtifactSummary, _: int) -> Iterator[Mis
 
 
 def require_presence(paths: Collection[str] | None, artifact: ArtifactSummary, _: int) -> Iterator[Miss]:
-    """Yield a `Miss` unless the registry has the artifact. `paths` are the paths of the artifacts that the registry
-    has; None means that it has all.
-    """
+    """Yield a `Miss` unless the registry has the artifact. `paths` are those that it has; None means all."""
     if paths is not None and artifact.path not in paths:
         yield Miss("not-held", "is not held here")
 
@@ -303,10 +301,7 @@ WITHHELD = {
 
 
 def withheld(version: Version, entry: VersionEntry) -> str:
-    """Return the reason, such as `yanked`, for which a version is not chosen unless a ref names it.
-
-    Return "" if it can be chosen freely.
-    """
+    """Return why, such as `yanked`, a version is chosen only if a ref names it; "" if it can be chosen freely."""
     if entry.gone is not None:
         return entry.gone.how
     return "yanked" if entry.yanked else "prerelease" if version.is_prerelease else ""

@@ -4,12 +4,13 @@ They were measured with wheels of ONNX Runtime from PyPI: each wheel loaded a gr
 versions. The wheels were 1.15.1, 1.16.3, 1.17.3, 1.18.1, 1.20.1, 1.21.1, 1.22.1, 1.23.2, 1.24.4, 1.25.1, 1.27.0, 1.29.0
 and 1.31.1. If two of them gave equal results, the releases between them count as equal to both. Format 5 came with
 1.13, format 6 with 1.16 (https://onnxruntime.ai/docs/performance/model-optimizations/ort-format-models.html,
-microsoft/onnxruntime#20670). Files of older formats load with limits, and count as too old.
+microsoft/onnxruntime#20670). ONNX Runtime loads files of formats before 5 with limits; here such files count as too
+old.
 
 Contrib operators are operators of ONNX Runtime's domain `com.microsoft`. A *need* is an operator, alone or with one
-feature: `MatMulNBits`, `MatMulNBits bits=8`, `MatMulNBits inputs=5`, or `ai.onnx:DequantizeLinear Int4x2` in another
-domain. `contrib_releases.json` has the first release that meets each need (tests/support/contrib/measure.py measures
-it).
+feature: `MatMulNBits`, `MatMulNBits bits=8`, `MatMulNBits inputs=5`. An operator of another domain is written with the
+domain: `ai.onnx:DequantizeLinear Int4x2`. `contrib_releases.json` has the first release that meets each need, as
+measured by tests/support/contrib/measure.py.
 """
 
 import re
@@ -115,9 +116,7 @@ def needs(uses: Iterable[Use]) -> tuple[str, ...]:
 
 
 def problem(contrib: Iterable[str], release: str) -> str:
-    """Describe the first need in `contrib` that a release such as `1.23.2` does not meet. Return "" if the release
-    meets all needs.
-    """
+    """Describe the first need that a release such as `1.23.2` does not meet. Return "" if it meets all."""
     number = release_number(release)
     for need in contrib:
         first = FIRST_RELEASES.get(need)

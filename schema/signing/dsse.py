@@ -3,8 +3,8 @@
 A signature covers the payload's type and exact bytes. So bytes that were signed as one kind of document are not
 accepted as another kind.
 
-A signed log line has the key `sig`, `<key id>:<base64>`. The signature covers the registry's id, the line, and through
-the line's `prev` all earlier lines. So it signs the whole log up to the line.
+A signed log line has the key `sig`, `<key id>:<base64>`. The signature covers the registry's id and the line. The line
+has the digest `prev` of the line before, so the signature covers the whole log up to the line.
 """
 
 import hashlib
@@ -125,9 +125,7 @@ class Envelope(Record, frozen=True):
 
     @property
     def predicate_type(self) -> str:
-        """The predicate type of an in-toto payload; "" for other payload types. Raise InputError if an in-toto payload
-        is not JSON.
-        """
+        """The predicate type of an in-toto payload, else "". Raise InputError if an in-toto payload is not JSON."""
         if self.payload_type != PAYLOAD_TYPE:
             return ""
         value = canonical.decode(self.payload, "statement")
@@ -153,7 +151,7 @@ class Subject(Record, frozen=True):
 class Statement(Record, frozen=True):
     """An in-toto Statement v1 (github.com/in-toto/attestation): a predicate about one subject.
 
-    `predicate_type` says how to read the predicate. `digest` is the SHA-256 of the subject.
+    `predicate_type` says how to read the predicate. The property `digest` is the SHA-256 of the subject.
     """
 
     predicate_type: str = field(name="predicateType")
@@ -182,7 +180,7 @@ class Statement(Record, frozen=True):
 
 
 def release_statement(name: str, version: Version, manifest: bytes) -> Statement:
-    """Make the statement that a manifest, given as bytes, is a version of a model.
+    """Return the statement that version `version` of the model `name` has this manifest, which is given as bytes.
 
     The statement repeats the recipe and all certificates of the manifest, so that an auditor can read them without
     onnxreg.
@@ -228,7 +226,7 @@ def read_sig(text: str) -> Signature:
 
 
 def make_bundle(name: str, files: Mapping[str, Digest], key: PublicKey, sign: Sign) -> bytes:
-    """Sign a directory with exactly these files. Return a bundle of OpenSSF Model Signing 1.0 (key mode).
+    """Sign a directory that has the `files` and no others. Return a bundle of OpenSSF Model Signing 1.0 (key mode).
 
     Other programs can check the directory by the bundle, without onnxreg (github.com/sigstore/model-transparency). The
     bundle is a Sigstore bundle 0.3 whose statement lists every file with its SHA-256. Raise InputError if the key is

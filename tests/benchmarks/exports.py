@@ -335,6 +335,6 @@ def _losses(case: Case, files: Mapping[str, Path]) -> Iterator[Row]:
                 f"{case.what}: largest loss: {label}",
                 "the limit",
                 [(one.record.loss, one.record.limit)],
-                one.metric.id,
+                one.record.metric,
                 aim,
             )

@@ -1,4 +1,4 @@
-"""The pages for people: models, one model, one version, two versions side by side, and the history of a figure.
+"""The pages for people: models, one model, one version, two versions side by side, and the history of a metric.
 
 A page is cached until an index file, the policies or the trust file changes. Queries of people have a thread of their
 own, so that apps never wait for them.
@@ -49,11 +49,11 @@ from onnxreg.schema.query.expression import Expression, ExpressionError, parse
 
 MODELS_PER_PAGE, VERSIONS_PER_PAGE, LINES_PER_PAGE, MATCHES_PER_PAGE = 100, 50, 50, 200
 MAX_HISTORY_VERSIONS, MAX_FIGURES, MAX_METRIC_LETTERS = 30, 100, 200
-"""Maximum numbers: of versions on a history page, of links to figures on this page, of letters in a figure's name."""
+"""Maximum numbers: of versions on a metric's history page, of links to metrics there, of letters in a metric's name."""
 WIDTH, HEIGHT, MARGIN = 640, 180, 24
 IMAGES = "image-classification"
 TRIALS = (IMAGES, "token-classification", "text-classification", "pooling", "feature-extraction")
-"""The tasks of the models that the script can try in a browser."""
+"""The tasks of the models that visitors can try: a script of the version's page runs such a model in the browser."""
 STATIC = HERE / "static"
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -235,8 +235,6 @@ class Pages:
         return self._templates.get_template(template).render(values).encode()
 
     def _endpoint(self, make: Callable[[Request], Awaitable[bytes]], policy: str = POLICY) -> Endpoint:
-        """Return an endpoint that answers with the page from `make` or, if `make` raises RegError, with an error page."""
-
         async def endpoint(request: Request) -> Response:
             try:
                 return _with_policy(of_bytes(request, await make(request), HTML), policy)
@@ -392,10 +390,7 @@ def _side(model: ModelPage, ref: Ref) -> Side:
 
 
 def history_chart(history: ModelHistory) -> dict[str, Any] | None:
-    """Return the `low`, `high` and `points` (x, y, interval or None, row) of a chart.
-
-    Return None if there are fewer than two points.
-    """
+    """Return a chart's `low`, `high` and `points` (x, y, interval or None, row); None for fewer than two points."""
     rows = [row for row in reversed(history.versions) if history.is_charted(row)]
     if len(rows) < 2:
         return None
@@ -413,7 +408,6 @@ def history_chart(history: ModelHistory) -> dict[str, Any] | None:
 
 
 def _with_policy(response: Response, policy: str = POLICY) -> Response:
-    """Add headers that let the browser load and run only what `policy` (Content-Security-Policy) allows."""
     response.headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
     response.headers["Referrer-Policy"] = "same-origin"
     return response

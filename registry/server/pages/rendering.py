@@ -1,4 +1,4 @@
-"""Render HTML from templates, and render a difference as one file.
+"""Render HTML from templates, and render the difference between two versions as one HTML file.
 
 All values in a page are escaped, and unprintable characters become codes, because unknown people wrote the values.
 """
@@ -127,7 +127,7 @@ def shown_json(value: Any) -> str:
 def report(
     old: Release, new: Release, manifest_diff: ManifestDiff, screen: DiffOverview, later: Sequence[str] = ()
 ) -> bytes:
-    """Return a difference as one self-contained HTML page (UTF-8). `later` has the verdicts of later evaluations."""
+    """Return the difference between two versions as one HTML file. `later` has the verdicts of later evaluations."""
     templates = environment()
     style = Markup((HERE / "static" / "style.css").read_text(encoding="utf-8"))
     page = templates.get_template("report.html").render(
