@@ -88,7 +88,7 @@ def _source_and_task(model: Mapping[str, Any], notes: Notes) -> dict[str, Any]:
         if key not in table()["idle"] and item not in (None, False):
             hint = "take it out, or apply it to the model first; a revision goes into the path: ID@REVISION"
             raise InputError(f"input_model: {key[:80]} changes the model, and is not supported", hint)
-        notes.append(_note(f"input_model.{key}", item, UNUSED))
+        notes.append(_note(f"input_model.{key}", None, UNUSED))  # it may be a token or a path
     return fields
 
 

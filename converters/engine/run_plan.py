@@ -256,13 +256,14 @@ def _apply(node: StepNode, subject: Any, target: Path, second: Path | None) -> t
         return step, models.save(graph, target)
     model = load_onnx(subject)
     external = external_files(model, subject)
+    take = shutil.copyfile if node.parent is None else link_or_copy  # linked files become read-only
     copy = target if takes == "original" else target.with_suffix(".onnx")
     if scrub_metadata(model, subject.parent):
         copy.write_bytes(model.SerializeToString(deterministic=True))
     else:
-        link_or_copy(subject, copy)
+        take(subject, copy)
     for name in external:  # the graph refers to this name
-        link_or_copy(subject.parent / name, target.parent / name)
+        take(subject.parent / name, target.parent / name)
     if takes == "original":
         return run(node.make(), subject)[1], (target.name, *external)
     files, step = run(node.make(), copy)  # the pass writes beside its input

@@ -97,6 +97,15 @@ def test_external_data_is_written_in_the_folder_of_an_output(run, monkeypatch):
     assert files == [("external-data", "exports/model.onnx.data")]
 
 
+def test_the_users_files_are_copied_and_stay_writable(run, home, tmp_path):
+    files = [home / "external.onnx", home / "weights.bin"]
+    before = [(file.stat().st_mode, file.stat().st_nlink) for file in files]
+    steps = [{"name": "original", "pass": "Original"}]
+    draft = run({"steps": steps}, StepCache(tmp_path / "cache"), "external.onnx")
+    assert (draft.root / "weights.bin").read_bytes() == files[1].read_bytes()
+    assert [(file.stat().st_mode, file.stat().st_nlink) for file in files] == before
+
+
 @pytest.mark.parametrize(
     ("params", "precision", "needs"),
     [

@@ -256,7 +256,10 @@ def test_settings_that_are_not_used_are_listed_without_values():
     unused = (*ENGINE, *(f"passes.mixed.{key}" for key in ("host", "atol", "save_as_external_data")))
     assert all(told(recipe)[key].startswith("not used") for key in unused)
     assert dict(recipe.steps[0].params) == {"keep_io_types": False, "op_block_list": BLOCKED}
-    assert "somebody" not in str(recipe.to_json())
+    load = {"token": "somebody", "cache_dir": "/home/somebody/x", "max_memory": {"somebody": 1}}
+    loaded = olive({"c": {"type": "OnnxConversion"}}, {**HF, "load_kwargs": load})
+    assert {f"input_model.{key}" for key in load} <= told(loaded).keys()
+    assert "somebody" not in str((recipe.to_json(), loaded.to_json()))
 
 
 @pytest.mark.parametrize("name", table()["passes"])
