@@ -83,7 +83,12 @@ def check_inside(directory: Path, file: Path) -> None:
 
 
 def weight_files(directory: Path) -> list[str]:
-    """Return the files of weights to load, safetensors if possible. Raise InputError if a shard is missing."""
+    """Return the files of weights to load. Raise InputError if a shard is missing, or transformers loads others."""
+    ranks = (path.name for path in directory.glob("shard-*-model-*.safetensors"))  # of a training in parallel
+    other = next(ranks, read_object(directory / CONFIG).get("transformers_weights"))
+    if other not in (None, *WEIGHTS):
+        message = f"transformers would load {str(other)[:80]}, and not the usual files of weights"
+        raise InputError(message, "load the model with transformers, and save it with save_pretrained")
     for single in WEIGHTS:
         if (directory / single).is_file():
             return [single]

@@ -20,16 +20,8 @@ OTHERS = (
 """The tools of some passes and metrics. A recipe records those that its passes need. A cache key has all of them."""
 PLUG_INS = ("metrics", "passes", "profiles")
 TOOLS = (
-    "flatbuffers",
-    "numpy",
-    "onnx",
-    "onnx-ir",
-    "onnxruntime",
-    "protobuf",
-    "tokenizers",
-    "torch",
-    "transformers",
-)
+    "flatbuffers", "numpy", "onnx", "onnx-ir", "onnxruntime", "protobuf", "tokenizers", "torch", "transformers",
+)  # fmt: skip
 EXTRA = ("PIL", "onnx_ir", "onnxscript", "safetensors", *TOOLS)
 """The modules that the extra `export` installs."""
 _CLASSES = {

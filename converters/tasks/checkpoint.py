@@ -223,10 +223,11 @@ class Saved(Task):
         roles = {path: "other" if "/" in path else role_of(path) for path in paths}
         roles |= dict.fromkeys(tokenizer, "tokenizer")
         fields = described(self.id, checkpoint.directory, checkpoint.config.model_type)
-        fields |= {"config_path": CONFIG, **graphs.fields}
         resolved = {**graphs.resolved, **({"scrubbed": scrubbed} if scrubbed else {})}
         if source.adapter is not None:
             resolved["adapter"] = source.adapter.record
+            fields |= described(self.id, source.adapter.directory, checkpoint.config.model_type)
+        fields |= {"config_path": CONFIG, **graphs.fields}
         if graphs.length is not None:
             fields["max_sequence_length"] = resolved["max_seq_length"] = graphs.length
         if checkpoint.tokenizer is not None:
@@ -250,8 +251,9 @@ def _adapted(base: LocatedSource, location: Location) -> LocatedSource:
     origin = None if own.origin is None else own.origin.model_copy(update={"digest": digest})
     record = {"digest": str(base.digest)} if base.origin is None else base.origin.to_json()
     part = Adapter(location.directory, {"digest": str(own.digest), "base": record})
-    packages = ("peft",)
-    return replace(base, digest=digest, origin=origin, files=files, packages=packages, adapter=part)
+    cards = directory_digest({"adapter": own.described or own.digest, "base": base.described or base.digest})
+    base = replace(base, packages=("peft",), adapter=part)
+    return replace(base, digest=digest, origin=origin, described=cards, files=files)
 
 
 def described(task: str, directory: Path, family: object) -> dict[str, Any]:

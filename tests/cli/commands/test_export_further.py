@@ -367,11 +367,14 @@ def test_an_adapter_is_merged_into_its_model_and_refused_on_another(reg: Reg, tm
     settings = peft.LoraConfig(r=2, target_modules=["query", "value"], init_lora_weights=False)
     adapted = peft.get_peft_model(model, settings).eval()
     adapted.save_pretrained("adapter")
-
-    made = reg("export", "adapter", "--name", "acme/model")
-    assert made.status == 0 and "an adapter of a model whose config.json says BertForToken" in made.err
-    manifest = reg("show", "acme/model", "--json").json
-    recipe = manifest.get("manifest", manifest)["recipe"]
+    manifest: Any = {}
+    for card, words in {"base": "mit", "adapter": "cc-by-nc-4.0"}.items():  # the second card is more specific
+        (tmp_path / card / "README.md").write_text(f"---\nlicense: {words}\n---\n")
+        made = reg("export", "adapter", "--name", "acme/model")
+        assert made.status == 0 and "an adapter of a model whose config.json says BertForToken" in made.err
+        manifest = reg("show", "acme/model", "--json").json
+        assert manifest["license"] == words
+    recipe = manifest["recipe"]
     recorded = recipe["parameters"]["got"]["adapter"]
     assert recipe["tools"]["peft"] == peft.__version__
     assert recorded["digest"].startswith("sha256:") and recorded["base"]["digest"].startswith("sha256:")

@@ -153,12 +153,18 @@ def prefixed(root: Path) -> None:
     resave(root, lambda tensors: [tensors.update({f"net.{k}": tensors.pop(k)}) for k in list(tensors)])
 
 
+def also(root: Path, name: str) -> None:
+    shutil.copyfile(root / "model.safetensors", root / name)
+    change(root / "config.json", transformers_weights=name)
+
+
 def more_tokens(root: Path) -> None:
     value = json.loads((root / "tokenizer.json").read_text())
     value["model"]["vocab"] |= {"last": 63, "beyond": 64}
     (root / "tokenizer.json").write_text(json.dumps(value))
 
 
+SHARD = "shard-00001-model-00001-of-00001.safetensors"
 BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no config": (gone("config.json"), "config.json"),
     "no weights": (gone("model.safetensors"), "no weights"),
@@ -168,6 +174,8 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a nested config": (put("config.json", "[" * 100_000 + "]" * 100_000), "config.json is not valid JSON"),
     "a missing shard": (shard("model-00001-of-00002.safetensors"), "shard that is missing"),
     "a shard elsewhere": (shard("../model.safetensors"), "shard that is missing"),
+    "weights of another name": (lambda root: also(root, "other.safetensors"), "would load other.safetensors"),
+    "shards of several machines": (lambda root: shutil.copyfile(root / "model.safetensors", root / SHARD), f"would load {SHARD}"),
     "another size": (lambda root: resave(root, lambda t: t.update({"classifier.bias": t["classifier.bias"][:3].clone()})), "shapes differ from its config for classifier.bias"),
     "distances": (tensor("bert.encoder.layer.0.attention.self.distance_embedding.weight"), "distance_embedding"),
     "a third layer": (tensor("bert.encoder.layer.2.output.dense.weight"), "layer.2.output.dense.weight"),
