@@ -84,21 +84,19 @@ class ChannelGate(Struct, frozen=True, dict=True):
         manifest = log.manifest(version)
         counted = {key for rule in self.rules for key in rule.checks} & set(demands)
         events = signatures.attestations(log, entry.manifest, manifest)
-        signers: tuple[frozenset[str], ...] = ()
-        if "signed_by" in counted:
-            verdicts = signatures.signatures_of(log, trust, version, entry.manifest)
-            trusted = {item.keyid or "" for item in verdicts if item.status == "trusted"}
-            signers = trust.signers(sorted(trusted))
-        before = compared_with(self.moves if past is None else past, entry.manifest)
+        by = signatures.signatures_of(log, trust, version, entry.manifest) if "signed_by" in counted else ()
+        trusted = sorted({item.keyid or "" for item in by if item.status == "trusted"})
+        published = {item.manifest for item in log.versions.values()}
+        moves = self.moves if past is None else past
+        moves = [move for move in moves if move.evidence or move.manifest in published]
+        before = compared_with(moves, entry.manifest)
         candidate = PromotionCandidate(
             manifest,
             entry.manifest,
             entry.size,
-            evaluations=tuple(
-                item for event in events if (item := signatures.evaluation_of(log, event)) is not None
-            ),
-            signers=signers,
-            before=None if before is None else log.read_manifest(before),
+            evaluations=tuple(filter(None, (signatures.evaluation_of(log, event) for event in events))),
+            signers=trust.signers(trusted),
+            before=log.read_manifest(before) if before and CHANGES & counted else None,
             held=entry.held,
             trusted=frozenset(name for key in trust.keys.values() for name in (key.name, key.key.id)),
             proofs=tuple(signatures.recorded_proofs(log, events, trust)) if "faithful" in counted else (),
@@ -254,7 +252,8 @@ def promotion_documents(log: Log) -> set[Digest]:
     """Return the digests of all documents that an offline reader needs to judge the governed channels."""
     governed = {tag: current for tag, current in log.channels.items() if current.evidence}
     moves = [event for _, event in log.events(Tag) if event.evidence and event.tag in governed]
-    digests = {digest for event in moves for digest in (event.manifest, event.evidence) if digest}
+    digests = {event.evidence for event in moves if event.evidence}
+    digests |= {event.manifest for event in moves} & {entry.manifest for entry in log.versions.values()}
     for current in governed.values():
         related = signatures.attestations(log, current.manifest, log.manifest(current.version))
         digests |= {event.statement for event in related}
@@ -294,7 +293,7 @@ def with_policy(
 
 
 def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[str, str | None]]:
-    """Yield each channel that a policy would block, and each unreadable model, as `{name, channel, version, why}`."""
+    """Yield what a policy would block (channels, rollouts), and unreadable models: `{name, channel, version, why}`."""
     policies = with_policy(read_policies(reader), policy, stamp(POLICY_LOG, None))
     for name in reader.names():
         try:
@@ -303,10 +302,14 @@ def blocked_channels(reader: RegistryReader, policy: Policy) -> Iterator[dict[st
             yield {"name": name, "channel": None, "version": None, "why": error.message}
             continue
         for tag, channel in sorted(log.channels.items()):
+            gate, version = ChannelGate(log, policies, tag), channel.version
             try:
-                ChannelGate(log, policies, tag).check()
+                gate.check()
+                if tag in log.rollouts:
+                    version = log.rollouts[tag].to
+                    gate.check_rollout()
             except RegError as error:
-                yield {"name": name, "channel": tag, "version": str(channel.version), "why": error.message}
+                yield {"name": name, "channel": tag, "version": str(version), "why": error.message}
 
 
 def set_policy(

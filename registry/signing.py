@@ -85,7 +85,7 @@ class Keystore:
         self.directory = system.key_directory()
 
     def new(self, name: str, kind: str, secret: str | None = None) -> PublicKey:
-        """Make a key and write its two files, each atomically. Raise ConflictError if the name is taken."""
+        """Make a key and write its two files, or neither. Raise ConflictError if the name is taken."""
         if not _NAME.fullmatch(name):
             hint = "use letters and digits, such as release-2026"
             raise InputError(f"not a name for a key: {name[:80]!r}", hint)
@@ -94,7 +94,11 @@ class Keystore:
         with host_errors(f"writing key {name}"):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._write(f"{name}.pem", pem, 0o600)
-            self._write(f"{name}.pub", f"{key.public}\n".encode(), 0o644)
+            try:
+                self._write(f"{name}.pub", f"{key.public}\n".encode(), 0o644)
+            except BaseException:
+                (self.directory / f"{name}.pem").unlink()
+                raise
         return key.public
 
     def _write(self, file: str, data: bytes, mode: int) -> None:
@@ -171,8 +175,12 @@ def passphrase(name: str, new: bool = False) -> str:
 
 
 def _algorithm(key: PublicKey) -> tuple[Any, ...]:
+    if key.kind == "ed25519":
+        return ()
     used = library()
-    return () if key.kind == "ed25519" else (used.ec.ECDSA(used.hashes.SHA256()),)
+    with suppress(used.exceptions.UnsupportedAlgorithm):  # then the same bytes always get the same signature
+        return (used.ec.ECDSA(used.hashes.SHA256(), deterministic_signing=True),)
+    return (used.ec.ECDSA(used.hashes.SHA256()),)
 
 
 def generate(kind: str) -> PrivateKey:

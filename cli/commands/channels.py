@@ -84,7 +84,7 @@ def policy_set(
     """Set the policy. The previous policy stays in the log. No channel is moved, but a channel that has a rule stops
     resolving if the channel's version does not meet the policy or was not promoted.
 
-    The output shows removed and added lines and, on stderr, the channels that would stop resolving. Without --yes
+    The output shows removed and added lines and, on stderr, the channels and rollouts that would stop. Without --yes
     nothing is set, and the exit status is 5. An empty file ends the policy of every channel. If the current policy
     names keys (signed_by), one of these keys must sign the change; otherwise the exit status is 8.
 

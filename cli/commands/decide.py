@@ -100,7 +100,8 @@ def yank(
 def drop(session: Session, ref: str = EXACT_REF, reason: str | None = REASON) -> None:
     """Take back a version that was never pushed nor pulled; its number can then be used again.
 
-    The next `reg gc` deletes its files. If others may have the version, yank it instead: `reg yank`.
+    The next `reg gc` deletes its files. If others may have the version, or if it was promoted or evaluated, yank it
+    instead: `reg yank`.
     """
     from onnxreg.registry.transfer.exchange import was_pushed
 

@@ -24,7 +24,7 @@ from onnxreg.schema.core.files import read_given, read_yaml
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts, ProfileField
 from onnxreg.schema.gates.policy import policy_of
-from onnxreg.schema.log.events import LogLine, Publish, RolloutStep, Tag, Untag
+from onnxreg.schema.log.events import LogLine, RolloutStep, Tag, Untag
 
 EXTRA, DOCUMENT, PAGE = "dossier", "dossier.json", "dossier.html"
 FACTS_FILE = "owner.yaml"
@@ -255,6 +255,7 @@ class _VersionTables:
         pointed = sorted({move.tag for move in moves if move.manifest == self.digest})
         self.channels = [ref.tag] if ref.tag and ref.tag in self.ledger.channels else pointed
         self.manifest = self.ledger.read_manifest(self.digest)
+        self.digests = {str(item.digest) for item in self.manifest.artifacts} | {str(self.digest)}
 
     def _blob(self, digest: Digest) -> Source:
         data = self.ledger.fetch(digest)
@@ -270,7 +271,7 @@ class _VersionTables:
             sources = [Source.of_line(self.published)]
         else:
             lines = map(Source.of_line, self.lines)
-            sources = [line for line in lines if field.chooses(line.value, self.digest)]
+            sources = [line for line in lines if field.chooses(line.value, self.digests)]
         if field.columns is None:
             quotes = (source.quote(field.value or "") for source in sources)
             return [{"rows": [[cell]]} for cell in quotes if cell is not BLANK]
@@ -305,9 +306,9 @@ class _VersionTables:
 
     def _changes(self) -> list[Table]:
         """Return a table of changes since the previous version, the worst first. Cosmetic changes are left out."""
-        events = [line.event for line in self.lines[: self.published.seq - 1]]
-        published = [event.manifest for event in reversed(events) if isinstance(event, Publish)]
-        before = next((digest for digest in published if digest != self.digest), None)
+        others = [entry for entry in self.ledger.versions.values() if entry.manifest != self.digest]
+        earlier = {entry.seq: entry.manifest for entry in others if entry.seq < self.published.seq}
+        before = earlier[max(earlier)] if earlier else None
         if before is None or before in self.ledger.tombstones:
             return []
         rows: list[Row] = []

@@ -181,10 +181,11 @@ def documents(log: Log) -> Iterator[Reference]:
     tombstones = set(log.tombstones)
     manifests = {entry.manifest for entry in log.versions.values()} - tombstones
     named: dict[tuple[bool, Digest], list[Reference]] = {}
-    for event in (line.event for line in log.lines()):
+    for seq, event in log.events(Event):
         for earlier in event.supersedes if isinstance(event, OptionalEvent) else ():
             named.pop((True, earlier), None)  # only an optional event: statements and evidence stay
         is_needed = not isinstance(event, Attest) or event.manifest in manifests or event.state == "refused"
+        is_needed = is_needed and (not isinstance(event, Attest) or log.is_on_record(seq, event))
         if is_needed and (blobs := event_blobs(event)):
             named[isinstance(event, OptionalEvent), event.id] = blobs
     # a statement states no size and comes last: nobody relies on the size that an optional event gives it

@@ -89,13 +89,15 @@ class Decisions(Struct, frozen=True):
         """Remove a version that never left this registry, so that its number can be used again.
 
         `has_left` is true for a version that was copied elsewhere. Raises ConflictError if the version was copied from
-        or to another registry, is in a channel, or is pinned, yanked or evaluated.
+        or to another registry, was promoted, is in a channel, or is pinned, yanked or evaluated.
         """
         log, target = self._locate(ref)
-        line = next(log.lines(target.entry.seq - 1))
-        if line.via or has_left(target):
-            hint = "`reg yank` takes it out of use, with its number"
-            raise ConflictError(f"{target.ref} is known to other registries", hint)
+        line, moves = next(log.lines(target.entry.seq - 1)), log.events(events.Tag)
+        why = "is known to other registries" if line.via or has_left(target) else ""
+        if any(move.evidence and move.manifest == target.entry.manifest for _, move in moves):
+            why = "was promoted, and later versions are compared with it"
+        if why:
+            raise ConflictError(f"{target.ref} {why}", "`reg yank` takes it out of use, with its number")
         return DecisionResult(target, self._append(log, [self._about(events.Drop, target, reason)]))
 
     def attest(
@@ -132,7 +134,7 @@ class Decisions(Struct, frozen=True):
 
         def decide(log: Log) -> list[Event]:
             log.attach(statement)
-            stated = {(item.manifest, item.statement) for _, item in log.events(events.Attest)}
+            stated = {(item.manifest, item.statement) for _, item in log.statements()}
             timed = {(item.manifest, item.blobs[0].digest) for _, item in log.events(events.Timing)}
             return [
                 event

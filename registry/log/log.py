@@ -43,7 +43,7 @@ from onnxreg.schema.core.errors import (
 )
 from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 from onnxreg.schema.log import events
-from onnxreg.schema.log.events import Event, LogLine, Via, Yank, check_channel, genesis, walk_chain
+from onnxreg.schema.log.events import Attest, Event, LogLine, Via, Yank, check_channel, genesis, walk_chain
 from onnxreg.schema.log.state import (
     SEGMENT_LINES,
     Channel,
@@ -177,22 +177,22 @@ class Replay:
                 problem, f"a version never changes: publish under another, such as --version {free}"
             )
         if entry is None:
-            twins = [self.versions[version] for version in self._manifests.get(event.manifest, ())]
+            twins = [self.versions[version] for version in self.by_manifest.get(event.manifest, ())]
             yanks = {yank for twin in twins for yank in twin.yanks}
             attested = twins[-1].attested if twins else {}
             entry = VersionEntry(event.manifest, event.size, seq, tuple(sorted(yanks)), attested=attested)
-            self._manifests.setdefault(event.manifest, {})[event.version] = None
+            self.by_manifest.setdefault(event.manifest, {})[event.version] = None
         self._set(event.version, entry)
 
     @cached_property
-    def _manifests(self) -> dict[Digest, dict[Version, None]]:
+    def by_manifest(self) -> dict[Digest, dict[Version, None]]:
         manifests: dict[Digest, dict[Version, None]] = {}
         for version, entry in self.versions.items():
             manifests.setdefault(entry.manifest, {})[version] = None
         return manifests
 
     def _published(self, manifest: Digest) -> list[Version]:
-        versions = list(self._manifests.get(manifest, ()))
+        versions = list(self.by_manifest.get(manifest, ()))
         if not versions:
             raise ConflictError(f"manifest {manifest.short}... of {self.name} is not published here")
         return versions
@@ -201,7 +201,7 @@ class Replay:
         artifact, state = event.artifact, event.state
         if artifact is not None and state == "refused":
             self.refused.add(artifact)  # in any manifest, even one that is not published here
-            versions = [*self._manifests.get(event.manifest, ())]
+            versions = [*self.by_manifest.get(event.manifest, ())]
         else:
             versions = self._published(event.manifest)
         if artifact is None or state is None:
@@ -267,7 +267,7 @@ class Replay:
         gone = Gone(event.how, event.id)
         self._set(event.version, entry.replace(pinned=False, held=None, gone=gone, deltas=None))
         if isinstance(event, events.Drop):
-            self._manifests.get(event.manifest, {}).pop(event.version, None)
+            self.by_manifest.get(event.manifest, {}).pop(event.version, None)
             del self.versions[event.version]
 
     def _set(self, version: Version, entry: VersionEntry) -> None:
@@ -474,6 +474,15 @@ class Log:
         for line in self.lines():
             if isinstance(line.event, kind):
                 yield line.seq, line.event
+
+    def is_on_record(self, seq: int, event: Attest) -> bool:
+        """False if a drop ended the statement of line `seq`: no version from before has its manifest. Refusals stay."""
+        versions = self._replay.by_manifest.get(event.manifest, ())
+        return event.state == "refused" or any(self.versions[version].seq < seq for version in versions)
+
+    def statements(self) -> Iterator[tuple[int, Attest]]:
+        """Yield the events of the statements on record, oldest first, each with the number of its line."""
+        return (item for item in self.events(Attest) if self.is_on_record(*item))
 
     def yanks_of(self, versions: Iterable[Version]) -> dict[Version, Yank]:
         """Return the oldest yank of each version that is yanked now."""

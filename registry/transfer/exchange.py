@@ -180,7 +180,8 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
     manifests = {entry.manifest for entry in destination.versions.values()}
     events = [line.event for line in destination.lines()]
     present = {event.id for event in events}
-    stated = {_statement_key(event) for event in events if isinstance(event, Attest | Timing)}
+    stated = {_statement_key(event) for event in events if isinstance(event, Timing)}
+    stated |= {_statement_key(event) for _, event in destination.statements()}
     missing = []
     for line in source.lines():
         match line.event:
@@ -188,6 +189,7 @@ def missing_lines(request: ExchangeRequest, source: Log, destination: Log) -> li
                 travels = chosen.get(version) == manifest and version not in destination.versions
             case Attest(manifest=manifest, state=state) as event:
                 is_about = manifest in chosen.values() or (state is not None and manifest in manifests)
+                is_about = is_about and source.is_on_record(line.seq, event)
                 travels = (state == "refused" or is_about) and _statement_key(event) not in stated
             case Timing(manifest=manifest) as event:
                 travels = manifest in chosen.values() and _statement_key(event) not in stated

@@ -26,6 +26,7 @@ from onnxreg.schema.log.events import (
     BENCHMARK,
     Attest,
     Deltas,
+    Drop,
     Event,
     Hold,
     LogLine,
@@ -214,7 +215,7 @@ def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
     """List the events about a manifest or its artifacts, without events whose statement was taken down."""
     tombstones = set(log.tombstones)
     artifacts = {artifact.digest for artifact in manifest.artifacts}
-    events = (event for _, event in log.events(Attest) if event.statement not in tombstones)
+    events = (event for _, event in log.statements() if event.statement not in tombstones)
     return [event for event in events if event.manifest == digest or event.artifact in artifacts]
 
 
@@ -225,7 +226,7 @@ def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterato
     first without a trusted key. Malformed statements are skipped.
     """
     judge, claimed = judge_for(log, trust), set[tuple[bytes, frozenset[str]]]()
-    lines = {event.statement: seq for seq, event in reversed([*log.events(Attest)])}
+    lines = {event.statement: seq for seq, event in reversed([*log.statements()])}
     for event in events:
         report, verdicts = None, []
         if event.media_type in (PROOF, dsse.MEDIA_TYPE):
@@ -267,11 +268,11 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
     """Yield the signatures on the versions of a model and on later evaluations, oldest first.
 
     A signature is `invalid` if its statement is missing, or contradicts the event or manifest. Proofs are skipped, and
-    so are statements that were taken down. If `only` is given, only signatures on versions with this manifest are
-    yielded.
+    so are statements that were taken down, or are about a dropped version. If `only` is given, only signatures on
+    versions with this manifest are yielded.
     """
     judge, tombstones = judge_for(log, trust), set(log.tombstones)
-    for seq, event in log.events(Attest):
+    for seq, event in log.statements():
         is_release = event.artifact is None
         if event.media_type != dsse.MEDIA_TYPE or event.statement in tombstones:
             continue
@@ -288,6 +289,8 @@ def signed_statements(log: Log, trust: Trust, only: Digest | None = None) -> Ite
                 continue
             else:
                 stated, wrong = _check_release(log, event, dsse.Statement.decode(envelope.payload))
+                if stated not in log.versions and any(item.version == stated for _, item in log.events(Drop)):
+                    continue
                 versions = [stated] if stated in versions else versions
             verdicts = judge.envelope(envelope, seq)
         except (InputError, IntegrityError, NotFoundError) as error:

@@ -1,5 +1,6 @@
 """Documents that people write for a dossier (docs/dossier.md): its profile, and facts that only people can state."""
 
+from collections.abc import Collection
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -22,7 +23,7 @@ class ProfileField(WrittenDocument):
     the pointer `rows`, in which `*` means any key. A column is a label and a path from the row, such as `../size`; a
     path that ends in `#` gives the key. With `from: log`, lines of the log are read: with `kinds`, only lines with
     these kinds of events; with `having`, only lines that have a value at this pointer; with `this`, only lines about
-    the version of the dossier.
+    the version of the dossier or its artifacts.
     """
 
     label: Text
@@ -52,11 +53,11 @@ class ProfileField(WrittenDocument):
             pointer.tokens(location)
         return self
 
-    def chooses(self, line: dict[str, Any], manifest: str) -> bool:
-        """True if the field shows this log line in the dossier of the version with this manifest."""
+    def chooses(self, line: dict[str, Any], digests: Collection[str]) -> bool:
+        """True if the field shows this log line in a dossier. `digests` are those of the manifest and the artifacts."""
         event = line["event"]
         is_kind = not self.kinds or event["kind"] in self.kinds
-        is_about = not self.this or event.get("manifest") == manifest
+        is_about = not self.this or not {event.get("manifest"), event.get("artifact")}.isdisjoint(digests)
         return is_kind and is_about and pointer.find(line, self.having or "") is not pointer.ABSENT
 
 

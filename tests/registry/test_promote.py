@@ -13,10 +13,12 @@ from support.servers.faults import Proxy
 from support.trust.attack_operations import attack
 
 from onnxreg.registry.gates import ChannelGate, copy_policies, read_policies, set_policy
-from onnxreg.registry.log.log import find
+from onnxreg.registry.log.commit import commit
+from onnxreg.registry.log.log import Log, find
 from onnxreg.registry.resolution import check_version_trust, coverage
 from onnxreg.registry.signing import generate
 from onnxreg.registry.store.protocol import MissingBlobError, StoredObject, index_path
+from onnxreg.registry.system import stamp
 from onnxreg.registry.transfer.mirror import mirror
 from onnxreg.registry.trust.known_heads import KnownHeads
 from onnxreg.schema.core.canonical import Digest
@@ -31,7 +33,7 @@ from onnxreg.schema.core.errors import (
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.gates.rule import PromotionEvidence
-from onnxreg.schema.log.events import Attest
+from onnxreg.schema.log.events import Attest, Drop
 from onnxreg.schema.query.resolve import Query
 
 STABLE = f"{NAME}:stable"
@@ -109,6 +111,42 @@ def test_breaking_changes_are_looked_for_against_the_last_promotion(registry, ho
     assert owner.promote(registry, f"{NAME}:1.1.0", "stable").moved
 
 
+def test_a_version_that_was_promoted_stays_for_later_ones_to_be_compared_with(registry):
+    for version in ("1.0.0", "1.1.0"):
+        owner.promote(registry, f"{NAME}:{version}", "stable")
+    with pytest.raises(ConflictError, match="promoted"):
+        owner.drop(registry, f"{NAME}:1.0.0")
+
+
+def test_a_base_that_an_earlier_program_dropped_is_read_only_to_compare(registry, tmp_path):
+    """By the channel's readers, by the auditor, and by whoever goes offline."""
+    owner.set_policy(registry, read_policy(LAX, "policy"))
+    base = registry.get(f"{NAME}:1.0.0").digest
+    for version in ("1.0.0", "1.1.0"):
+        owner.promote(registry, f"{NAME}:{version}", "stable")
+
+    def drop(log: Log) -> list[Digest]:
+        log.append(Drop(**stamp(NAME), version=Version(1, 0, 0), manifest=base))
+        return []
+
+    with registry.store.push() as push:
+        commit(registry.store, push, NAME, drop)
+    owner.gc(registry)
+    assert not registry.store.has([base]) and registry.resolve(STABLE).located.version == Version(1, 1, 0)
+    registry.check()
+    assert [state.name for state in Home(tmp_path / "other").fetch_index([NAME], registry.place)] == [NAME]
+
+
+def test_a_version_that_was_only_tagged_and_dropped_bars_no_promotion(registry):
+    registry.tag(f"{NAME}:1.0.0", "beta")
+    owner.untag(registry, NAME, "beta")
+    owner.drop(registry, f"{NAME}:1.0.0")
+    owner.gc(registry)
+    owner.set_policy(registry, read_policy(POLICY.replace(b"stable", b"beta"), "policy"))
+    assert owner.promote(registry, f"{NAME}:1.1.0", "beta").moved
+    registry.check()
+
+
 def test_tag_and_push_and_pull_do_not_move_a_governed_channel(registry, tmp_path):
     with pytest.raises(GateError, match="governs"):
         registry.tag(f"{NAME}:1.0.0", "stable")
@@ -144,9 +182,9 @@ def test_a_refusal_after_the_fact_stops_the_channel_and_wins_in_resolve(registry
     assert (before.state, after.state, after.stated) == ("certified", "refused", "certified")
     attested = [line.event.artifact for line in registry.log(NAME) if isinstance(line.event, Attest)]
     assert attested.count(after.digest) == 1
-    owner.untag(registry, NAME, "stable")
+    owner.attest(registry, f"{NAME}:1.0.0", refusal(registry, "1.0.0"))
     with pytest.raises(ConflictError, match="on record"):
-        owner.drop(registry, f"{NAME}:1.1.0")
+        owner.drop(registry, f"{NAME}:1.0.0")
 
 
 @pytest.mark.parametrize(

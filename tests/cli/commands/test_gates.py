@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.registries import owner
-from support.registries.gated import NAME, POLICY, draft, refusal
+from support.registries.gated import LAX, NAME, POLICY, draft, refusal
 from support.trust.attack_operations import attack
 from support.trust.world import plain_pem
 
@@ -198,6 +198,18 @@ def test_a_policy_says_first_what_it_changes_and_stops(reg, registry):
     done = reg("policy", "set", "new.toml", "--json", "--yes")
     assert (done.status, done.json["seq"]) == (0, 4), "a model that cannot be read bars no policy"
     assert [each["channel"] for each in done.json["stopped"]] == [None]
+
+
+def test_a_policy_says_first_which_rollout_it_stops(reg, registry, tmp_path):
+    registry.add(draft(tmp_path / "m", "m", license="MIT"), "1.5.0")
+    Path("both.toml").write_bytes(LAX.replace(b"2.0", b'2.0", "MIT'))
+    Path("lax.toml").write_bytes(LAX)
+    reg("policy", "set", "both.toml", "--yes")
+    reg("promote", V1, "stable")
+    assert reg("rollout", "start", f"{NAME}:1.5.0", "--channel", "stable", "--percent", 10).status == 0
+    dry = reg("policy", "set", "lax.toml", "--json")
+    assert [(each["channel"], each["version"]) for each in dry.json["stopped"]] == [("stable", "1.5.0")]
+    assert reg("resolve", STABLE).status == 0
 
 
 def test_the_present_version_of_a_channel_can_be_promoted(reg, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.dossier.audited import make_audited
+from support.dossier.audited import make_audited, release
 from support.dossier.judge import Judge
 from support.registries import memory, owner
 from support.registries.gated import NAME
@@ -188,6 +188,28 @@ def test_the_changes_since_the_version_published_before(audited):
     value = [row for row in changes if row["Kind"] == "check-value-changed" and "delta" in row["Place"]]
     assert [(row["Severity"], row["Before"], row["After"]) for row in value] == [("degrading", 0.002, 0.003)]
     assert "cosmetic" not in {row["Severity"] for row in changes}
+
+
+def test_a_dropped_version_is_no_base_and_its_drop_is_listed(copy, tmp_path):
+    before = copy.get(f"{NAME}:1.3.0").digest
+    copy.add(release(tmp_path / "a", "a", labels=["AGE"]), "1.4.0")
+    owner.drop(copy, f"{NAME}:1.4.0")
+    owner.gc(copy)
+    copy.add(release(tmp_path / "b", "b", labels=["AGE"]), "1.5.0")
+    dossier = json.loads(made(copy.store, f"{NAME}:1.5.0")["dossier.json"])
+    (changes,) = tables(dossier, "Changes since the version published before")
+    cited = {source["blob"] for row in changes["rows"] for cell in row for source in cell.get("sources", ())}
+    assert cited == {str(before), str(copy.get(f"{NAME}:1.5.0").digest)}
+    withdrawn = [(row["Event"], row["Version"]) for row in rows(*tables(dossier, "Withdrawals"))]
+    assert withdrawn[-1] == ("drop", "1.4.0")
+
+
+@pytest.mark.parametrize("profile", ["plain", EU])
+def test_a_refusal_of_the_same_bytes_in_another_version_is_listed(copy, tmp_path, profile):
+    copy.add(release(tmp_path / "a", "0", license="MIT"), "1.4.0")
+    assert copy.get(f"{NAME}:1.4.0").states["model_int8.onnx"].state == "refused"
+    dossier = json.loads(made(copy.store, f"{NAME}:1.4.0", profile)["dossier.json"])
+    assert [row["Verdict"] for row in rows(*tables(dossier, "Later evaluations"))] == ["refused"]
 
 
 def test_without_a_channel_every_one_that_pointed_there(audited):

@@ -79,6 +79,10 @@ class TestKeys:
         with pytest.raises(ConflictError, match=r"\brelease\b"):
             Keystore().new("release", "ed25519", "b")
         assert Keystore().private("release", "a").public == public
+        (own_user / "keys" / "release.pem").unlink()  # it is offline
+        with pytest.raises(ConflictError, match=r"\brelease\b"):
+            Keystore().new("release", "ed25519", "b")
+        assert [file.name for file in (own_user / "keys").iterdir()] == ["release.pub"]
 
     @pytest.mark.parametrize("name", ["", "../up", "a/b", "-x", "a" * 65, "MC4CAQAwBQYDK2Vw/+=="])
     def test_names_stay_in_their_directory_and_may_be_secrets(self, name):
@@ -152,8 +156,9 @@ class TestLines:
 
 
 class TestVersions:
-    def test_twice_is_as_good_as_once_and_it_travels(self, registry, other, own_user):
-        key = generate("ed25519")
+    @pytest.mark.parametrize("kind", ["ed25519", "ecdsa-p256"])
+    def test_twice_is_as_good_as_once_and_it_travels(self, registry, other, own_user, kind):
+        key = generate(kind)
         trust(own_user, "[[require]]", "versions = true", 'keys = ["release"]', release=key)
         registry.make()
         with pytest.raises(IntegrityError, match="nobody signed it"):
@@ -162,6 +167,34 @@ class TestVersions:
         assert len(registry.log(NAME)) == 2
         other.pull(NAME, registry.place)
         assert str(other.resolve(NAME).located.version) == "0.1.0"
+
+    def test_a_signature_ends_with_a_drop_and_the_same_bytes_are_signed_again(
+        self, registry, other, own_user
+    ):
+        key = generate("ed25519")
+        registry.make()
+        owner.sign(registry, f"{NAME}:0.1.0", key)
+        owner.drop(registry, f"{NAME}:0.1.0")
+        owner.gc(registry)
+        registry.make()
+        registry.check()
+        other.pull(NAME, registry.place)
+        trust(own_user, "[[require]]", "versions = true", release=key)
+        assert registry.reg("resolve", NAME) == 4
+        assert owner.sign(registry, f"{NAME}:0.1.0", key).is_logged
+        other.pull(NAME, registry.place)
+        for home in (registry, other):
+            assert home.reg("resolve", NAME) == 0
+            home.check()
+
+    def test_a_signature_on_a_dropped_version_is_not_one_on_its_twin(self, registry, own_user):
+        key = generate("ed25519")
+        trust(own_user, release=key)
+        for version in ("1.0.0", "1.0.1"):
+            registry.make(version)
+        owner.sign(registry, f"{NAME}:1.0.0", key)
+        owner.drop(registry, f"{NAME}:1.0.0")
+        registry.check()
 
     def test_no_answer_is_given_of_what_must_be_signed(self, registry, own_user, capsys):
         """Each way to ask for a version, before and after it is signed."""
