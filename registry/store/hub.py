@@ -224,10 +224,8 @@ class HubPush(StagedBlobs, protocol.Push):
         if (version := state.newest_release()) is not None:
             entry = state.versions[version]
             data = self._read_blob(at, entry.manifest)
-            manifest, verdicts = Manifest.decode(data), state.verdicts(entry)
-            states = {
-                item.path: verdicts.get(item.digest, item.certification.state) for item in manifest.artifacts
-            }
+            manifest = Manifest.decode(data)
+            states = {path: item.state for path, item in state.artifact_states(manifest, entry).items()}
             files = hub_layout.layout(manifest, entry.manifest, len(data), states, entry.held)
             files = {path: file for path, file in files.items() if not is_reserved(path)}
             metadata = hub_layout.card_metadata(manifest, files)

@@ -14,8 +14,10 @@ import yaml
 from huggingface_hub import snapshot_download
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.registries import owner
 from support.registries.drafts import write_draft
 from support.registries.gated import draft as judged_draft
+from support.registries.gated import refusal
 from support.sampling import sampled
 from support.servers.hub import Hub
 
@@ -134,6 +136,14 @@ def test_later_pushes_and_yanks_move_it(hub, laid_out):
 
 def test_a_refused_file_is_not_shown(hub, registry, tmp_path):
     registry.add(judged_draft(tmp_path / "refused", "r", "refused"), "0.4.0")
+    show(registry, "0.4.0")
+    assert shown(hub) == {"config.json", "openmed-onnx.json", "model.onnx", "onnx/model.onnx"}
+
+
+def test_a_later_certificate_does_not_show_what_the_manifest_refuses(hub, registry, tmp_path):
+    registry.add(judged_draft(tmp_path / "refused", "r", "refused"), "0.4.0")
+    report = refusal(registry, "0.4.0").replace(b'"refused"', b'"certified"')
+    owner.attest(registry, f"{NAME}:0.4.0", report)
     show(registry, "0.4.0")
     assert shown(hub) == {"config.json", "openmed-onnx.json", "model.onnx", "onnx/model.onnx"}
 
