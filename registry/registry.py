@@ -320,6 +320,8 @@ class Registry:
         with reader.copy.refetch_after_error(ref.name):
             log, versions = consult(reader, ref.name, choose, home)
             remotes.remember(remote, source)  # only now: a garbled id must not be stored
+            if selection.paths and own and own.registry == log.registry:
+                selection = EVERYTHING  # a copy holds whatever the original holds
             if not home.is_there:
                 exchange.selected_paths(log, versions, selection)  # raises before anything is created
                 DirectoryRegistry.create(home.root, home.disk)

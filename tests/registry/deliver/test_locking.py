@@ -16,6 +16,7 @@ from onnxreg.registry.lockfile import (
     recorded_requests,
     write_locked,
 )
+from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref
@@ -84,6 +85,19 @@ def test_exactly_the_locked_artifact_is_fetched(whole, other, tmp_path):
     write_locked(other, [pull(other, entry, whole)], tmp_path / "again")
     assert {path.name for path in (tmp_path / "again" / NAME).iterdir()} == written.keys()
     assert held(other) is None
+
+
+def test_a_copy_of_the_source_gets_whatever_the_source_holds(whole, tmp_path):
+    entry = locked(whole)
+    copied = Home(DirectoryRegistry.create(tmp_path / "mirror", mirror_of=whole.id).root)
+    kept = pull(copied, entry, whole)
+    assert copied.log(NAME) == whole.log(NAME) and held(copied) is None
+    write_locked(copied, [kept], tmp_path / "app")
+    assert {path.name for path in (tmp_path / "app" / NAME).iterdir()} == {
+        FILENAME,
+        *(file.path for file in entry.files),
+    }
+    assert pull(copied, entry, whole).result.blobs == 0
 
 
 def test_evidence_is_pulled_but_neither_locked_nor_written(registry, other, tmp_path):
