@@ -403,7 +403,6 @@ class Promotions(Struct, frozen=True, dict=True):
         version, expects = Version.parse(judged.version), current.manifest if current else None
 
         def change(log: Log) -> Collection[Digest]:
-            log.check_unyanked(version)
             about = stamp(ref.name, self.actor, reason)
             about |= ChannelGate(log, policies, channel).promotion(version)  # the log may have new lines
             log.append(Tag(**about, tag=channel, version=version, manifest=judged.manifest, expects=expects))

@@ -551,8 +551,8 @@ class Log:
         return summary.with_verdicts(self.state.verdicts(target.entry), speeds)
 
     def check_unyanked(self, version: Version) -> None:
-        """Raise ConflictError if a version is yanked, because no channel may hold it."""
-        if self.versions[version].yanked:
+        """Raise ConflictError if a version is yanked, because no channel may move to it."""
+        if version in self.versions and self.versions[version].yanked:
             ref = f"{self.name}:{version}"
             hint = f"name another version, or take the yank back: reg yank {ref} --undo"
             raise ConflictError(f"{ref} is yanked: a channel would resolve to nothing", hint)
@@ -587,10 +587,12 @@ class Log:
     def append(self, event: Event, via: Via | None = None) -> LogLine:
         """Append an event, and sign its line if `sign` is set.
 
-        Raises ConflictError if the event does not fit the model's versions, channels and rollouts, or if this log is in
-        a mirror.
+        Raises ConflictError if the event does not fit the model's versions, channels and rollouts, if it moves a channel
+        to a yanked version, or if this log is in a mirror.
         """
         self.check_own()
+        if isinstance(event, events.Tag):
+            self.check_unyanked(event.version)
         for tag, rollout in self.rollouts.items():
             moves = isinstance(event, events.Tag | events.Untag) and event.tag == tag
             if moves or (isinstance(event, events.GiveUp) and event.version == rollout.to):

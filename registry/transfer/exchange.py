@@ -649,11 +649,18 @@ def exchange_possible(
                 is_decided = is_decided or (present is not None and present.manifest == entry.manifest)
                 cause = None if is_decided else error
                 result.skipped.append(SkippedVersion(name, str(version), error.message, cause))
+        channels = []
+        undone = {event.yank for _, event in log.events(Unyank)} if request.channels else set()
         for tag in request.channels:
-            if (version := log.channels[tag].version) not in versions:
-                stuck = ConflictError(f"channel {tag} of {name} holds {version}, which does not travel")
-                result.skipped.append(SkippedVersion(name, tag, stuck.message, stuck))
-        channels = [tag for tag in request.channels if log.channels[tag].version in versions]
+            version, current = log.channels[tag].version, own.channels.get(tag)
+            entries = [each.versions[version] for each in (log, own) if version in each.versions]
+            is_there = current is not None and current.version == version
+            if version in versions and (is_there or all(undone.issuperset(each.yanks) for each in entries)):
+                channels.append(tag)
+                continue
+            why = "is yanked" if version in versions else "does not travel"
+            stuck = ConflictError(f"channel {tag} of {name} holds {version}, which {why}")
+            result.skipped.append(SkippedVersion(name, tag, stuck.message, stuck))
         request = replace(request, versions=versions, channels=channels)
         result = replace(result, versions=tuple(versions), log=own)
         plan = merge(request, log, own)

@@ -166,6 +166,10 @@ def test_after_a_lost_race_it_decides_again(home, there, url, monkeypatch):
     with pytest.raises(ConflictError, match=f"channel beta of {NAME} holds 1.0.0 by now"):
         owner.untag(home, NAME, "beta", remote=there)
     assert kinds(url)[-3:] == ["pin", "tag", "tag"]
+    rival(monkeypatch, lambda: Decisions(open_url(url)).yank(Ref(NAME, "1.1.0")))
+    with pytest.raises(ConflictError, match="is yanked"):
+        home.tag(f"{NAME}:1.1.0", "gamma", remote=there)
+    assert kinds(url)[-2:] == ["tag", "yank"]
 
 
 def test_a_place_that_went_back_gets_no_event(home, tmp_path, capfd):

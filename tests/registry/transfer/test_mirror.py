@@ -508,6 +508,33 @@ def test_a_channel_stays_where_its_version_does_not_travel(three, other):
     assert len([line for line in other.log("acme/pii") if isinstance(line.event, Tag)]) == 1
 
 
+def test_no_channel_moves_to_a_yanked_version(three, other):
+    """The version travels with its yank, and a channel that has it already stays."""
+    three.push("acme/pii:0.1.1", other.place, channels=["stable"])
+    three.tag("acme/pii:0.1.2", "stable")
+    three.yank("acme/pii:0.1.2", "bad")
+    for act in (
+        lambda: three.push("acme/pii:0.1.1", other.place, channels=["stable"]),
+        lambda: other.pull("acme/pii:0.1.1", three.place, channels=["stable"]),
+    ):
+        with pytest.raises(ConflictError):
+            act()
+    copies: list[Callable[[], Any]] = [
+        lambda: push_many(three, other, "acme/pii", every=True, channels=["stable"])[0],
+        lambda: mirror(three.store, other.store, channels=True),
+    ]
+    for copy in copies:
+        (skipped,) = copy().skipped
+        assert skipped.tag == "stable" and isinstance(skipped.error, ConflictError)
+    ledger = load(other.store, "acme/pii")
+    assert ledger.versions[Version.parse("0.1.2")].yanked
+    assert str(ledger.channels["stable"].version) == "0.1.1"
+    three.yank("acme/pii:0.1.2", undo=True)
+    assert [copy().skipped for copy in copies] == [[], []]
+    three.yank("acme/pii:0.1.2", "bad")
+    assert [copy().skipped for copy in copies] == [[], []]
+
+
 def swaps_of(remote: Any, monkeypatch: pytest.MonkeyPatch, before: Callable[[], object]) -> list[str]:
     """The index files that are swapped from now on; `before` happens ahead of the first."""
     swapped: list[str] = []
