@@ -28,7 +28,7 @@ from onnxreg.registry.system import MACHINE_ERRNOS, cache_directory, default_roo
 from onnxreg.registry.transfer import exchange
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, checked_reader
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError, RemoteError
+from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RemoteError
 from onnxreg.schema.core.ref import Ref, Version, check_name
 from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.log.events import LogLine, check_channel
@@ -266,12 +266,7 @@ class Registry:
 
         results = []
         for name in names:
-            result = exchange.exchange_possible(self.store, remote, name, choose, progress)
-            try:
-                if result.log is not None:
-                    self.heads.remember(remote, result.name, result.log.index)
-            except (IntegrityError, NotFoundError) as error:  # or a ForkError: go on
-                result.skipped.append(exchange.SkippedVersion(name, None, error.message, error))
+            result = exchange.exchange_possible(self.store, remote, name, choose, progress, self.heads)
             if not result.versions and not result.skipped:
                 lack = "version" if every else "usable release: each version is yanked or a pre-release"
                 result.skipped.append(exchange.SkippedVersion(name, None, f"{name} has no {lack}"))

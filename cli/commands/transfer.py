@@ -316,7 +316,7 @@ def mirror(
     places = open_both(session.remotes(), source, destination, new_id)
     begun = time.monotonic()
     with resumable(), session.progress("mirroring") as progress:
-        result = copy_registry(*places, channels, progress)
+        result = copy_registry(*places, channels, progress, known_heads=session.heads())
     missing = len({item.name for item in result.skipped if item.tag is None})
     models = counted(result.models, "model")
     share = f"{result.models - missing} of the {models}" if missing else models

@@ -41,6 +41,7 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import BlobReader, OpenAt, RegistryReader, RegistryStore, Sink, innermost
 from onnxreg.registry.store.streams import BlockStream, metered
 from onnxreg.registry.system import TIME_FORMAT, run_parallel, stamp
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.schema.core.canonical import Descriptor, Digest
 from onnxreg.schema.core.errors import (
     ConflictError,
@@ -625,15 +626,16 @@ def exchange_possible(
     name: str,
     choose: Callable[[Log], ExchangeRequest],
     progress: Progress,
+    known_heads: KnownHeads,
 ) -> TransferResult:
     """Fulfil the request `choose(log)` as far as possible. `result.skipped` lists what was not copied, and why.
 
-    A channel moves only if its version is copied. If the destination has all events already, files are copied only if
-    `heal` is set.
+    The destination's log is first compared with its known head. A channel moves only if its version is copied, and not
+    yanked. If the destination has all events already, files are copied only if `heal` is set.
     """
-    result = TransferResult(name)
+    result, store = TransferResult(name), innermost(source)
     with list_errors(name, result.skipped):
-        log, own = load(source, name), load_own(destination, name, source)
+        log, own = load(source, name), load_own(CheckedReader(destination, known_heads), name, source)
         request = choose(log)
         versions = []
         for version in request.versions:
@@ -650,12 +652,12 @@ def exchange_possible(
                 cause = None if is_decided else error
                 result.skipped.append(SkippedVersion(name, str(version), error.message, cause))
         channels = []
-        undone = {event.yank for _, event in log.events(Unyank)} if request.channels else set()
+        lifted = {event.yank for _, event in log.events(Unyank)} if request.channels else set()
         for tag in request.channels:
             version, current = log.channels[tag].version, own.channels.get(tag)
-            entries = [each.versions[version] for each in (log, own) if version in each.versions]
+            entries = [table[version] for table in (log.versions, own.versions) if version in table]
             is_there = current is not None and current.version == version
-            if version in versions and (is_there or all(undone.issuperset(each.yanks) for each in entries)):
+            if version in versions and (is_there or all(lifted.issuperset(item.yanks) for item in entries)):
                 channels.append(tag)
                 continue
             why = "is yanked" if version in versions else "does not travel"
@@ -665,10 +667,11 @@ def exchange_possible(
         result = replace(result, versions=tuple(versions), log=own)
         plan = merge(request, log, own)
         if request.heal or plan.is_change:
-            if isinstance(store := innermost(source), DirectoryRegistry):
+            if isinstance(store, DirectoryRegistry):
                 record_push(store, log, versions, destination.registry_id)
-            copied = exchange(source, destination, request, progress, log=log, own=own, plan=plan)
+            copied = exchange(store, destination, request, progress, log=log, own=own, plan=plan)
             result = replace(copied, skipped=result.skipped)
+            known_heads.remember(destination, name, copied.log.index if copied.log else None)
     return result
 
 
@@ -680,7 +683,7 @@ def list_errors(name: str, skipped: list[SkippedVersion]) -> Iterator[None]:
     """
     try:
         yield
-    except (ForkError, HostError, RemoteError):
+    except (HostError, RemoteError):
         raise
     except RegError as error:
         skipped.append(SkippedVersion(name, None, error.message, error))

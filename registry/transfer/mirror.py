@@ -11,10 +11,10 @@ from onnxreg.registry.log.log import Log, load, log_of, mirror_error, unknown_mo
 from onnxreg.registry.remotes import Remotes
 from onnxreg.registry.store.protocol import CATALOG, RegistryReader, RegistryStore, innermost
 from onnxreg.registry.transfer import exchange
-from onnxreg.registry.trust.known_heads import load_trust
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, load_trust
 from onnxreg.registry.trust.signatures import check_copied, enforce_policies
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.errors import HostError, InputError, RemoteError
+from onnxreg.schema.core.errors import ForkError, HostError, InputError, RemoteError
 from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.log.events import GiveUp, Hold
 
@@ -72,20 +72,25 @@ def mirror(
     channels: bool = False,
     progress: Progress = SILENT,
     actor: str | None = None,
+    known_heads: KnownHeads | None = None,
 ) -> MirrorResult:
     """Copy from the source what the destination lacks. `result.skipped` lists what cannot be copied.
 
-    If both have the same id, make an exact copy; if a log has forked, raise ForkError before any write. If the ids
-    differ, channels move to the source's versions only if `channels` is set.
+    The source is compared with its known heads. If both have the same id, make an exact copy; if a log has forked,
+    raise ForkError before any write. If the ids differ, channels move to the source's versions only if `channels` is
+    set, and the destination is compared with its known heads too.
     """
-    report = MirrorResult(source.url, destination.url)
+    report, heads = MirrorResult(source.url, destination.url), known_heads or KnownHeads()
+    reader = CheckedReader(source, heads)
     try:
+        for name in sorted(set(heads.models(source.registry_id)).difference(source.names())):
+            reader.read_index(name)  # raises if the user saw it there
         if source.registry_id == destination.registry_id:
-            _copy_exactly(source, destination, report, progress)
+            _copy_exactly(reader, destination, report, progress, heads)
         elif destination.is_mirror:
             raise mirror_error(destination.registry_id)
         else:
-            _by_version(source, destination, report, progress, channels, actor)
+            _by_version(reader, destination, report, progress, channels, actor, heads)
     except (HostError, RemoteError) as error:
         again = f"{destination.url} has only what arrived: run `reg mirror` again, it goes on there"
         error.hint = "; ".join(filter(None, (error.hint, again)))
@@ -94,7 +99,11 @@ def mirror(
 
 
 def _copy_exactly(
-    source: RegistryStore, destination: RegistryStore, report: MirrorResult, progress: Progress
+    source: RegistryReader,
+    destination: RegistryStore,
+    report: MirrorResult,
+    progress: Progress,
+    heads: KnownHeads,
 ) -> None:
     """Copy each model whose log at the destination lacks lines. Then delete the blobs that no log needs."""
     trust = load_trust()
@@ -123,12 +132,16 @@ def _copy_exactly(
                 # Keep a log that the trust file accepted, to copy exactly it. Read others again, to save memory.
                 behind[name] = log if trust.concerns(log.registry, name) else None
                 frees_blobs |= any(isinstance(line.event, GiveUp | Hold) for line in lines)
+    if forks := [item.error for item in report.skipped if isinstance(item.error, ForkError)]:
+        raise forks[0]
     copy_policies(policies, destination)
     for name, accepted in behind.items():
         with exchange.list_errors(name, report.skipped):
             log = accepted or load(source, name)
             request = exchange.ExchangeRequest(name, [version for version, _ in present_versions(log)])
-            report.add(exchange.exchange(source, destination, request, progress, log=log))
+            result = exchange.exchange(innermost(source), destination, request, progress, log=log)
+            report.add(result)
+            heads.remember(destination, name, result.log.index if result.log else None)
     if not report.skipped and catalog is not None:
         own_catalog = destination.read_file(CATALOG)
         if own_catalog is None or own_catalog.data != catalog.data:
@@ -144,6 +157,7 @@ def _by_version(
     progress: Progress,
     channels: bool,
     actor: str | None,
+    heads: KnownHeads,
 ) -> None:
     carried, trust = innermost(source).carried, load_trust()
 
@@ -155,4 +169,4 @@ def _by_version(
 
     for name in list(source.names()):
         report.models += 1
-        report.add(exchange.exchange_possible(source, destination, name, choose, progress))
+        report.add(exchange.exchange_possible(source, destination, name, choose, progress, heads))

@@ -212,7 +212,7 @@ def test_a_log_without_the_signatures_that_the_trust_file_demands_gets_no_event(
     assert reg("trust", "add", "release", str(Keystore().public("release"))) == 0
     with trust_file().open("a") as file:
         file.write('[[require]]\nmodels = ["acme/*"]\nlines = true\n')
-    for words in (("tag", f"{NAME}:1.0.0", "beta"), ("yank", f"{NAME}:1.0.0")):
+    for words in (("tag", f"{NAME}:1.0.0", "beta"), ("yank", f"{NAME}:1.0.0"), ("push", "acme/*")):
         assert reg(*words, "--remote", str(tmp_path / "share")) == 4, words
     assert "sign" in capfd.readouterr().err
     assert kinds(str(tmp_path / "share")) == ["publish"], "as it was pushed"

@@ -26,6 +26,7 @@ from onnxreg.registry.store.protocol import RegistryStore, UnlistedError, blob_p
 from onnxreg.registry.system import trust_file
 from onnxreg.registry.transfer.exchange import ExchangeRequest, SkippedVersion, exchange, worst_error
 from onnxreg.registry.transfer.mirror import mirror, open_both
+from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads
 from onnxreg.schema.core import errors
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConflictError, HostError, InputError, IntegrityError, NotFoundError
@@ -299,6 +300,33 @@ def test_a_source_without_the_policies_that_it_must_have_is_refused(filled, copi
     with pytest.raises(errors.IntegrityError, match="must have"):
         mirror(filled.store, copied)
     assert list(copied.names()) == []
+
+
+@pytest.mark.parametrize("lost", ["the last lines", "the model"])
+@pytest.mark.parametrize("exactly", [True, False])
+def test_a_source_that_went_back_is_refused(filled, other, copied, lost, exactly):
+    target = copied if exactly else other.store
+    index = filled.tree.index("small")
+    before = index.read_bytes()
+    filled.tag("small:0.1.0", "stable")
+    if lost == "the model":
+        index.unlink()
+        with pytest.raises(IntegrityError, match="went back in time"):
+            mirror(filled.store, target)
+        assert list(target.names()) == []
+    else:
+        index.write_bytes(before)
+        (skipped,) = mirror(filled.store, target).skipped
+        assert (skipped.name, skipped.tag, type(skipped.error)) == ("small", None, IntegrityError)
+        assert list(target.names()) == ["acme/pii"]
+
+
+def test_a_mirror_that_loses_what_was_written_is_noticed(filled, tmp_path):
+    store = DirectoryRegistry.create(tmp_path / "mirror", mirror_of=filled.id)
+    mirror(filled.store, store)
+    (store.root / "index" / "small.jsonl").unlink()
+    with pytest.raises(IntegrityError, match="went back in time"):
+        CheckedReader(store, KnownHeads()).read_index("small")
 
 
 def test_opening_both(filled, other, tmp_path):

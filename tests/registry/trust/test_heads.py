@@ -28,6 +28,7 @@ from onnxreg.registry.store.protocol import (
     StoredObject,
 )
 from onnxreg.registry.transfer.exchange import ExchangeRequest, exchange
+from onnxreg.registry.transfer.mirror import mirror as copy_registry
 from onnxreg.registry.trust import known_heads as observing
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, StaleNotice
 from onnxreg.schema.core.errors import ForkError, IntegrityError
@@ -190,7 +191,8 @@ def test_nothing_is_sent_to_or_fetched_into_a_log_that_went_back(published, othe
     assert other.state(NAME).seq == 1
 
 
-def test_a_push_of_many_lists_each_fork(published, other):
+@pytest.mark.parametrize("verb", ["push", "mirror"])
+def test_logs_that_went_back_or_forked_get_nothing_and_are_listed(published, other, verb):
     published.make(name="acme/x", seed="x")
     for ref in (f"{NAME}:0.1.0", "acme/x"):
         published.push(ref, other.place)
@@ -198,10 +200,18 @@ def test_a_push_of_many_lists_each_fork(published, other):
     for name in (NAME, "acme/x"):
         published.decisions(name, published.remotes.open(other.place)).tag(Ref(name, "0.1.0"), "beta")
     put_back(other, backup)
+    Decisions(other.store).tag(Ref("acme/x", "0.1.0"), "next")
     published.make(name="acme/x", seed="y")
-    sent = published.push_many("*", other.place)
-    assert [(result.name, result.new) for result in sent] == [(NAME, 1), ("acme/x", 1)]
-    assert [type(item.error) for result in sent for item in result.skipped] == [ForkError] * 2
+    published.make(name="small")
+    if verb == "push":
+        skipped = [item for result in published.push_many("*", other.place) for item in result.skipped]
+    else:
+        skipped = copy_registry(published.store, other.store).skipped
+    assert [(item.name, type(item.error)) for item in skipped] == [
+        (NAME, IntegrityError),
+        ("acme/x", ForkError),
+    ]
+    assert {name: other.state(name).seq for name in other.names()} == {NAME: 1, "acme/x": 2, "small": 1}
 
 
 @pytest.mark.parametrize("lost", ["the last lines", "the model"])
@@ -247,6 +257,7 @@ def test_what_this_user_wrote_is_known_before_it_is_read(registry, other, tmp_pa
         (registry, lambda: owner.set_policy(registry, read_policy(LOOSE, "policy"))),
         (registry, lambda: owner.promote(registry, f"{NAME}:0.1.0", "stable")),
         (share, lambda: registry.push(f"{NAME}:0.1.0", share.place)),
+        (share, lambda: copy_registry(registry.store, share.store)),
         (other, lambda: other.pull(NAME, share.place)),
     ]
     for place, write in writes:
