@@ -131,7 +131,9 @@ class ModelBuilder(Pass[Decoder, Path]):
         if process.returncode:
             output = process.stderr.strip() or process.stdout.strip() or "no reason was given"
             message = f"onnxruntime-genai could not build the model: {output.splitlines()[-1][:300]}"
-            raise ConversionError(message, "without --recipe, reg export makes a graph for other runtimes")
+            raise ConversionError(
+                message, "without --recipe, reg export makes a graph that onnxruntime-genai runs too"
+            )
 
     def _blocks(self, path: Path) -> dict[str, int]:
         import onnx_ir as ir

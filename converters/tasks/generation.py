@@ -12,6 +12,7 @@ Graphs are published only if they generate the same tokens as the model. Names a
 A model that generates a text from images and texts (`ImageTextDecoder`) has other graphs.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,10 +25,10 @@ from onnxreg.converters.passes import samples
 from onnxreg.converters.passes.base import PassParams
 from onnxreg.converters.passes.conversion import module_of
 from onnxreg.converters.passes.merge_decoders import PAST, PRESENT, SWITCH
-from onnxreg.converters.passes.model_builder import step_inputs
+from onnxreg.converters.passes.model_builder import GRAPH, step_inputs
 from onnxreg.converters.passes.samples import Feed
 from onnxreg.converters.runtime.sessions import load_session, silent_transformers
-from onnxreg.converters.source.source_files import GENERATION_CONFIG, read_object
+from onnxreg.converters.source.source_files import GENAI_CONFIG, GENERATION_CONFIG, read_object
 from onnxreg.converters.tasks.checkpoint import (
     Graphs,
     LoadedCheckpoint,
@@ -226,8 +227,10 @@ class CausalDecoder(Saved):
         length = longest(int(self.options.max_seq_length), model)
         tokens = sample_feeds(checkpoint.tokenizer, checkpoint.config, REQUIRED, length)[1][TOKENS]
         prompt = dict(zip(REQUIRED, (tokens[:, :6], np.ones_like(tokens[:, :6])), strict=True))
-        proof = partial(prove, [answer_of(model, prompt)])
-        return Graphs({"": self.decoder(model, tokens)}, INPUTS, length, proof=proof)
+        proof, part = partial(prove, [answer_of(model, prompt)]), self.decoder(model, tokens)
+        if settings := genai_settings(model, part, positions_of(checkpoint.config.to_dict()) or length):
+            (directory / GENAI_CONFIG).write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+        return Graphs({"": part}, INPUTS, length, proof=proof)
 
     def decoder(self, model: Any, tokens: Any, embed: Callable[[Any], Any] | None = None) -> Part:
         """Return the decoder as a `Part`. With `embed`, it takes `inputs_embeds` in place of the `tokens`."""
@@ -349,6 +352,44 @@ class TextGeneration(CausalDecoder):
             raise InputError(message, "merge the adapter with peft, and save the whole model")
         fields = described(self.id, source.location, read_config(source.location).get("model_type"))
         return ExportSubject(source.record(name), {"": Part(source.location)}, fields=fields)
+
+
+def genai_settings(model: Any, decoder: Part, length: int) -> dict[str, Any] | None:
+    """Return the `genai_config.json` with which onnxruntime-genai runs a decoder. `length` is its maximum of tokens.
+
+    Its type is `llama` for every decoder, as the graph does what differs between them. Returns None if the model
+    names no token that ends a text, since onnxruntime-genai needs one.
+    """
+    own, general = model.generation_config, model.config
+    names = [f"{kind}_token_id" for kind in ("bos", "eos", "pad")]
+    stated = {name: getattr(own, name, None) for name in names}
+    tokens = {
+        name: getattr(general, name, None) if token is None else token for name, token in stated.items()
+    }
+    ends = _several(tokens["eos_token_id"])
+    if not ends:
+        return None
+    if tokens["pad_token_id"] is None:
+        tokens["pad_token_id"] = ends[0]
+    keys = [array.shape for name, array in decoder.feeds[0].items() if name.endswith(".key")]
+    past, present = (
+        {f"{side}_{kind}_names": f"{prefix}%d.{kind}" for kind in ("key", "value")}
+        for side, prefix in (("past", PAST), ("present", PRESENT))
+    )
+    graph = {
+        "filename": GRAPH,
+        "num_hidden_layers": len(keys),
+        "num_key_value_heads": keys[0][1],
+        "head_size": keys[0][3],
+        "inputs": {**{name: name for name in INPUTS}, **past},
+        "outputs": {"logits": "logits", **present},
+    }
+    words = decoder.expected[0]["logits"].shape[-1]
+    given = {name: token for name, token in tokens.items() if token is not None}
+    return {
+        "model": {"type": "llama", "vocab_size": words, "context_length": length, **given, "decoder": graph},
+        "search": {"max_length": length, "past_present_share_buffer": False},
+    }
 
 
 @dataclass(frozen=True)

@@ -80,3 +80,9 @@ def test_every_precision_of_a_decoder_answers_after_all_of_it(reg, tmp_path):
     assert distances == sorted(distances) and distances[0] < 1e-3 < distances[2]
     for name in PRECISIONS:
         assert "Paris" in answer(tmp_path / "x" / name, QUESTION), name
+
+
+@pytest.mark.timeout(1800)
+def test_a_plain_export_of_a_decoder_answers_in_genai(reg, tmp_path):
+    published(reg, tmp_path, smollm2.checkpoint())
+    assert "Paris" in answer(tmp_path / "x", QUESTION)

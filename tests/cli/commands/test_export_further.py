@@ -266,6 +266,42 @@ def test_a_decoder_is_one_graph_with_keys_and_values_that_continues_a_text(reg: 
     assert reg("run", "acme/model", "--text", "word1 " * 70).ended(2, "takes 64 at most")
 
 
+DECODERS = [
+    pytest.param(row.name, marks=[pytest.mark.large] * (row.name != "Phi-3")) for row in ROWS["Decoders"]
+]
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("name", DECODERS)
+def test_onnxruntime_genai_continues_with_the_tokens_of_generate(name: str, reg: Reg, tmp_path: Path) -> None:
+    import onnxruntime_genai
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    manifest = publish(reg, name, tmp_path, "--quantize", "--output", "out")
+    assert "genai_config.json" in {file["path"] for file in manifest["files"]}
+    prompts = [[13, 9, 21, 12, 36, 33, 35], [29, 18, 11]]
+    model = AutoModelForCausalLM.from_pretrained("model").eval()
+    for graph in ("model.onnx", "model_int8.onnx"):
+        config = onnxruntime_genai.Config("out")
+        config.overlay(json.dumps({"model": {"decoder": {"filename": graph}}}))
+        loaded, given = onnxruntime_genai.Model(config), []
+        for prompt in prompts:
+            most = len(prompt) + 20
+            options = onnxruntime_genai.GeneratorParams(loaded)
+            options.set_search_options(max_length=most, min_length=most)
+            generator = onnxruntime_genai.Generator(loaded, options)
+            generator.append_tokens(prompt)
+            while not generator.is_done():
+                generator.generate_next_token()
+            given.append(generator.get_sequence(0).tolist())
+        assert [len(tokens) for tokens in given] == [27, 23]
+        if graph == "model.onnx":
+            least = {"min_new_tokens": 20, "max_new_tokens": 20, "do_sample": False}
+            expected = [model.generate(torch.tensor([prompt]), **least)[0].tolist() for prompt in prompts]
+            assert given == expected and len({*given[0]}) > 5
+
+
 @pytest.mark.more
 @pytest.mark.parametrize(
     ("name", "key"),

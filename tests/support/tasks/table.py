@@ -119,7 +119,7 @@ what arrived there:
 | two heads trained on it | the checkpoint: right as often on held-out rows; INT8 at most a tenth less |
 | MobileNetV2 with torchvision's weights, also as a model of timm | photographs: the class of a palace is first, and in INT8 among the first five |
 | a CNN and a tiny Swin with two heads | the recorded accuracy, of fp32, and of INT8 within its limit |
-| SmolLM2-135M-Instruct, `ModelBuilder` | its checkpoint, in fp32, fp16 and int4 |
+| SmolLM2-135M-Instruct, by default and by `ModelBuilder` | its checkpoint, in fp32, fp16 and int4, by onnxruntime-genai |
 """
 
 
