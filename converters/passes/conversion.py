@@ -2,14 +2,12 @@
 
 import gc
 import inspect
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from io import StringIO
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 from unittest.mock import patch
 
@@ -170,7 +168,6 @@ class ModuleExport(Pass[TorchModel, Any]):
                     "drops what no output depends on",
                     "if that is wrong, try in a recipe the pass TransformersExport",
                 )
-        _refuse_directories(after)
         return {"opset": opset, "nodes": len(after.graph)}
 
     def finish(self, exported: Any, subject: TorchModel) -> None:
@@ -272,7 +269,7 @@ class OnnxConversion(ModuleExport):
                     dynamic_axes=axes,
                     do_constant_folding=self.params.do_constant_folding,
                 )
-            exported = models.load(path)
+            exported = models.load(path, scrubbed=True)
         self.finish(exported, subject)
         return exported
 
@@ -369,18 +366,6 @@ class TorchScriptExport(OnnxConversion):
         ):
             work(exported)
         return exported
-
-
-def _refuse_directories(exported: Any) -> None:
-    """Raise ConversionError if a graph contains the path of a directory of this machine."""
-    import torch
-
-    text = models.light(exported).SerializeToString()
-    for folder in (Path(os.path.expanduser("~")), Path.cwd(), Path(torch.__file__).parents[1]):  # noqa: PTH111
-        if len(folder.parts) > 1 and str(folder).encode() in text:
-            raise ConversionError(
-                f"the exporter wrote a path of this machine into the graph: .../{folder.name}"
-            )
 
 
 class SortedSet(set[Any]):

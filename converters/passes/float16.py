@@ -230,7 +230,7 @@ def to_float16(
             node_block_list=nodes,
         )
     for body in within(half.graph):  # the converter adds an equal Cast for each reader
-        single = {node.output[0]: node for node in body.node}
+        single = {tuple(node.output): node for node in body.node}
         del body.node[:]
         body.node.extend(single.values())
     converted = models.from_tool(half)

@@ -21,6 +21,7 @@ from support.docs.nets import write_mlp
 from onnxreg.cli import batch
 from onnxreg.converters import request as module
 from onnxreg.converters.engine.plan import read_recipe
+from onnxreg.converters.evaluation.latency import Latency, LatencyTable
 from onnxreg.converters.passes import model_builder
 from onnxreg.converters.passes.model_builder import LIBRARY_BYTES, PARAMETER_BYTES, peak_memory
 from onnxreg.converters.profiles.profile_catalog import find
@@ -28,8 +29,10 @@ from onnxreg.converters.request import ExportRequest
 from onnxreg.converters.source import toolchain
 from onnxreg.converters.tasks.code import Consent
 from onnxreg.registry import Registry
+from onnxreg.registry.trust.signatures import attest_benchmark
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import ConversionError
+from onnxreg.schema.inputs.recipe_file import Benchmark
 from onnxreg.schema.manifest.vocabulary import FILENAME
 from onnxreg.schema.query.runtimes import NEWEST
 
@@ -135,6 +138,23 @@ def test_an_export_that_cannot_be_written_out_says_that_it_was_published(reg, ex
     done = reg(*ANDROID, "--version", "1.0.0", "--output", "out")
     assert done.ended(2, "error: published acme/x:1.0.0, but out holds thesis.txt")
     assert reg("--registry", "r", "show", "acme/x:1.0.0").status == 0
+
+
+def test_latencies_lost_by_an_interruption_are_logged_by_the_next_export(reg, exported, monkeypatch):
+    made, stops = module.run, iter([True, False, True, False])
+    latencies = [Latency(("model.onnx",), 1, 1.0, 1.0, runs) for runs in (5, 6)]
+
+    def attest(*about: Any) -> None:
+        if next(stops):
+            raise KeyboardInterrupt
+        attest_benchmark(*about)
+
+    tables = [LatencyTable(Benchmark(), (latency,)) for latency in latencies]
+    monkeypatch.setattr(module, "run", lambda *about: (made(*about)[0], tables))
+    monkeypatch.setattr("onnxreg.registry.trust.signatures.attest_benchmark", attest)
+    assert [reg(*ANDROID).status for _ in range(4)] == [130, 130, 0, 0]
+    found = reg("--registry", "r", "show", "acme/x", "--benchmark", "--json").json["benchmarks"]
+    assert [item["artifacts"][0]["checks"][0]["samples"] for item in found] == [5, 6]
 
 
 @pytest.mark.parametrize("option", ["--version 1.0", "--output a-file/below", "--output dangling"])

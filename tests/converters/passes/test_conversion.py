@@ -166,7 +166,9 @@ def test_an_older_opset_than_the_dynamo_exporter_has_is_an_error(dynamo):
 
 
 @pytest.mark.parametrize("dynamo", sampled([False, True], 2))
-def test_any_module_by_either_exporter(dynamo):
+def test_any_module_by_either_exporter(dynamo, monkeypatch):
+    """Also in a folder whose path occurs in the names of nodes."""
+    monkeypatch.setenv("HOME", "/model")
     model, step = run("fp32", OnnxConversion(use_dynamo_exporter=dynamo), plain())
     assert [value.name for value in model.graph.output] == ["rows", "sums"]
     assert dims(model.graph.output[1]) == ["batch", 4]

@@ -109,6 +109,16 @@ def test_operators_that_stay_read_float32_and_their_weights_keep_their_values():
         np.testing.assert_array_equal(array, before[name].astype(kind), strict=True)
 
 
+def test_nodes_without_a_first_output_are_all_kept():
+    body = """none, a = LSTM<hidden_size = 5>(x, weight, steps) other, b = LSTM<hidden_size = 5>(x, weight, again)
+        sum = Add(a, b) y = MatMul(sum, head)"""
+    recurrent: dict[str, Any] = {"steps": (1, 20, 5), "again": (1, 20, 5), "head": (5, 5)}
+    subject = graph(body, "float[3, n, 8] x", "float[1, n, 5] y", weight=(1, 20, 8), **recurrent)
+    for node in subject.graph.node[:2]:
+        node.output[0] = ""
+    run_and_compare("fp16", OnnxFloatToFloat16(op_block_list=["LSTM"]), subject)
+
+
 @pytest.mark.parametrize(("keep", "kind"), [(True, FLOAT), (False, FLOAT16)])
 def test_public_types(keep, kind):
     half, _ = run_and_compare("fp16", OnnxFloatToFloat16(keep_io_types=keep), model())
