@@ -199,7 +199,7 @@ def _typer_function(verb: Callable[..., None]) -> Callable[..., None]:
     """
     signature = inspect.signature(verb)
     _, *parameters = signature.parameters.values()
-    query_options = list(inspect.signature(query).parameters.values())[2:]
+    query_options = list(inspect.signature(query).parameters.values())[3:]
     is_elsewhere = any(item.default is REMOTE for item in parameters)
 
     @wraps(verb)
@@ -210,7 +210,9 @@ def _typer_function(verb: Callable[..., None]) -> Callable[..., None]:
         try:
             if "query" in signature.parameters:
                 values = {item.name: arguments.pop(item.name) for item in query_options}
-                arguments["query"] = query(context.obj, arguments["remote"], **values)
+                session = context.obj.with_max_age(arguments.get("max_age"))
+                where = arguments["remote"], arguments.get("offline", False)
+                arguments["query"] = query(session, *where, **values)
             verb(context.obj, **arguments)
         except RegError as error:
             if isinstance(error, InputError | NotFoundError):

@@ -229,6 +229,7 @@ def pairs(texts: list[str] | None, form: str, hint: str, empty: bool = False) ->
 def query(
     session: Session,
     remote: str | None,
+    offline: bool,
     formats: list[str] | None = option("An accepted format, best first; may be repeated.", "--format"),
     precision: str | None = PRECISION,
     certified: bool = flag("Only certified artifacts."),
@@ -267,9 +268,7 @@ def query(
         expression,
         member,
         context=context_tokens,
-        contracts=tuple(
-            contract for word in compatible_with or () for contract in _contracts(session, remote, word)
-        ),
+        contracts=tuple(_contracts(session, remote, offline, compatible_with or ())),
     )
 
 
@@ -281,13 +280,14 @@ def _recall(text: str) -> tuple[str, float]:
     raise InputError(f"not a least recall: {text[:80]!r}", "write --min-recall LABEL=0.95")
 
 
-def _contracts(session: Session, remote: str | None, word: str) -> Iterator[Digest]:
-    if word.startswith("sha256:"):
-        yield Digest.parse(word)
-        return
+def _contracts(session: Session, remote: str | None, offline: bool, words: Iterable[str]) -> Iterator[Digest]:
     from onnxreg.registry.resolution import contracts_of
 
-    yield from contracts_of(session.reader(remote), Ref.parse(word))
+    for word in words:
+        if word.startswith("sha256:"):
+            yield Digest.parse(word)
+        else:
+            yield from contracts_of(session.reader(remote, offline), Ref.parse(word))
 
 
 def read_one_device(word: str | None) -> "Device | None":

@@ -28,8 +28,8 @@ from onnxreg.registry.system import MACHINE_ERRNOS, cache_directory, default_roo
 from onnxreg.registry.transfer import exchange
 from onnxreg.registry.trust.known_heads import CheckedReader, KnownHeads, checked_reader
 from onnxreg.schema.core.canonical import Digest
-from onnxreg.schema.core.errors import HostError, InputError, NotFoundError, RemoteError
-from onnxreg.schema.core.ref import Ref, Version, check_name
+from onnxreg.schema.core.errors import HostError, InputError, IntegrityError, NotFoundError, RemoteError
+from onnxreg.schema.core.ref import POLICY_LOG, Ref, Version, check_name
 from onnxreg.schema.core.units import SILENT, Progress
 from onnxreg.schema.log.events import LogLine, check_channel
 from onnxreg.schema.log.state import State, no_channel
@@ -326,11 +326,15 @@ class Registry:
             result = exchange.exchange(reader, home, request, progress, log=log, own=own)
         if result.log is not None:
             self.heads.remember(home, result.name, result.log.index)
+        with_policy = {tag for tag, channel in log.channels.items() if channel.policy}
+        if with_policy and ref.tag not in with_policy:  # else the policies were read, or there are none
+            with suppress(HostError, IntegrityError, NotFoundError, RemoteError):
+                reader.read_index(POLICY_LOG)
         _keep(reader.copy, log, _evidence(log))
         return result
 
     def fetch_index(self, names: Collection[str] = (), source: str | None = None) -> list[State]:
-        """Store a remote's logs for offline use. Return their states. `names` may be patterns; the default is all."""
+        """Store a remote's policies and logs for offline use. Return the logs' states. `names` may be patterns."""
         reader = RemoteReader(self.remotes.open(source), self.heads)
         states = []
         for name in matching(reader, names) if names else reader.names():
@@ -338,8 +342,12 @@ class Registry:
                 log = load(reader, name, self.store)
                 if log.index is not None:
                     reader.copy.keep(name, log.index)
-                reader.copy.keep_log(log, _evidence(log))
+                pairs = [(log.state.versions[version], item) for version, item in log.state.summaries.items()]
+                downloads = [summary.downloads(entry.held) for entry, summary in pairs if entry.gone is None]
+                operators = {item.operators for rows in downloads for item, _ in rows if item.operators}
+                reader.copy.keep_log(log, {*_evidence(log), *operators})
             states.append(log.state)
+        reader.read_index(POLICY_LOG)  # last, so that it has the policies of all promotions
         return states
 
     def _destination(self, to: str | None) -> RegistryStore:

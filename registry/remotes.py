@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from onnxreg.registry.log.log import Log, read_blob
 from onnxreg.registry.store.directory import DirectoryRegistry, exclusive
 from onnxreg.registry.store.protocol import (
-    ReaderWrapper,
+    MissingBlobError,
     RegistryReader,
     RegistryStore,
     StoredObject,
@@ -45,7 +45,7 @@ from onnxreg.schema.core.errors import (
     suggest,
     why,
 )
-from onnxreg.schema.core.ref import POLICY_LOG, REGISTRY_ID
+from onnxreg.schema.core.ref import REGISTRY_ID
 
 MAX_KEPT, MAX_KEPT_BYTES = 64, 2**18
 """A reader keeps at most `MAX_KEPT` documents of a remote in memory, each of at most `MAX_KEPT_BYTES` bytes."""
@@ -88,7 +88,7 @@ def open_url(
     if path is None:
         from onnxreg.registry.store.fsspec_store import file_remote
 
-        return file_remote(url, create, mirror_of)
+        return file_remote(url, create, mirror_of, known_id)
     try:
         if path.is_file():
             from onnxreg.registry.archive import open_archive
@@ -163,11 +163,11 @@ class RemoteCopy:
         """Return the copy of an index file. Its token is the remote's token for these bytes; "" if that is unknown."""
         if (index := self.store.read_index(name)) is None:
             return None
-        token = _Token("", "", "")
         with suppress(InputError):
             token = _Token.decode(self.store.store.read(f"local/tokens/{name}.json") or b"", "token")
-        is_same = (token.index, token.url) == (index.token, self.url)
-        return StoredObject(index.data, token.token if is_same else "")
+            if (token.index, token.url) == (index.token, self.url):
+                return StoredObject(index.data, token.token)
+        return StoredObject(index.data, "")
 
     def age(self, name: str) -> float:
         """Return the seconds since the remote last confirmed the index file."""
@@ -267,11 +267,11 @@ class RemoteReader(CheckedReader):
         return _Document(self.source.open_blob(digest, start), digest, self._documents)
 
 
-class OfflineReader(ReaderWrapper):
-    """Reads a remote's local copy, without requests. `tell` is called with the age of each index file."""
+class OfflineReader(CheckedReader):
+    """Reads a remote's local copy, without requests. Meets the trust file; `tell` gets the age of each index file."""
 
-    def __init__(self, remote: RegistryReader, copy: RemoteCopy, tell: TellAge) -> None:
-        super().__init__(copy.store)
+    def __init__(self, remote: RegistryReader, copy: RemoteCopy, heads: KnownHeads, tell: TellAge) -> None:
+        super().__init__(copy.store, heads)
         self.url, self._remote, self._copy, self._tell = remote.url, remote, copy, tell
 
     def blob_url(self, digest: Digest) -> str:
@@ -279,9 +279,17 @@ class OfflineReader(ReaderWrapper):
 
     def read_index(self, name: str, cached: StoredObject | None = None) -> StoredObject | None:
         index = self._copy.read_index(name)
-        if index is not None and name != POLICY_LOG:
+        if index is not None:
+            self._known_heads.enforce(self, name, index)
             self._tell(name, self._copy.age(name))
         return index
+
+    def open_blob(self, digest: Digest, start: int = 0) -> BinaryIO:
+        with suppress(MissingBlobError):
+            return super().open_blob(digest, start)
+        error = MissingBlobError(digest, f"the local copy of {self.url}")
+        error.family, error.hint = "remote", "run `reg index fetch`; for an old version, leave --offline out"
+        raise error
 
 
 class _RemotesFile(Record, frozen=True, forbid_unknown_fields=True):
@@ -422,7 +430,7 @@ class Remotes:
             raise NotFoundError(f"nothing was ever remembered of {url}", hint)
         path = path_of(url)
         store = open_url(url, known_id=self.pins[url]) if path is None else DirectoryRegistry(path)
-        return OfflineReader(store, copy, offline)
+        return OfflineReader(store, copy, known_heads or KnownHeads(), offline)
 
 
 def check_distinct(remote: RegistryStore, store: RegistryStore) -> None:

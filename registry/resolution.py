@@ -146,13 +146,13 @@ def check_version_trust(
         require_signed(reader, located, trust)
     if ref.tag is None or located.channel is None:
         return
-    is_needed = located.channel.policy is not None or (trust is not None and trust.governs(registry))
-    is_suspected = is_needed or look_for_policy or isinstance(innermost(reader), DirectoryRegistry)
-    if not is_suspected and not (known_heads or KnownHeads()).knows(registry, POLICY_LOG):
+    is_governed = located.channel.policy is not None or (trust is not None and trust.governs(registry))
+    is_needed = is_governed or (known_heads or KnownHeads()).knows(registry, POLICY_LOG)
+    if not (is_needed or look_for_policy or isinstance(innermost(reader), DirectoryRegistry)):
         return
     policies = reader.read_index(POLICY_LOG)
     if policies is None and is_needed:
-        hint = "policy.jsonl was removed: ask the registry's owner"
+        hint = "policy.jsonl was removed: ask the registry's owner; or run `reg index fetch`, if --offline"
         raise GateError(f"{reader.url} has no policy, and must have one", hint)
     if policies is not None:
         from onnxreg.registry.gates import check_holder

@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from tempfile import SpooledTemporaryFile
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
@@ -28,17 +28,20 @@ OPTION = "single_writer"
 
 
 class FileStore(protocol.ObjectStore):
-    """An `ObjectStore` below the path `root`, for one writing process."""
+    """An `ObjectStore` for one writing process. At first use, `connect` returns a file system, and the path in it."""
 
-    def __init__(self, files: Any, root: str, url: str, single_writer: bool = False) -> None:
+    def __init__(self, connect: Callable[[], tuple[Any, str]], url: str, single_writer: bool = False) -> None:
         self.url = url
-        self._files = files
-        self._root = root.rstrip("/")
+        self._connect = cache(connect)
         self._single_writer = single_writer
         self._lock = threading.Lock()
 
+    @property
+    def _files(self) -> Any:
+        return self._connect()[0]
+
     def _path(self, key: str) -> str:
-        return f"{self._root}/{key}"
+        return f"{self._connect()[1]}/{key}"
 
     def get(self, key: str, cached: protocol.StoredObject | None = None) -> protocol.StoredObject | None:
         with self._asking(f"reading {key}"):
@@ -100,12 +103,12 @@ class FileStore(protocol.ObjectStore):
                     self._files.rm_file(self._path(key))
 
     def list(self, prefix: str) -> Iterator[protocol.TreeFile]:
-        directory, files = self._path(prefix).rpartition("/")[0], dict[str, Any]()
+        files = dict[str, Any]()
         with self._asking(f"listing {prefix or 'the registry'}"), suppress(FileNotFoundError):
             self._files.invalidate_cache()
-            files = self._files.find(directory, detail=True)
+            files = self._files.find(self._path(prefix).rpartition("/")[0], detail=True)
         for path in sorted(files):
-            key, info = path[len(self._root) + 1 :], files[path]
+            key, info = path[len(self._path("")) :], files[path]
             if key.startswith(prefix) and not key.startswith("local/"):
                 yield protocol.TreeFile(key, info["size"] if info["type"] == "file" else None)
 
@@ -144,10 +147,12 @@ class _Stream(streams.Readable):
         super().close()
 
 
-def file_remote(url: str, create: bool = False, mirror_of: str | None = None) -> protocol.RegistryStore:
+def file_remote(
+    url: str, create: bool = False, mirror_of: str | None = None, known_id: str | None = None
+) -> protocol.RegistryStore:
     """Open the registry at a URL. If `create` is set and the registry is missing, create it.
 
-    Raises InputError if the URL is wrong, and HostError if there is no driver for it.
+    Raises InputError if the URL is wrong. Without a driver for it, the first use raises HostError.
     """
     parts, address = urlsplit(url), url.partition("?")[0]
     if parts.scheme not in PROTOCOLS:
@@ -155,15 +160,16 @@ def file_remote(url: str, create: bool = False, mirror_of: str | None = None) ->
         raise InputError(f"no backend for {parts.scheme}:", f"name a path or a URL of one of {schemes}")
     if parts.query not in ("", f"{OPTION}=yes"):
         raise InputError(f"{address} has an unknown option", f"the only one is {OPTION}=yes")
-    try:
-        from fsspec.core import url_to_fs
-    except ModuleNotFoundError:
-        raise missing_extra("fsspec", "fsspec", f"a registry at {parts.scheme}://") from None
-    try:
-        files, root = url_to_fs(address, use_listings_cache=False)
-    except ImportError as error:
-        raise HostError(f"{parts.scheme}:// needs a driver that is not installed", str(error)) from None
-    except Exception as error:
-        failure = f"{address} cannot be opened: {error}"
-        raise RemoteError(failure, "check the URL, your credentials") from error
-    return protocol.open_registry(FileStore(files, root, address, bool(parts.query)), create, mirror_of)
+
+    def connect() -> tuple[Any, str]:
+        try:
+            from fsspec.core import url_to_fs
+
+            files, root = url_to_fs(address, use_listings_cache=False)
+        except ModuleNotFoundError:
+            raise missing_extra("fsspec", "fsspec", f"a registry at {parts.scheme}://") from None
+        except ImportError as error:
+            raise HostError(f"{parts.scheme}:// needs a driver that is not installed", str(error)) from None
+        return files, root.rstrip("/")
+
+    return protocol.open_registry(FileStore(connect, address, bool(parts.query)), create, mirror_of, known_id)

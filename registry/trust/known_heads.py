@@ -320,19 +320,25 @@ class KnownHeads:
         after = observe(before, registry, name, data, origin, fetcher(*more, reader), reader.url)
         if after is None or index is None:
             return
-        digest, trust = Digest.of(index.data), "" if is_own else trust_digest()
-        if trust and (before is None or (before.index, before.trust) != (digest, trust)):
-            rules = load_trust()
-            if name == POLICY_LOG or rules.concerns(registry, name):
-                from onnxreg.registry.trust.signatures import enforce
-
-                enforce(rules, reader, name, index)
-            after = after.replace(trust=trust) if after.index == digest else after
+        digest, trust = Digest.of(index.data), "" if is_own else self.enforce(reader, name, index)
+        if trust and after.index == digest:
+            after = after.replace(trust=trust)
         self._keep(registry, name, before, after)
         if after.index != digest:
             with suppress(OSError):
                 age = abs(time.time() - self._path(registry, name).stat().st_mtime)
                 self._stale(StaleNotice(name, reader.url, after.seq - after.places[origin], age))
+
+    def enforce(self, reader: RegistryReader, name: str, index: StoredObject) -> str:
+        """Raise IntegrityError if an index file lacks a required signature. Return the digest of the trust file."""
+        trust, head = trust_digest(), self.read(reader.registry_id, name)
+        if trust and (head is None or (head.index, head.trust) != (Digest.of(index.data), trust)):
+            rules = load_trust()
+            if name == POLICY_LOG or rules.concerns(reader.registry_id, name):
+                from onnxreg.registry.trust.signatures import enforce
+
+                enforce(rules, reader, name, index)
+        return trust
 
     def _keep(self, registry_id: str, name: str, before: KnownHead | None, head: KnownHead) -> None:
         if head == before:

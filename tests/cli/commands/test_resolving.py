@@ -55,6 +55,10 @@ def test_options_choose_an_artifact(reg, fleet, words, version, path):
         codes = {each["code"] for each in done.json["rejected"] if each["artifact"] == "model.ort"}
         assert codes == {"operators"}
         assert "needs ai.onnx:Gelu (opset 20), which this build lacks" in done.error["hint"]
+    assert reg("--registry", "mine", "index", "fetch", "--remote", fleet.store.root).status == 0
+    fleet.store.root.rename("gone")
+    offline = reg("resolve", MODEL, *words.split(), "--remote", fleet.store.root, "--offline", "--json")
+    assert (offline.status, offline.json) == (done.status, done.json)
 
 
 def write_device(name: str, **more: Any) -> str:
@@ -261,6 +265,12 @@ def test_an_answer_has_the_contract_that_the_app_was_written_for(here, reg, tmp_
     same = reg("lock", f"{PII}:1.1.0").out
     assert "1.0.0 " in same and "-> 1.1.0 " in same and "contract" not in same
     assert reg("lock", f"{PII}:2.0.0").ended(0, "its contract is another one")
+    place = here.store.root
+    assert reg("index", "fetch", "--remote", place).status == 0
+    place.rename("gone")
+    words = ("--compatible-with", f"{PII}:1.0.0", "--remote", place, "--offline")
+    assert reg("resolve", PII, *words, "--json").json == answer
+    assert reg("resolve", PII, *words, "--max-age", "0s").status == 8
 
 
 # Coverage of a fleet

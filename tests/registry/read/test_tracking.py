@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from support.registries import owner
 from support.registries.home import Home
 from support.sampling import sampled
 from support.servers import s3servers
@@ -15,8 +16,9 @@ from support.servers import s3servers
 from onnxreg.cli.main import main
 from onnxreg.registry.remotes import RemoteCopy
 from onnxreg.registry.store.protocol import blob_path, index_path
-from onnxreg.registry.system import state_directory
+from onnxreg.registry.system import state_directory, trust_file
 from onnxreg.schema.core.errors import HostError, IntegrityError, NotFoundError
+from onnxreg.schema.gates.policy import Policy
 from onnxreg.schema.log.state import SEGMENT_LINES
 
 
@@ -203,6 +205,33 @@ class TestOffline:
             monkeypatch.delenv("REG_MAX_AGE")
         error, _ = reg("resolve", "acme/pii", "--remote", gone, "--offline", "--max-age", "soon", status=2)
         assert "12h or 7d" in error["error"]["hint"]
+
+    def test_the_policies_have_an_age_too(self, sealed, reg):
+        owner.set_policy(sealed, Policy())
+        place = sealed.place
+        for words in (["index", "fetch"], ["log", ".policy", "--offline", "--max-age", "1h"]):
+            notice = reg(*words, "--remote", place)[1]
+        assert "offline: .policy as it was" in notice
+        token = next((state_directory() / "tracking").glob("*/local/tokens/.policy.json"))
+        os.utime(token, (time.time() - 7200,) * 2)
+        reg("log", ".policy", "--remote", place, "--offline", "--max-age", "1h", status=8)
+
+    def test_refuses_what_lacks_the_signatures_that_are_required_now(self, gone, reg):
+        trust_file().parent.mkdir(parents=True, exist_ok=True)
+        trust_file().write_text('[[require]]\nmodels = ["acme/pii"]\nlines = true\n')
+        for verb in ("resolve", "ls", "log"):
+            reg(verb, "acme/pii", "--remote", gone, "--offline", status=4)
+        reg("resolve", "acme/ner", "--remote", gone, "--offline")
+
+    def test_says_that_a_document_is_at_the_remote_only(self, sealed, reg):
+        for seed in "cdefg":
+            sealed.make(seed=seed)
+        there = ("--remote", sealed.place, "--offline")
+        reg("index", "fetch", "--remote", sealed.place)
+        reg("resolve", "acme/pii:0.1.6", *there)
+        error, _ = reg("resolve", "acme/pii:0.1.2", *there, status=6)
+        assert error["error"]["family"] == "remote"
+        reg("resolve", "acme/pii:0.1.2", *there[:2])
 
     def test_does_not_know_what_was_never_seen(self, gone, reg, tmp_path):
         never = str(tmp_path / "never")

@@ -19,6 +19,7 @@ from support.servers.regserve import Answer, running
 
 from onnxreg.cli.main import main
 from onnxreg.registry import Registry
+from onnxreg.registry.log.decisions import Decisions
 from onnxreg.registry.search.catalogs import LocalCatalog
 from onnxreg.registry.server import api
 from onnxreg.registry.server.pages.pages import Pages
@@ -29,6 +30,8 @@ from onnxreg.registry.store.directory import DirectoryRegistry
 from onnxreg.registry.store.protocol import CATALOG, blob_path
 from onnxreg.schema.core import files
 from onnxreg.schema.core.canonical import Digest
+from onnxreg.schema.core.errors import GateError
+from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.query.resolve import Query
 
@@ -285,13 +288,22 @@ def test_a_server_whose_registry_went_back_says_so(site, filled):
     assert filled.place not in str(refused.error)
 
 
-def test_offline_the_gate_is_what_it_was(gated, tmp_path):
+@pytest.mark.parametrize("pulled", [STABLE, f"{NAME}:1.0.0", None])
+def test_offline_the_gate_is_what_it_was(gated, tmp_path, pulled):
     owner.promote(gated, f"{NAME}:1.0.0", "stable")
     reader = Registry(tmp_path / "reader")
     with running(gated.store.root) as site:
-        reader.pull(STABLE, site.url)
+        reader.pull(pulled, site.url) if pulled else reader.fetch_index([NAME], site.url)
     found = reader.resolve(STABLE, remote=reader.remotes.read(site.url, offline=lambda name, age: None))
     assert str(found.located.version) == "1.0.0"
+
+
+def test_offline_a_version_that_was_not_promoted_is_refused(gated, tmp_path):
+    Decisions(gated.store).tag(Ref.parse(f"{NAME}:1.2.0"), "stable")
+    reader = Registry(tmp_path / "reader")
+    reader.fetch_index([], gated.place)
+    with pytest.raises(GateError):
+        reader.resolve(STABLE, remote=reader.remotes.read(gated.place, offline=lambda name, age: None))
 
 
 DOCUMENT = json.loads(DESCRIPTION.read_bytes())

@@ -34,7 +34,7 @@ def driven(kind: str, root: object, single_writer: bool = True) -> FileStore:
     import fsspec
 
     url = f"sftp://host{root}" if kind == "file" else f"{kind}:/{root}"
-    return FileStore(fsspec.filesystem(kind), str(root), url, single_writer)
+    return FileStore(lambda: (fsspec.filesystem(kind), str(root)), url, single_writer)
 
 
 def opened(root: Path, single_writer: bool = True, create: bool = False) -> RegistryStore:
@@ -185,6 +185,9 @@ def test_push_verify_pull(registry, other, there, monkeypatch):
     assert not verify(opened(there)).damages
     other.pull("acme/pii", url)
     other.check()
+    monkeypatch.setattr("fsspec.core.url_to_fs", None)  # nothing connects any more
+    assert other.reg("resolve", "acme/pii", "--remote", url, "--offline") == 0
+    assert other.reg("resolve", "acme/pii", "--remote", url) == 6
 
 
 @pytest.mark.parametrize(
