@@ -20,12 +20,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO, cast
 
-from onnxreg.registry.log.contents import documents, files
+from onnxreg.registry.log.contents import documents, files, set_pushed
 from onnxreg.registry.log.log import find, load, matching, open_log
 from onnxreg.registry.store import protocol
 from onnxreg.registry.store.directory import staging
 from onnxreg.registry.store.streams import Content, Readable, copy_verified
-from onnxreg.registry.system import Disk, host_errors, path_text
+from onnxreg.registry.system import Disk, check_outside, host_errors, path_text
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_ARCHIVE_FILES, MAX_ARCHIVE_MODELS, MAX_DOCUMENT_BYTES
 from onnxreg.schema.core.canonical import Digest, convert
@@ -219,10 +219,15 @@ def choose(source: protocol.RegistryReader, refs: Collection[str], every: bool =
     Raises InputError if no version matches.
     """
     carried: dict[str, frozenset[Version]] = {}
+    limits = protocol.innermost(source).carried  # of an archive
     if every:
         for name in matching(source, refs) if refs else source.names():
             versions = open_log(source, name).versions
-            carried[name] = frozenset(version for version, entry in versions.items() if entry.gone is None)
+            carried[name] = frozenset(
+                version
+                for version, entry in versions.items()
+                if entry.gone is None and (limits is None or version in limits.get(name, ()))
+            )
     else:
         for ref in map(Ref.parse, refs):
             version = find(source, ref, yanked=Version.is_version(ref.tag or "")).version
@@ -237,9 +242,11 @@ def create_archive(
 ) -> tuple[int, int]:
     """Write an archive to `target`, in place of an earlier archive. Return its number of blobs and its size in bytes.
 
-    After an error or a kill, `target` is unchanged. Raises InputError if `target` is a file but not an archive, or if
-    the new archive exceeds a limit. Raises NotFoundError or IntegrityError if part of the source is missing or damaged.
+    After an error or a kill, `target` is unchanged. Raises InputError if `target` is a file but not an archive, or is
+    inside a registry, or if the new archive exceeds a limit. Raises NotFoundError or IntegrityError if part of the
+    source is missing or damaged.
     """
+    check_outside(target)
     if target.is_dir():
         raise InputError(f"{target} is a directory", "name the file to write")
     if target.exists():
@@ -284,6 +291,7 @@ def _model_entries(
     ledger = load(source, name)
     assert ledger.index is not None
     ledger.prove()
+    set_pushed(source, ledger, versions)
     entries = {protocol.index_path(name): Content.of(protocol.index_path(name), ledger.index.data)}
     blobs = [*documents(ledger)]
     for version in sorted(versions):

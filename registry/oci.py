@@ -29,9 +29,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from onnxreg.registry import system
-from onnxreg.registry.log.contents import Reference, Release, read_version
+from onnxreg.registry.log.contents import Reference, Release, read_version, set_pushed
 from onnxreg.registry.log.decisions import Decisions
-from onnxreg.registry.log.log import find, load, read_blob
+from onnxreg.registry.log.log import Log, load, read_blob
 from onnxreg.registry.publish import Publisher
 from onnxreg.registry.resolution import check_version_trust
 from onnxreg.registry.store import requests
@@ -503,7 +503,8 @@ def publish(
     Raises ConflictError if the tag names another manifest. Raises NotFoundError if the version is yanked or lacks files
     here. Raises GateError if `ref` names a channel, and the version fails the channel's policy.
     """
-    located = find(reader, ref)
+    log = load(reader, ref.name)
+    located = log.find(ref)
     check_version_trust(reader, ref, located, None, known_heads)
     if located.entry.yanked:
         raise NotFoundError(f"{located.ref} is yanked", "publish another version")
@@ -521,7 +522,7 @@ def publish(
         problem = f"{client.url}:{tag} is another manifest, {Digest.of(before).short}..."
         raise ConflictError(problem, "what is published never changes: publish under another tag")
     result = PublishResult(published, OciTarget(target.host, target.repository, tag, version.digest))
-
+    set_pushed(reader, log, [published.version])
     if before is None:
         documents = {config.digest: config.data, published.digest: published.data}
         _send(client, BlobMover(reader, progress, documents), published.manifest.all_files(), result)
@@ -529,7 +530,7 @@ def publish(
     present = {str(entry["digest"]) for entry in client.referrers(version.digest, {*STATEMENTS, SBOM})}
     missing, empty = list[OciDocument](), OciDocument(EMPTY_CONFIG, EMPTY)
     documents = {empty.digest: empty.data}
-    for media_type, data, annotations in _statements(reader, published):
+    for media_type, data, annotations in _statements(log, published):
         layer = descriptor(media_type, Digest.of(data), len(data))
         referrer = _manifest(media_type, empty, [layer], annotations, version)
         result.referrers += 1
@@ -555,11 +556,11 @@ def _send(client: OciClient, mover: BlobMover, files: Iterable[StoredFile], resu
     result.size += sum(blob.size or 0 for blob in missing.values())
 
 
-def _statements(reader: RegistryReader, published: Release) -> Iterator[tuple[str, bytes, Mapping[str, str]]]:
+def _statements(log: Log, published: Release) -> Iterator[tuple[str, bytes, Mapping[str, str]]]:
     """Yield (media type, bytes, annotations) for each statement about a version, and then for its bill of materials."""
-    for event in attestations(load(reader, published.name), published.digest, published.manifest):
+    for event in attestations(log, published.digest, published.manifest):
         about = {"org.onnxreg.artifact": str(event.artifact)} if event.artifact else {}
-        yield event.media_type, read_blob(reader, event.statement), about
+        yield event.media_type, log.fetch(event.statement), about
     materials = bill(published.manifest, published.digest, published.version, published.states)
     yield SBOM, canonical.encode(materials), {}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from onnxreg.registry.log.commit import load_own
-from onnxreg.registry.log.contents import EVERYTHING, Release, Selection, held_files, read_version
+from onnxreg.registry.log.contents import EVERYTHING, Release, Selection, held_files, read_version, set_pushed
 from onnxreg.registry.log.decisions import DecisionResult, Decisions
 from onnxreg.registry.log.log import (
     LocatedVersion,
@@ -223,7 +223,7 @@ class Registry:
         hub = None if layout is None else cast("HubRegistry", remote)
         if hub is not None:
             hub.choose_layout(log.name)
-        exchange.record_push(home, log, versions, remote.registry_id)
+        set_pushed(home, log, versions)
         copy = RemoteCopy(remote.registry_id, remote.url)
         own = load_own(CheckedReader(remote, self.heads), log.name, home, copy.store)
         heal = heal or isinstance(remote, DirectoryRegistry)

@@ -409,7 +409,12 @@ def check_outfile(target: Path) -> None:
         raise InputError(f"{target} is not a file", "name a file, new or old")
     if not path.parent.is_dir():
         raise InputError(f"there is no directory {target.parent}", "make it first, or name another")
-    if any((above / "registry.json").exists() for above in path.parents):
+    check_outside(target)
+
+
+def check_outside(target: Path) -> None:
+    """Raise InputError if this path is inside a registry."""
+    if any((above / "registry.json").exists() for above in target.resolve().parents):
         raise InputError(f"{target} is inside a registry", "name a file outside of it")
 
 

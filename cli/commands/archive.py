@@ -60,8 +60,7 @@ def archive_verify(
 ) -> None:
     """Read every byte and log line of an archive, and list all damage. The command needs no network.
 
-    Damage is exit status 4. If parts cannot be read and no damage is known, the exit status is 9. A trust file in the
-    archive is not used.
+    Damage is exit status 4. If parts cannot be read and no damage is known, the exit status is 9.
 
     With --json: {ok, registry, versions: {name: [version]}, models, blobs, bytes, damages: [{kind, name, detail,
     digest?}], unpromoted: [{name, detail}]}.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from onnxreg.cli.options import CHANNEL, EXACT_REF, REASON, REF, REMOTE, Session, flag, option
 from onnxreg.cli.output import write_file
-from onnxreg.registry.log.contents import Release, held_files, read_version
+from onnxreg.registry.log.contents import Release, held_files, read_version, was_pushed
 from onnxreg.schema.core.errors import InputError
 from onnxreg.schema.core.ref import Ref
 
@@ -98,13 +98,11 @@ def yank(
 
 
 def drop(session: Session, ref: str = EXACT_REF, reason: str | None = REASON) -> None:
-    """Take back a version that was never pushed nor pulled; its number can then be used again.
+    """Take back a version that was never pushed, pulled or archived; its number can then be used again.
 
     The next `reg gc` deletes its files. If others may have the version, or if it was promoted or evaluated, yank it
     instead: `reg yank`.
     """
-    from onnxreg.registry.transfer.exchange import was_pushed
-
     registry, target = session.open(), Ref.parse(ref)
     decisions = registry.decisions(target.name)
     dropped = decisions.drop(target, lambda located: was_pushed(registry.store, located), reason)

@@ -6,6 +6,7 @@ paths; None means all artifacts.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from onnxreg.registry.log.log import LocatedVersion, Log, consult
-from onnxreg.registry.store.protocol import MissingBlobError, RegistryReader, StoredObject
+from onnxreg.registry.store.directory import DirectoryRegistry
+from onnxreg.registry.store.protocol import MissingBlobError, RegistryReader, StoredObject, innermost
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import IntegrityError, NotFoundError, listing, suggest
 from onnxreg.schema.core.ref import Ref, Version
@@ -216,6 +218,20 @@ def references(log: Log) -> Iterator[Reference]:
     yield from documents(log)
     for version, entry in present_versions(log):
         yield from files(log, version, entry)
+
+
+def set_pushed(source: RegistryReader, log: Log, versions: Iterable[Version]) -> None:
+    """Record that versions begin to leave for another registry or an archive. From then on, `reg drop` refuses them."""
+    if not isinstance(store := innermost(source), DirectoryRegistry) or not os.access(store.root, os.W_OK):
+        return  # who may not write, cannot drop
+    for version in versions:
+        path = f"local/pushed/{log.name}/{log.versions[version].manifest.hex}"
+        if store.store.read(path) is None:
+            store.write_file(path, b"")
+
+
+def was_pushed(store: DirectoryRegistry, located: LocatedVersion) -> bool:
+    return store.store.read(f"local/pushed/{located.name}/{located.entry.manifest.hex}") is not None
 
 
 class Release(Struct, frozen=True):

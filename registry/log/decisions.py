@@ -186,6 +186,7 @@ class Decisions(Struct, frozen=True):
             return [], survey(store)
 
         def assume(log: Log) -> None:
+            log.mirrored = store.is_mirror
             for event in (record := self.expiry(log, keep)):
                 log.append(event)
             if gone := [event.version for event in record]:

@@ -180,6 +180,11 @@ def publish(
             if isinstance(error, LaterFormatError):
                 raise HostError(f"the catalog of {store.url} {error}", protocol.UPGRADE) from error
     catalog.update(store, artifacts=True, progress=progress)
+    damages, reason = catalog.damages(artifacts=True), "could not be read when the catalog was published"
+    for model in catalog.models.values():  # the full reasons may name paths of this machine
+        model.damage = model.damage and f"{model.name} {reason}"
+        for piece in catalog.pieces.get(model.name, ()):
+            piece.gaps = [f"{gap.partition(': ')[0]} {reason}" for gap in piece.gaps]
     time = datetime.now(UTC).strftime(TIME_FORMAT)
     lines = b"".join([*catalog.model_lines(time), *catalog.piece_lines()])
     packed = gzip.compress(lines, 6, mtime=0)
@@ -191,5 +196,5 @@ def publish(
         )
     if not store.swap_file(protocol.CATALOG, packed, stored.token if stored else None):
         raise LostRaceError("another run published a catalog meanwhile", "run one job")
-    artifacts, damages = sum(1 for _ in catalog.query()), catalog.damages(artifacts=True)
+    artifacts = sum(1 for _ in catalog.query())
     return CatalogPublication(time, len(catalog.models), artifacts, len(packed), damages)

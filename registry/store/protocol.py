@@ -109,17 +109,19 @@ def model_of(path: str) -> str | None:
     return name if path.startswith("index/") and path.endswith(".jsonl") and is_name(name) else None
 
 
+_WORTHLESS = r"\.DS_Store|\._.*|\.AppleDouble|Thumbs\.db|desktop\.ini|@eaDir|\.nfs[0-9a-f]+|\.fuse_hidden.*"
+WORTHLESS_NAME = re.compile(_WORTHLESS, re.IGNORECASE)
+"""The names of system files that may be deleted: the system makes them again, or they are what is left of a file."""
 _SYSTEM_NAME = re.compile(
-    r"\.DS_Store|\._.*|\.AppleDouble|\.Spotlight-V100|\.Trashes|\.fseventsd|Thumbs\.db|desktop\.ini"
-    r"|System Volume Information|\$RECYCLE\.BIN|@eaDir|#recycle|[.#]snapshot|\.nfs[0-9a-f]+|\.fuse_hidden.*"
-    r"|lost\+found|\.Trash-\d+|\.git.*|\.st(folder|ignore|versions)|\.dropbox.*",
+    rf"{_WORTHLESS}|\.Spotlight-V100|\.Trashes|\.fseventsd|System Volume Information|\$RECYCLE\.BIN|#recycle"
+    r"|[.#]snapshot|lost\+found|\.Trash-\d+|\.git.*|\.st(folder|ignore|versions)|\.dropbox.*",
     re.IGNORECASE,
 )
 
 
-def is_system_path(path: str) -> bool:
+def is_system_path(path: str, name: re.Pattern[str] = _SYSTEM_NAME) -> bool:
     """True for the files that systems and tools (Finder, Explorer, a NAS, NFS, FUSE, git) write into any folder."""
-    return any(_SYSTEM_NAME.fullmatch(part) for part in path.split("/"))
+    return any(name.fullmatch(part) for part in path.split("/"))
 
 
 class Identity(Record, frozen=True):
@@ -242,7 +244,7 @@ class RegistryReader(BlobReader, Protocol):
         return dict.fromkeys(self.names(), "")
 
     def blob_url(self, digest: Digest) -> str:
-        """Return the URL from which any HTTP client can fetch the blob."""
+        """Return the URL of the blob; in a remote that of its plain key, since asking for each key takes a request."""
 
 
 class ReaderWrapper(RegistryReader):

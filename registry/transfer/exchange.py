@@ -11,7 +11,6 @@ difference from a file that the destination has (docs/delta.md). If a delta fail
 
 import importlib.util
 import io
-import os
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -35,6 +34,7 @@ from onnxreg.registry.log.contents import (
     files,
     join,
     present_paths,
+    set_pushed,
 )
 from onnxreg.registry.log.log import LocatedVersion, Log, load, read_deltas
 from onnxreg.registry.store.directory import DirectoryRegistry
@@ -667,8 +667,7 @@ def exchange_possible(
         result = replace(result, versions=tuple(versions), log=own)
         plan = merge(request, log, own)
         if request.heal or plan.is_change:
-            if isinstance(store, DirectoryRegistry):
-                record_push(store, log, versions, destination.registry_id)
+            set_pushed(store, log, versions)
             copied = exchange(store, destination, request, progress, log=log, own=own, plan=plan)
             result = replace(copied, skipped=result.skipped)
             known_heads.remember(destination, name, copied.log.index if copied.log else None)
@@ -694,15 +693,3 @@ def worst_error(skipped: Iterable[SkippedVersion]) -> RegError | None:
     errors = [item.error for item in skipped]
     kinds = (IntegrityError, ConflictError, NotFoundError, RegError)
     return next((error for kind in kinds for error in errors if isinstance(error, kind)), None)
-
-
-def record_push(store: DirectoryRegistry, log: Log, versions: Iterable[Version], registry_id: str) -> None:
-    """Record that a push of these versions to another registry begins. From then on, `reg drop` refuses them."""
-    for version in versions if os.access(store.root, os.W_OK) else ():  # who may not write, cannot drop
-        path = f"local/pushed/{log.name}/{log.versions[version].manifest.hex}"
-        if store.store.read(path) is None:
-            store.write_file(path, f"{registry_id}\n".encode())
-
-
-def was_pushed(store: DirectoryRegistry, located: LocatedVersion) -> bool:
-    return store.store.read(f"local/pushed/{located.name}/{located.entry.manifest.hex}") is not None

@@ -18,7 +18,7 @@ from onnxreg.registry.log import contents
 from onnxreg.registry.log.log import read_blob, read_manifest
 from onnxreg.registry.resolution import Resolution
 from onnxreg.registry.store.directory import DirectoryRegistry, staging, temporary
-from onnxreg.registry.store.protocol import BlobReader, RegistryReader, is_system_path
+from onnxreg.registry.store.protocol import WORTHLESS_NAME, BlobReader, RegistryReader, is_system_path
 from onnxreg.registry.store.streams import Content, copy_verified
 from onnxreg.registry.system import Disk, host_errors, refuse_unlisted, run_parallel
 from onnxreg.schema.core.errors import InputError, NotFoundError
@@ -94,7 +94,7 @@ def _files_below(directory: Path) -> set[str]:
         for parent, folders, files in os.walk(directory, onerror=refuse_unlisted)
         for name in (*files, *(folder for folder in folders if Path(parent, folder).is_symlink()))
     )
-    return {name for name in names if not is_system_path(name)}
+    return {name for name in names if not is_system_path(name, WORTHLESS_NAME)}
 
 
 def materialize(

@@ -271,7 +271,10 @@ def rollout_versions(
 ) -> list[Version]:
     """Return a list with the one version that a rollout of the channel `tag` gives to a device. Return [] if the
     rollout does not give the device a version, or if that version has another manifest than `digest` (None: any).
+    Raise InputError if the seed is malformed.
     """
+    if re.fullmatch(r"[0-9a-f]{64}", seed) is None:
+        raise InputError("a seed is not 64 lower-case hex digits", "use 32 random bytes, kept on the device")
     rollout = state.rollouts.get(tag or "")
     if rollout is None or digest not in (None, rollout.manifest):
         return []
@@ -279,7 +282,7 @@ def rollout_versions(
 
 
 def admits(rollout: Rollout, seed: str, device: Device | None = None) -> bool:
-    """True if the device with this seed takes part in a rollout. Raise InputError if the seed is malformed."""
+    """True if the device with this seed takes part in a rollout."""
     if position(rollout.salt, seed) >= round(rollout.percent * 100) * 2**32:
         return False
     if rollout.where is None:
@@ -293,8 +296,6 @@ def position(salt: str, seed: str) -> int:
     It is `PARTS` times the first 32 bits of the SHA-256 of the text `salt + seed`. The salt and the seed are texts of
     hex digits.
     """
-    if re.fullmatch(r"[0-9a-f]{64}", seed) is None:
-        raise InputError("a seed is not 64 lower-case hex digits", "use 32 random bytes, kept on the device")
     return int(hashlib.sha256((salt + seed).encode()).hexdigest()[:8], 16) * PARTS
 
 

@@ -66,6 +66,7 @@ REFUSED = """
 2 | resolve acme/pii stable | write reg resolve acme/pii:stable
 2 | untag acme/pii beta | write reg untag acme/pii:beta
 3 | resolve tiny --precision int4 | wanted int4
+2 | resolve tiny --seed 00 | not 64 lower-case hex digits
 2 | pull https://u:secret@localhost:1/x acme/pii | expected sha256
 2 | push acme/pii /LONG | too long
 2 | show LONG | not a model name
@@ -177,6 +178,7 @@ REFUSED = """
 2 | archive create x.onnxreg | there is nothing to archive
 3 | archive create x.onnxreg acme/pii:9.0.0 | 9.0.0
 2 | archive create file tiny | file
+2 | archive create home/x.onnxreg tiny | is inside a registry
 4 | archive verify PK.onnxreg | PK.onnxreg
 4 | ls --remote ./PK.onnxreg | PK.onnxreg
 4 | push tiny PK.onnxreg | PK.onnxreg

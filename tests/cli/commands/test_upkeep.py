@@ -155,7 +155,8 @@ def test_mirror_follows_and_is_read_only(reg, home, tmp_path):
     reg("untag", "acme/pii:stable")
     reg("mirror", home, mirror)
     before = files(mirror)
-    assert reg("gc", "--remote", mirror, "--keep-versions", "1").ended(5, "read-only")
+    for words in ((), ("--dry-run",)):
+        assert reg("gc", "--remote", mirror, "--keep-versions", "1", *words).ended(5, "read-only")
     assert reg("gc", "--remote", mirror).status == 0 and files(mirror) == before
     reg("purge", "acme/pii:0.2.0", "--reason", "leaked")
     found = reg("mirror", home, mirror, "--json").json

@@ -56,6 +56,8 @@ def test_an_import_has_the_same_manifest_and_the_same_statements(filled, other, 
     signatures = list(signatures_of(load(other.store, "acme/pii"), load_trust()))
     assert len(signatures) == 1
     assert not fetch_version(other.publisher(), f"{url}@{result.target.digest}").new
+    with pytest.raises(ConflictError, match="known to other registries"):
+        owner.drop(filled, "acme/pii:1.0.0")
 
 
 def test_nothing_is_hashed_again_the_server_checks_each_blob(filled, server):

@@ -376,13 +376,15 @@ def test_damage_is_shown_and_read_again(models, reader, tmp_path):
     assert [NAMES[1] in damage for damage in publish(models.store, copy).damages] == [True]
     rows, damages = answers(read_remote(reader.reader, print, artifacts=True))
     assert {row["name"] for row in rows} == {NAMES[0], NAMES[2]} and len(damages) == 1
+    assert models.store.url not in damages[0]
     path.write_bytes(right)
     assert publish(models.store, copy).damages == []
     models.store.blob_path(models.get(f"{NAMES[0]}:1.0.0").digest).unlink()
     (models.store.root / CATALOG).unlink()
     assert publish(models.store).artifacts == 47
     catalog = read_remote(reader.reader, print, artifacts=True)
-    assert f"{NAMES[0]}:1.0.0" in answers(catalog)[1][0] and catalog.damages() == []
+    (gap,) = answers(catalog)[1]
+    assert f"{NAMES[0]}:1.0.0" in gap and models.store.url not in gap and catalog.damages() == []
 
 
 def test_two_runs_do_not_overwrite_each_other(published, monkeypatch):

@@ -284,13 +284,15 @@ def test_line_ends_of_windows_are_damage(filled):
 
 
 def test_files_of_the_system_in_an_output_directory(filled, other, tmp_path):
-    """They are nobody's work, and go with the earlier version; a file of the user's stays."""
+    """What a system makes again goes with the earlier version; a file of the user's stays, also one of git."""
     output = tmp_path / "output"
-    output.mkdir()
-    for name, status in ((".DS_Store", 0), ("Thumbs.db", 0), ("notes.txt", 2)):
+    rows = ((".DS_Store", 0), ("Thumbs.db", 0), ("notes.txt", 2), (".git/HEAD", 2), ("lost+found/x", 2))
+    for name, status in rows:
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
         (output / name).touch()
         assert reg(other, f"pull acme/pii {filled.store.root} --output {output}") == status
-    assert (output / "notes.txt").exists()
+        assert (output / name).exists() == bool(status)
+        (output / name).unlink(missing_ok=True)
 
 
 def test_a_registry_in_the_working_directory_lists_its_models(filled, monkeypatch):

@@ -6,8 +6,8 @@ from typing import Any
 from onnxreg.registry import Registry, gates, maintain
 from onnxreg.registry.gates import Promotions
 from onnxreg.registry.log.commit import PUSH_WAIT_SECONDS, collect
+from onnxreg.registry.log.contents import was_pushed
 from onnxreg.registry.signing import sign_statement
-from onnxreg.registry.transfer.exchange import was_pushed
 from onnxreg.registry.trust import signatures
 from onnxreg.registry.trust.known_heads import CheckedReader
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
