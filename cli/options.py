@@ -38,7 +38,7 @@ class Session:
     quiet: bool = False
     max_age: int | None = None  # of a remote's index file, in seconds; None: any
     as_json: bool = False
-    _stale: set[tuple[str, str, int]] = field(default_factory=set, repr=False, compare=False)
+    _told: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def with_max_age(self, max_age: str | None) -> "Session":
         """Return a copy that refuses data older than `max_age`, such as `7d`; the default is `REG_MAX_AGE`."""
@@ -88,18 +88,18 @@ class Session:
         return KnownHeads(stale=self._tell_stale, warn=self.warn)
 
     def _tell_stale(self, notice: "StaleNotice") -> None:
-        key = (notice.url, notice.name, notice.lines)
-        if key not in self._stale:
-            events = f"the last {counted(notice.lines, 'event')} of {notice.name}"
-            self.warn(f"stale: {notice.url} lacks {events}, seen elsewhere {duration(notice.seconds)} ago")
-        self._stale.add(key)
-        self._check_age(notice.name, notice.seconds)
+        events = f"the last {counted(notice.lines, 'event')} of {notice.name}"
+        stale = f"stale: {notice.url} lacks {events}, seen elsewhere"
+        self._tell_once(notice.name, stale, notice.seconds)
 
     def _tell_age(self, name: str, seconds: float) -> None:
-        self.warn(f"offline: {name} as it was {duration(seconds)} ago")
-        self._check_age(name, seconds)
+        self._tell_once(name, f"offline: {name} as it was", seconds)
 
-    def _check_age(self, name: str, seconds: float) -> None:
+    def _tell_once(self, name: str, message: str, seconds: float) -> None:
+        """Warn of a model's age, if this was not done before. Raise GateError if the age is above `max_age`."""
+        if message not in self._told:
+            self.warn(f"{message} {duration(seconds)} ago")
+        self._told.add(message)
         if self.max_age is not None and seconds > self.max_age:
             old = f"what is known of {name} is {duration(seconds)} old, at most {duration(self.max_age)} is allowed"
             raise GateError(old, "ask a place that is up to date, or allow more with --max-age")

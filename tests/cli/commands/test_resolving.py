@@ -269,7 +269,8 @@ def test_an_answer_has_the_contract_that_the_app_was_written_for(here, reg, tmp_
     assert reg("index", "fetch", "--remote", place).status == 0
     place.rename("gone")
     words = ("--compatible-with", f"{PII}:1.0.0", "--remote", place, "--offline")
-    assert reg("resolve", PII, *words, "--json").json == answer
+    offline = reg("resolve", PII, *words, "--json")
+    assert (offline.json, offline.err.count("offline: ")) == (answer, 1)
     assert reg("resolve", PII, *words, "--max-age", "0s").status == 8
 
 
