@@ -19,6 +19,7 @@ from onnxreg.schema.core.files import read_given
 from onnxreg.schema.core.ref import Ref
 from onnxreg.schema.gates.statements import BenchmarkDocument, EvaluationDocument, MetricRecord
 from onnxreg.schema.log.state import CERTIFICATE, ArtifactState
+from onnxreg.schema.manifest.vocabulary import LOSS
 
 if TYPE_CHECKING:
     from onnxreg.cli.services import ArtifactProof
@@ -275,6 +276,9 @@ def _certificates(
             raise IntegrityError(
                 f"{entry.path} says {document.state}, the manifest says {state}", "do not rely on it"
             )
+        names = {LOSS, *(check.name for check in document.checks)}
+        if document.checks != tuple(check for check in artifact.checks if check.name in names):
+            raise IntegrityError(f"{entry.path} has other checks than the manifest", "do not rely on it")
         yield artifact, document
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -424,7 +425,7 @@ def time_judged(
 
 
 class FigureDifference(Record, frozen=True):
-    """A figure of a certificate that differs from the item scores. `metric` is "" for the verdict."""
+    """A figure of a certificate that differs from the item scores. `metric` may name a check; it is "" for the verdict."""
 
     metric: str
     key: str
@@ -443,44 +444,43 @@ def recompute(
     `read` returns a file by its digest. Messages call the certificate `label`. Raises NotFoundError if there are no
     item scores, InputError if a metric is missing or has another version, and IntegrityError if the scores do not fit.
     """
-    records, differences = list[MetricRecord](), list[FigureDifference]()
+    records, checks, differences = list[MetricRecord](), list[dict[str, Any]](), list[FigureDifference]()
     for recorded in certificate.metrics:
         if recorded.item_scores is None:
             message = f"{label} has no item scores, so its verdict cannot be recomputed"
             hint = "export again with --item-scores; by default reports hold aggregates only"
             raise NotFoundError(message, hint)
-        try:
-            table = ScoreTable.decode(read(recorded.item_scores.digest), recorded.item_scores.path)
-        except InputError as error:
-            raise IntegrityError(error.message) from error
         kind = metrics.find(recorded.metric)
-        with metric_errors(kind):
-            metric = kind()
-        metric.limit = recorded.limit
-        if metric.rule != recorded.rule:
+        if kind.rule != recorded.rule:
             raise IntegrityError(f"{label}: its rule and scores do not fit the metric {recorded.metric}")
-        if metric.version != recorded.version:
+        if kind.version != recorded.version:
             raise InputError(
-                f"{label} was judged by {recorded.metric} version {recorded.version}, this build has {metric.version}",
+                f"{label} was judged by {recorded.metric} version {recorded.version}, this build has {kind.version}",
                 f"install the version of {recorded.package or 'onnxreg'} that wrote it",
             )
+        name = next((check.name for check in certificate.checks if check.metric == kind.id), kind.id)
         try:
-            with metric_errors(metric):
-                record = metric.judge(table, recorded.settings).record
+            with metric_errors(kind):
+                metric, scores = kind(recorded.limit), recorded.item_scores
+                table = ScoreTable.decode(read(scores.digest), scores.path)
+                judgement = metric.judge(table, recorded.settings)
+                checks += metric.checks(judgement, name, str(certificate.suite))
         except (ConversionError, EvaluationError, InputError) as error:
-            message = f"{label}: the item scores do not fit the metric {recorded.metric}"
-            raise IntegrityError(message) from error
-        records.append(record)
-        old, new = recorded.to_json(), record.to_json()
-        differences += [
-            FigureDifference(recorded.metric, key, old.get(key), new.get(key))
-            for key in sorted((old.keys() | new.keys()) - {"item_scores", "package"})
-            if not _same(old.get(key), new.get(key))
-        ]
-    state = combine(records)[0] if records else "unknown"
-    if state != certificate.state:
-        differences.append(FigureDifference("", "state", certificate.state, state))
-    return differences
+            raise IntegrityError(f"{label}: scores do not fit {kind.id}: {error.message}") from error
+        records.append(judgement.record)
+        differences += _differences(recorded.metric, recorded.to_json(), judgement.record.to_json())
+    stated_checks, none = [check.to_json() for check in certificate.checks], dict[str, Any]()
+    for old, new in zip_longest(stated_checks, checks, fillvalue=none):
+        differences += _differences(str((old or new)["name"]), old, new)
+    state, reasons = combine(records) if records else ("unknown", ())
+    stated = {"state": certificate.state, "reasons": certificate.reasons}
+    return [*differences, *_differences("", stated, {"state": state, "reasons": reasons})]
+
+
+def _differences(metric: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[FigureDifference]:
+    for key in sorted((old.keys() | new.keys()) - {"item_scores", "package"}):
+        if not _same(old.get(key), new.get(key)):
+            yield FigureDifference(metric, key, old.get(key), new.get(key))
 
 
 def _same(old: Any, new: Any) -> bool:

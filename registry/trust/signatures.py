@@ -212,11 +212,20 @@ def audit_timings(log: Log) -> Iterator[tuple[str, str]]:
 
 
 def attestations(log: Log, digest: Digest, manifest: Manifest) -> list[Attest]:
-    """List the events about a manifest or its artifacts, without events whose statement was taken down."""
+    """List the events about a manifest or its artifacts, without events whose statement was taken down.
+
+    An event about another manifest counts for an artifact that is a single file. If a runtime loads other files too,
+    such as external data, these may differ there, and only a refusal counts.
+    """
     tombstones = set(log.tombstones)
-    artifacts = {artifact.digest for artifact in manifest.artifacts}
+    artifacts = {item.digest for item in manifest.artifacts}
+    single = {item.digest for item in manifest.artifacts if item.own_size == item.size}
     events = (event for _, event in log.statements() if event.statement not in tombstones)
-    return [event for event in events if event.manifest == digest or event.artifact in artifacts]
+    return [
+        event
+        for event in events
+        if event.manifest == digest or event.artifact in (artifacts if event.state == "refused" else single)
+    ]
 
 
 def recorded_proofs(log: Log, events: Iterable[Attest], trust: Trust) -> Iterator[RecordedProof]:

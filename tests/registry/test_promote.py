@@ -34,6 +34,7 @@ from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.gates.policy import Policy, read_policy
 from onnxreg.schema.gates.rule import PromotionEvidence
 from onnxreg.schema.log.events import Attest, Drop
+from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.query.resolve import Query
 
 STABLE = f"{NAME}:stable"
@@ -287,6 +288,29 @@ def test_a_policy_names_the_suites_that_must_be_passed(isolated_user, tmp_path, 
     report = json.dumps({**value, "suite": str(Digest.of(suite)), "state": "certified"}).encode()
     owner.attest(home, f"{NAME}:1.0.0", report)
     assert owner.promote(home, f"{NAME}:1.0.0", "stable").moved
+
+
+@pytest.mark.parametrize("weights", [b"others", None])
+def test_an_evaluation_of_a_graph_with_external_data_is_one_of_its_version(isolated_user, tmp_path, weights):
+    """The digest of the graph does not tell its weights: only a refusal holds in other versions."""
+    home = Home(tmp_path / "home")
+    for version, data in (("1.0.0", weights and b"weights"), ("1.1.0", weights)):
+        made = draft(tmp_path / version, "a", description=version)
+        float32, int8 = made.artifacts
+        if data is not None:
+            (tmp_path / version / "data.bin").write_bytes(data)
+            int8 = replace(int8, sidecars=(DraftFile("external-data", "data.bin"),))
+        home.add(replace(made, artifacts=(float32, int8)), version)
+    rule = f'[[rule]]\nchannel = "stable"\nsuites = ["{Digest.of(b"field")}"]\n'
+    owner.set_policy(home, read_policy(rule.encode(), "policy"))
+    report = json.loads(refusal(home, "1.0.0")) | {"state": "certified"}
+    owner.attest(home, f"{NAME}:1.0.0", json.dumps(report).encode())
+    assert owner.promote(home, f"{NAME}:1.0.0", "stable").holds
+    assert owner.promote(home, f"{NAME}:1.1.0", "stable", dry_run=True).holds is (weights is None)
+    owner.attest(home, f"{NAME}:1.0.0", refusal(home, "1.0.0"))
+    assert home.get(f"{NAME}:1.1.0").states["model_int8.onnx"].state == "refused"
+    owner.attest(home, f"{NAME}:1.1.0", json.dumps(report).encode())
+    assert not owner.promote(home, f"{NAME}:1.1.0", "stable").holds
 
 
 REF = Ref.parse(STABLE)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from onnxreg.schema.core import canonical
 from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.inputs.recipe_file import RecipeFile
 from onnxreg.schema.manifest.draft import Draft
+from onnxreg.schema.manifest.vocabulary import LOSS
 
 PATH = "certificates/model_int8.onnx.json"
 SCORES = "certificates/model_int8.onnx.mean_cosine.csv"
@@ -51,12 +53,18 @@ def drafts(
 
 @pytest.fixture
 def publish(drafts: dict[bool, Draft], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Publish:
-    """Publish a copy of a draft, one of its files edited."""
+    """Publish a copy of a draft, one of its files edited, and maybe the checks of the INT8 artifact."""
     registry = Registry(tmp_path / "home")
     monkeypatch.setenv("REG_HOME", str(tmp_path / "home"))
 
-    def run(item_scores: bool, path: str = "", edit: Callable[[bytes], bytes] = bytes) -> Registry:
-        draft = drafts[item_scores]
+    def run(
+        item_scores: bool,
+        path: str = "",
+        edit: Callable[[bytes], bytes] = bytes,
+        recheck: Callable[[Any], object] = id,
+    ) -> Registry:
+        draft = deepcopy(drafts[item_scores])
+        recheck(draft.artifacts[1].fields["checks"])
         with registry.workspace() as workspace:
             for name in draft.paths():
                 (workspace / name).parent.mkdir(parents=True, exist_ok=True)
@@ -138,6 +146,34 @@ def test_edits_are_noticed(reg, publish, path, change, message):
     publish(True, path, change)
     done = reg(*RECOMPUTE)
     assert done.status in (3, 4) and message in done.err
+
+
+def flatter(checks: Any) -> None:
+    """The loss that gates and queries read becomes nothing."""
+    checks[-1] |= {"value": 0.0, "interval": [0.0, 0.0]}
+
+
+FLATTERED = edit(lambda value: flatter(value["checks"]))
+
+
+def test_the_checks_that_gates_read_are_derived_too(reg, publish):
+    publish(True, PATH, FLATTERED, flatter)
+    done = reg(*RECOMPUTE, "--json")
+    (certificate,) = done.json["certificates"]
+    wrong = {(item["metric"], item["key"]): item["recorded"] for item in certificate["differences"]}
+    name = "texts/mean_cosine/loss"
+    assert (done.status, wrong) == (4, {(name, "interval"): [0.0, 0.0], (name, "value"): 0.0})
+
+
+@pytest.mark.parametrize("forged", ["certificate", "manifest", "a further check"])
+def test_a_manifest_with_other_checks_than_its_certificate_is_no_evidence(reg, publish, forged):
+    changes: dict[str, tuple[Any, ...]] = {
+        "certificate": (PATH, FLATTERED),
+        "manifest": (PATH, bytes, flatter),
+        "a further check": (PATH, bytes, lambda checks: checks.append(checks[-1] | {"name": LOSS})),
+    }
+    publish(True, *changes[forged])
+    assert reg("certificates", "acme/x").status == 4
 
 
 Search = Callable[..., Any]

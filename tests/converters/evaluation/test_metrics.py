@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from onnxreg.converters.evaluation import metrics
+from onnxreg.converters.evaluation.evaluate import recompute
 from onnxreg.converters.evaluation.evaluators import (
     Document,
     LabelledBoxes,
@@ -24,7 +25,9 @@ from onnxreg.converters.evaluation.evaluators import (
 )
 from onnxreg.converters.evaluation.metric import Metric, ScoreTable, metric_errors
 from onnxreg.converters.evaluation.suite import Fixture, TextSpan
-from onnxreg.schema.core.errors import InputError, RegError
+from onnxreg.schema.core.canonical import Digest
+from onnxreg.schema.core.errors import InputError, IntegrityError, RegError
+from onnxreg.schema.gates.statements import EvaluationDocument
 
 RANDOM = np.random.RandomState(0)
 NO_SUBJECT: Any = SimpleNamespace()
@@ -359,6 +362,21 @@ def test_doubts_have_the_words_that_earlier_certificates_record():
         "the suite has 10 independent items, steady needs 200",
         "the parent itself is hardly better than a guess: its skill by steady is 0.1, at least 0.2 is needed",
     )
+
+
+def test_a_certificate_whose_limit_the_metric_refuses_is_not_recomputed():
+    """A label that loses all of its recall would be certified by a limit above 1."""
+    metric = metrics.CharacterRecall()
+    parent = np.array([[1000.0, 400, 400, 400, 2]] * 20)
+    table = ScoreTable.of(metric.columns(["NAME"]), parent, parent * [1, 1, 0, 1, 1], range(20))
+    record = metric.judge(table, {}).record.to_json()
+    assert record["state"] == "refused"
+    scores = {"path": "scores.csv", "digest": str(Digest.of(table.encode()))}
+    record |= {"limit": 1.5, "state": "certified", "item_scores": scores}
+    about = {"format": "onnxreg-evaluation", "format_version": 1, "metrics": [record], "state": "certified"}
+    about |= dict.fromkeys(("artifact", "suite"), str(Digest.of(b"")))
+    with pytest.raises(IntegrityError):
+        recompute(EvaluationDocument.from_json(about), lambda digest: table.encode(), "it")
 
 
 def test_the_limits_are_those_of_the_documentation():
