@@ -66,12 +66,16 @@ def diff(old: Manifest, new: Manifest) -> ManifestDiff:
 def located_changes(
     old: Manifest, new: Manifest, states: tuple[ArtifactStates, ArtifactStates] = ({}, {})
 ) -> list[LocatedChange]:
-    """Return the changes of two manifests, worst first. With `states` (old, new), speeds are compared too."""
+    """Return the changes of two manifests, worst first. With `states` (old, new), the states after later evaluations
+    are compared, and speeds too.
+    """
     documents = old.to_json(), new.to_json()
     for document, side in zip(documents, states, strict=True):
         for artifact in document["artifacts"]:
-            if (state := side.get(artifact["path"])) and state.speeds:
-                artifact["latency"] = {speed.machine: speed.ratio for speed in state.speeds}
+            if state := side.get(artifact["path"]):
+                artifact.setdefault("certification", {})["state"] = state.state
+                if state.speeds:
+                    artifact["latency"] = {speed.machine: speed.ratio for speed in state.speeds}
     changes = [LocatedChange(_change(delta), delta) for delta in compare(*documents, LISTS)]
     return sorted(changes, key=lambda item: (SEVERITIES.index(item[0].severity), item[0].path, item[0].kind))
 

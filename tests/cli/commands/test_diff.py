@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.registries import owner
+from support.registries.gated import refusal_of
 from support.registries.judged import judged_draft
 from support.terminal import on_a_terminal
 
@@ -60,6 +62,21 @@ def test_fail_on_holds_exactly_where_a_change_has_it(gate, reg, registry):
             found = diff(registry.get(one).manifest, registry.get(other).manifest)
             refused = any(change.severity in gate.split(",") for change in found.changes)
             assert reg("--quiet", "diff", one, other, "--fail-on", gate).status == (8 if refused else 0)
+
+
+def test_fail_on_sees_a_later_refusal(reg, registry, tmp_path):
+    registry.add(
+        checked(tmp_path / "5", "d", {"NAME": 0.99, "DATE": 0.97}, labels=["O", "NAME", "DATE"]), "1.0.1"
+    )
+    words = ("--quiet", "diff", OLD, "acme/pii:1.0.1", "--fail-on", "degrading")
+    assert reg(*words).status == 0
+    digest = registry.get("acme/pii:1.0.1").manifest.artifacts[0].digest
+    owner.attest(registry, "acme/pii:1.0.1", refusal_of(str(digest)))
+    assert reg(*words).status == 8
+    (change,) = [
+        change for change in reg(*words, "--json").json["changes"] if change["severity"] == "degrading"
+    ]
+    assert (change["kind"], change["old"], change["new"]) == ("certification-changed", "unknown", "refused")
 
 
 def test_markdown(reg, registry):

@@ -220,14 +220,21 @@ def test_a_refused_artifact_that_is_gone_breaks_no_app(full):
     assert kinds["artifact-removed"] == "notable" and "breaking" not in kinds.values()
 
 
-@pytest.mark.parametrize(("samples", "is_worse"), [(None, False), (100, False), (100_000, True)])
-def test_only_a_figure_beyond_its_interval_makes_the_verdict_worse(full, samples, is_worse):
+@pytest.mark.parametrize(("samples", "is_worse"), [(None, True), (100, False), (100_000, True)])
+def test_a_figure_within_its_interval_makes_the_verdict_no_worse(full, samples, is_worse):
     about = {"name": "accuracy", "metric": "accuracy", "verdict": "info", "dataset": sha(1)}
     about |= {"direction": "higher"} | ({} if samples is None else {"samples": samples})
     old, new = (copied(full) for _ in range(2))
     old["artifacts"][1]["checks"].append({**about, "value": 0.9689})
     new["artifacts"][1]["checks"].append({**about, "value": 0.9607})
     assert ("worse results" in compared(old, new).verdict[0]) is is_worse
+
+
+def test_a_figure_that_is_gone_makes_the_verdict_worse(full, replaced):
+    checks = full["artifacts"][1]["checks"]
+    found = compared(full, replaced("/artifacts/1/checks", [*checks[:3], *checks[4:]]))
+    assert [row.verdict for row in found.figures if row.changes] == ["removed"]
+    assert "worse results" in found.verdict[0]
 
 
 def test_wilson_is_that_of_newcombes_first_example():
