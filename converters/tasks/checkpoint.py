@@ -390,6 +390,9 @@ def read_config(directory: Path) -> dict[str, Any]:
     """Read config.json. Raise InputError if it is missing, malformed, or above a limit in `COUNTS`."""
     value = read_object(directory / CONFIG)
     if not value:
+        if (directory / "gliner_config.json").is_file():
+            message = "the checkpoint is of GLiNER, which has a format of its own"
+            raise InputError(message, "convert it with GLiNER's own converter, then reg add the .onnx file")
         raise InputError(f"the checkpoint has no {CONFIG} that can be read", SAVED)
     parts = [value]
     while parts:

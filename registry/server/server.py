@@ -237,10 +237,16 @@ def listen(host: str, port: int, behind_proxy: bool = False) -> socket.socket:
         )
     dual = family == socket.AF_INET6 and socket.has_dualstack_ipv6()  # `::` takes clients of IPv4 too
     try:
-        return socket.create_server(address, family=family, backlog=BACKLOG_CONNECTIONS, dualstack_ipv6=dual)
+        opened = socket.create_server(
+            address, family=family, backlog=BACKLOG_CONNECTIONS, dualstack_ipv6=dual
+        )
     except OSError as error:
         problem = os.strerror(error.errno or 0)
         raise HostError(f"cannot listen at {host}:{port}: {problem}", "try another --port") from error
+    opened.setsockopt(
+        socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
+    )  # asyncio does not, without a protocol number
+    return opened
 
 
 def url_of(listener: socket.socket) -> str:

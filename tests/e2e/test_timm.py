@@ -7,29 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from e2e.conftest import CACHE, environment_of
+from e2e.conftest import environment_of
 from PIL import Image
 from sklearn.datasets import load_sample_image
-from support.environments import installed
+from support.tasks import timm_models
+from support.tasks.timm_models import SAVE
 
 pytestmark = [pytest.mark.large, pytest.mark.timeout(3600)]
-ROOT = Path(__file__).parents[2]
-REQUIREMENTS = ("torch==2.14.1", "torchvision==0.29.1", "--editable", f"{ROOT}[timm,run]")
-SAVE = """
-import sys, timm, torch
-from timm.models import save_for_hf
-name, directory, channels, *weights = sys.argv[1:]
-torch.manual_seed(0)
-model = timm.create_model(name, num_classes=1000 if weights else 3, in_chans=int(channels)).eval()
-for parameter in model.parameters():
-    if parameter.ndim == 1:
-        torch.nn.init.normal_(parameter, std=0.5)
-for file in weights:  # of torchvision: the same tensors in the same order, under other names
-    tensors = torch.load(file, weights_only=True).values()
-    model.load_state_dict(dict(zip(model.state_dict(), tensors, strict=True)))
-config = {} if weights else {"label_names": ["cat", "dog", "owl"]}
-save_for_hf(model, directory, model_config=config, safe_serialization=not weights)
-"""
 SCORES = """
 import json, sys, timm, torch
 from PIL import Image
@@ -45,7 +29,7 @@ with torch.no_grad():
 @pytest.fixture(scope="module")
 def programs() -> Path:
     try:
-        return installed(CACHE / "timm", *REQUIREMENTS)
+        return timm_models.programs()
     except subprocess.CalledProcessError:
         pytest.skip("pip cannot install timm")
 

@@ -100,6 +100,7 @@ def write(directory: Path, files: dict[str, Any]) -> None:
         (named("StaticModel") | WORDS, "StaticModel", "StaticEmbedding.from_model2vec"),
         (named("BertForMaskedLM") | {"modules.json": {}}, "modules.json", "delete modules.json"),
         ({}, "no config.json that can be read", "save_pretrained"),
+        ({"gliner_config.json": {}}, "GLiNER", "reg add"),
     ],
 )
 def test_what_cannot_be_chosen_and_the_way(files, message, hint, tmp_path):

@@ -29,7 +29,7 @@ from onnxreg.registry.remotes import open_url
 from onnxreg.registry.server import served_registry
 from onnxreg.registry.server.answers import HttpError
 from onnxreg.registry.server.served_registry import Queue, ServedRegistry, open_beneath
-from onnxreg.registry.server.server import application
+from onnxreg.registry.server.server import application, listen
 from onnxreg.registry.server.settings import Settings
 from onnxreg.registry.store.protocol import CATALOG, blob_path
 from onnxreg.registry.store.requests import SameOrigin, variable
@@ -453,3 +453,11 @@ def test_the_client_for_apps(guarded, capfd):
         assert resolve(guarded.url, "wrong")["error"] == "remote"
         assert resolve(guarded.url, "two words")["error"] == "input"
         assert resolve("http://models.example", TOKEN)["error"] == "input"
+
+
+def test_answers_leave_without_waiting_for_the_client() -> None:
+    """A socket that collects small pieces would wait 40 ms for each answer but a connection's first."""
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

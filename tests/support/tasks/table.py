@@ -8,18 +8,18 @@ sizes; weights are random. A precision counts if its graph loads in ONNX Runtime
 """
 
 import json
-import multiprocessing
 import os
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onnxreg.cli.main import main
+from onnxreg.converters.source.source_files import read_object
+from support.tasks import timm_models
 from support.tasks.architectures import SPARE, trained_tokenizer, word_tokenizer
 
 ROOT = Path(__file__).parents[3]
@@ -104,9 +104,8 @@ thousandth, INT8 from 0.9. Made with PyTorch {torch}, transformers {transformers
 [architectures.json](architectures.json). *Optimum*: the types in the table of optimum-onnx
 {optimum} (`optimum/exporters/onnx/model_configs.py`).
 
-Two kinds have no row. The torchvision that timm needs does not import beside the PyTorch of this
-table, so models of timm are tried in an environment of their own ([below](#trained-models)). The
-checkpoints of GLiNER are not in transformers' format: use gliner's own converter, then `reg add`.
+Models of timm are exported in an environment with another PyTorch, beside which the torchvision
+that timm needs can be imported.
 """
 TAIL = """## Trained models
 
@@ -125,7 +124,7 @@ what arrived there:
 
 @dataclass(frozen=True)
 class Row:
-    """`kind` is the model type in transformers, `auto` ends the auto class that makes the model.
+    """`kind` is the model type in transformers, `auto` ends the auto class that makes the model, or is timm's name for it.
 
     `processor` is a class of transformers with its settings, `tokenizer` the class of a tokenizer that is trained, or ""
     for one of words; None for none. `noise` is added to every weight, `lift` to the last bias: an output that a ReLU ends
@@ -163,6 +162,14 @@ def audio(
 
 
 CTC = "Wav2Vec2CTCTokenizer"
+TIMM = (
+    "vit_tiny_patch16_224",
+    "mobilenetv3_small_050",
+    "efficientnet_lite0",
+    "convnext_atto",
+    "fastvit_t8",
+    "repvit_m0_9",
+)
 ROWS: Mapping[str, Sequence[Row]] = {
     "Text": (
         Row("BERT", "bert", "ForTokenClassification", {**TEXT, "type_vocab_size": 2}, "BertTokenizer"),
@@ -181,6 +188,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         Row("LayoutLMv3", "layoutlmv3", "ForTokenClassification", {**TEXT, "input_size": SIDE, "patch_size": 8, "coordinate_size": 5, "shape_size": 6}, "RobertaTokenizer", ("LayoutLMv3ImageProcessorPil", {**SQUARE, "apply_ocr": False})),
         Row("LayoutLMv3, answers", "layoutlmv3", "ForDocumentQuestionAnswering", {**TEXT, "input_size": SIDE, "patch_size": 8, "coordinate_size": 5, "shape_size": 6}, "RobertaTokenizer", ("LayoutLMv3ImageProcessorPil", {**SQUARE, "apply_ocr": False})),
         Row("LayoutLM", "layoutlm", "ForDocumentQuestionAnswering", TEXT, "BertTokenizer"),
+        Row("GLiNER", "gliner", "", {"model_name": "microsoft/deberta-v3-small", "max_width": 12, "span_mode": "markerV0"}, "DebertaV2Tokenizer"),
         Row("LiLT", "lilt", "ForQuestionAnswering", {**ROBERTA, "hidden_size": 48}, "RobertaTokenizer"),
     ),
     "Decoders": (
@@ -215,6 +223,7 @@ ROWS: Mapping[str, Sequence[Row]] = {
         vision("EfficientNet", "efficientnet", "ForImageClassification", {"width_coefficient": 0.25, "depth_coefficient": 0.1, "hidden_dim": 320, "image_size": SIDE}, "EfficientNet"),
         vision("MobileNetV2", "mobilenet_v2", "ForImageClassification", {"depth_multiplier": 0.35, "image_size": SIDE}, "MobileNetV2", CROPPED),
         vision("MobileViT", "mobilevit", "ForImageClassification", {"image_size": SIDE, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 16, 16, 24, 32, 32, 64]}, "MobileViT", CROPPED),
+        *(Row(f"timm: {name}", "timm", name, {}) for name in TIMM),
         vision("SegFormer", "segformer", "ForSemanticSegmentation", {"num_encoder_blocks": 2, "hidden_sizes": [16, 32], "depths": [1, 1], "sr_ratios": [4, 2], "patch_sizes": [7, 3], "strides": [4, 2], "num_attention_heads": [1, 2], "mlp_ratios": [2, 2], "decoder_hidden_size": 32}, "Segformer"),
         vision("DETR", "detr", "ForObjectDetection", DETR, "Detr", SHORT),
         vision("RT-DETR", "rt_detr", "ForObjectDetection", {"encoder_hidden_dim": 32, "d_model": 32, "encoder_in_channels": [32, 64, 128], "backbone_config": {"model_type": "rt_detr_resnet", "embedding_size": 16, "hidden_sizes": [16, 32, 64, 128], "depths": [1, 1, 1, 1], "layer_type": "bottleneck", "out_features": ["stage2", "stage3", "stage4"]}, "backbone": None, "use_timm_backbone": False, "use_pretrained_backbone": False, "encoder_ffn_dim": 64, "encoder_attention_heads": 4, "decoder_in_channels": [32, 32, 32], "decoder_ffn_dim": 64, "decoder_layers": 2, "decoder_attention_heads": 4, "num_queries": 10, "num_denoising": 0}, "RTDetr", {"size": {"height": 64, "width": 64}}),
@@ -256,6 +265,15 @@ def save(row: Row, directory: Path) -> Path:
     import transformers
 
     directory.mkdir(parents=True, exist_ok=True)
+    if row.kind == "timm":
+        python = timm_models.programs() / "python"
+        subprocess.run([python, "-c", timm_models.SAVE, row.auto, directory, "3"], check=True)
+        return directory
+    if row.kind == "gliner":
+        (directory / "gliner_config.json").write_text(json.dumps(row.config))
+        torch.save({"span_rep_layer.weight": torch.zeros(2, 2)}, directory / "pytorch_model.bin")
+        make_tokenizer(str(row.tokenizer), directory).save_pretrained(directory)
+        return directory
     special: Values = {}
     if row.tokenizer is not None:
         tokenizer = make_tokenizer(row.tokenizer, directory)
@@ -307,18 +325,19 @@ def export(row: Row) -> Values:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as place:
         checkpoint = save(row, Path(place, "model"))
-        config = json.loads((checkpoint / "config.json").read_text())
-        line: Values = {"class": config["architectures"][0], "type": row.kind}
-        line |= _reg(checkpoint, "--quantize")
+        config = read_object(checkpoint / "config.json")
+        named = config.get("architectures", [config.get("architecture", row.name)])[0]
+        line: Values = {"class": named, "type": row.kind}
+        program = (timm_models.programs() if row.kind == "timm" else Path(sys.executable).parent) / "reg"
+        line |= _reg(program, checkpoint, "--quantize")
         if "refused" in line:  # which of both is refused
-            alone = _reg(checkpoint)
+            alone = _reg(program, checkpoint)
             line = {**line, **alone, "refused": alone.get("refused", line["refused"])}
     return {**line, "seconds": round(time.monotonic() - started)}
 
 
-def _reg(checkpoint: Path, *words: str) -> Values:
-    """The task and the figures of a dry run in a forked process, or `refused`: the words of the error."""
-    out, err = checkpoint.with_name("out"), checkpoint.with_name("err")
+def _reg(program: Path, checkpoint: Path, *words: str) -> Values:
+    """The task and the figures of a dry run, or `refused`: the words of the error."""
     arguments = [
         "export",
         checkpoint.name,
@@ -329,24 +348,22 @@ def _reg(checkpoint: Path, *words: str) -> Values:
         "--no-cache",
         *words,
     ]
-    child = multiprocessing.get_context("fork").Process(target=_run, args=(arguments, out, err))
-    child.start()
-    child.join(SECONDS)
-    if child.is_alive():
-        child.kill()
+    try:
+        done = subprocess.run(
+            [program, *arguments],
+            cwd=checkpoint.parent,
+            env={**os.environ, "REG_HOME": str(checkpoint.with_name("home"))},
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
         return {"refused": f"the export takes more than {SECONDS} s"}
-    if child.exitcode:
-        error = json.loads(err.read_text().splitlines()[-1])["error"]
-        return {"refused": error["message"], "way": error["hint"], "status": child.exitcode}
-    manifest = json.loads(out.read_text())["manifest"]
+    if done.returncode:
+        error = json.loads(done.stderr.splitlines()[-1])["error"]
+        return {"refused": error["message"], "way": error["hint"], "status": done.returncode}
+    manifest = json.loads(done.stdout)["manifest"]
     return {"task": manifest["task"], **figures(manifest["artifacts"])}
-
-
-def _run(arguments: Sequence[str], out: Path, err: Path) -> None:
-    os.chdir(out.parent)
-    os.environ["REG_HOME"] = str(out.with_name("home"))
-    with out.open("w") as stdout, err.open("w") as stderr, redirect_stdout(stdout), redirect_stderr(stderr):
-        sys.exit(main(list(arguments)))
 
 
 def figures(artifacts: Sequence[Values]) -> Values:
@@ -374,7 +391,7 @@ def cells(name: str, line: Values, optimum: Sequence[str]) -> list[str]:
         line.get("task", "-"),
         ", ".join(figure) or "-",
         why if not full or not small else "",
-        "yes" if line["type"].replace("-", "_") in optimum else "no",
+        "yes" if line["type"].replace("-", "_") in (*optimum, "timm") else "no",
     ]
 
 
