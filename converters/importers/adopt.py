@@ -1,6 +1,6 @@
 """Make a draft of existing files: check them, place them in a workspace, and describe the version."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from onnxreg.converters.importers.survey import (
 )
 from onnxreg.converters.onnx.facts import GraphFacts, with_kv_caches
 from onnxreg.converters.source.source_files import below, read_json, read_object
-from onnxreg.converters.tasks.task import head_of
+from onnxreg.converters.tasks.task import head_of, modality_of
 from onnxreg.schema.core import canonical
 from onnxreg.schema.core.bounds import MAX_RECORD_BYTES
 from onnxreg.schema.core.errors import InputError, NotFoundError
@@ -33,11 +33,14 @@ MINE = f"to make a version of your own of its files: reg add FILE... --name NAME
 _CLASSIFIERS = frozenset({"token-classification", "text-classification", "image-classification"})
 
 
-def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **options: Any) -> Adopted:
+def adopt(
+    source: Path | Sequence[Path], workspace: Path, *, name: str, is_foreign: bool = False, **options: Any
+) -> Adopted:
     """Make a draft of a directory, or of a list of .onnx and .ort files and their companions.
 
-    `workspace` is an empty directory. `options` are arguments of `survey_files`. Raises NotFoundError if the directory
-    is missing, and InputError if its files cannot make a version.
+    `workspace` is an empty directory. `options` are arguments of `survey_files`. With `is_foreign`, the verdicts of a
+    manifest do not count. Raises NotFoundError if the directory is missing, and InputError if its files cannot make a
+    version.
     """
     intake = Intake(workspace, check_name(name))
     if not isinstance(source, Path):
@@ -52,7 +55,10 @@ def adopt(source: Path | Sequence[Path], workspace: Path, *, name: str, **option
     data = path.read_bytes()
     value = canonical.decode(data, FILENAME)
     if isinstance(value, dict) and (value.get("format"), value.get("format_version")) == (FORMAT, 2):
-        return _adopt_written(source, data, intake)
+        if not is_foreign:
+            return _adopt_written(source, data, intake)
+        intake.warnings.append(f"{FILENAME} is left out: the verdicts in it are its publisher's, not yours")
+        return _adopt(survey_repository(source, intake), intake)
     return _adopt(survey_openmed(source, data, intake), intake)
 
 
@@ -135,15 +141,14 @@ def _companion_fields(root: Path, companions: Iterable[DraftFile]) -> dict[str, 
     fields: dict[str, Any] = {}
     if "config" in paths:
         path = root / paths["config"][0]
-        config = read_object(path)
+        config, modality = read_object(path), modality_of(path.parent)
         fields["config_path"] = paths["config"][0]
-        if head := head_of(config):
+        if head := head_of(config, None if modality == "text" else modality):
             fields["task"] = head.task
         if isinstance(config.get("model_type"), str):
             fields["family"] = config["model_type"]
-        for key in ("max_position_embeddings", "max_sequence_length"):
-            if isinstance(config.get(key), int):
-                fields["max_sequence_length"] = config[key]
+        if (length := _longest(path.parent, config)) is not None:
+            fields["max_sequence_length"] = length
         if config.get("id2label"):
             fields["labels"] = _parse_labels(config["id2label"], f"id2label in {path.name}")
     if "labels" in paths:
@@ -158,6 +163,23 @@ def _companion_fields(root: Path, companions: Iterable[DraftFile]) -> dict[str, 
     if "tokenizer" in paths:
         fields["tokenizer"] = {"path": ".", "files": sorted(paths["tokenizer"])}
     return fields
+
+
+def _longest(directory: Path, config: Mapping[str, Any]) -> int | None:
+    """Return the maximum number of tokens. A limit of the tokenizer or of sentence-transformers can only lower it.
+
+    The 514 positions of models like RoBERTa are for 512 tokens, because they begin after the padding's.
+    """
+    length, padding = config.get("max_position_embeddings"), config.get("pad_token_id")
+    if type(length) is int and type(padding) is int and (length - padding - 1).bit_count() == 1:
+        length -= padding + 1
+    limits = [
+        config.get("max_sequence_length") or length,
+        read_object(directory / "tokenizer_config.json").get("model_max_length"),
+        read_object(directory / "sentence_bert_config.json").get("max_seq_length"),
+    ]
+    given = [limit for limit in limits if type(limit) is int and limit > 0]
+    return min(given) if limits[0] in given else None
 
 
 def _parse_labels(value: Any, origin: str) -> list[str]:

@@ -130,7 +130,9 @@ def adopt_source(source: str, workspace: Path, *, name: str, progress: bool = Fa
         directory = location.directory
         with Child() as child:
             try:
-                draft, differences = child.adopt(source=directory, workspace=workspace, name=name)
+                draft, differences = child.adopt(
+                    source=directory, workspace=workspace, name=name, is_foreign=is_url
+                )
                 break
             except MissingDataError as error:
                 missing = {PurePath(file).relative_to(directory).as_posix() for file in error.files} - further

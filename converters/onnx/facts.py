@@ -422,7 +422,7 @@ def _with_kv_cache(draft: Draft, artifact: DraftArtifact) -> DraftArtifact:
     past = [spec for spec in specs if PAST_INPUT.fullmatch(spec["name"])]
     files = {file.path for file in (*artifact.sidecars, *draft.companions)}
     folder = PurePosixPath(artifact.path).parent
-    names = ((folder / name).as_posix() for name in (GENAI_CONFIG, CONFIG))
+    names = [*((folder / name).as_posix() for name in (GENAI_CONFIG, CONFIG)), CONFIG]
     path = next((name for name in names if name in files), None)
     if not past or path is None:
         return artifact

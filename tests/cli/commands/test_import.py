@@ -168,6 +168,23 @@ def test_a_repository_becomes_a_version(reg, hub):
     assert missing.ended(3, "the Hub has no repository acme/nothing")
 
 
+def certify(value: Any) -> None:
+    artifact = value["artifacts"][2]
+    evidence = dict.fromkeys(("artifact", "parent", "suite"), artifact["digest"])
+    artifact["certification"] = {"state": "certified", "evidence": evidence}
+
+
+def test_verdicts_in_a_repository_are_those_of_a_stranger(reg, digest, hub):
+    """The same files in a directory, which the user vouches for, keep the manifest of their publisher."""
+    edit(certify)(Path("out"))
+    hub.commit("acme/ner", dict.fromkeys(FILES))
+    hub.commit("acme/ner", {path.name: path.read_bytes() for path in Path("out").iterdir()})
+    done = reg("import", "hf://acme/ner", "--name", "acme/bert", "--json")
+    assert {item["certification"]["state"] for item in done.json["manifest"]["artifacts"]} == {"unknown"}
+    believed = reg(*BACK, "--json").json["manifest"]["artifacts"]
+    assert {item["certification"]["state"] for item in believed} == {"unknown", "certified"}
+
+
 @pytest.mark.more
 def test_external_data_of_any_name_is_downloaded(reg, hub, tmp_path):
     """One file for all tensors of one graph, and one for each tensor of another."""

@@ -106,6 +106,44 @@ def test_labels_of_a_map_or_a_config_and_the_order_of_companions_means_nothing(a
     assert (manifest.config_path, manifest.label_map_path) == ("config.json", None)
 
 
+SOUND, IMAGE = {"sampling_rate": 16000}, {"size": 32}
+WITH_PROCESSOR: list[tuple[str, Any, str | None]] = [
+    ("Wav2Vec2ForSequenceClassification", SOUND, "audio-classification"),
+    ("LlavaForConditionalGeneration", IMAGE, "image-text-to-text"),
+    ("XForSequenceClassification", IMAGE, "text-classification"),
+    ("XForSequenceClassification", None, "text-classification"),
+    ("Wav2Vec2Model", SOUND, "audio-feature-extraction"),
+    ("BertModel", None, None),
+]
+
+
+@pytest.mark.parametrize(("architecture", "processor", "task"), WITH_PROCESSOR)
+def test_the_task_is_that_of_what_the_model_hears_or_sees(add, architecture, processor, task):
+    files = {"config.json": {"architectures": [architecture]}, "tokenizer.json": {}}
+    files |= {} if processor is None else {"preprocessor_config.json": processor}
+    assert manifest_of(add(files)).task == task
+
+
+ROBERTA = {"max_position_embeddings": 514, "pad_token_id": 1}
+LENGTHS: list[tuple[Mapping[str, Any], Mapping[str, Any], int | None]] = [
+    ({"max_position_embeddings": 512, "pad_token_id": 0}, {}, 512),
+    (ROBERTA, {}, 512),
+    (ROBERTA, {"tokenizer_config": {"model_max_length": 256}}, 256),
+    (ROBERTA, {"tokenizer_config": {"model_max_length": 10**30}}, 512),
+    (ROBERTA, {"sentence_bert_config": {"max_seq_length": 128}}, 128),
+    (ROBERTA | {"max_sequence_length": 300}, {"tokenizer_config": {"model_max_length": 512}}, 300),
+    ({}, {"tokenizer_config": {"model_max_length": 512}}, None),
+]
+
+
+@pytest.mark.parametrize(("config", "others", "length"), LENGTHS)
+def test_the_longest_text_is_what_the_graph_and_the_tokenizer_take(add, config, others, length):
+    manifest = manifest_of(
+        add({"config.json": config, **{f"{name}.json": value for name, value in others.items()}})
+    )
+    assert manifest.max_sequence_length == length
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_external_data_comes_along_but_through_no_link(add, folder, named):
     model = onnx.load(folder / "model.onnx")

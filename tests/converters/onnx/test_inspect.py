@@ -327,6 +327,8 @@ def test_the_bytes_of_a_token(tmp_path, inputs, size):
         ({"cpu/genai_config.json": GENAI, "config.json": CONFIG}, "cpu/m.onnx", 2048),
         ({"cpu/genai_config.json": GENAI, "config.json": CONFIG}, "m.onnx", 512),
         ({"cpu/genai_config.json": GENAI}, "gpu/m.onnx", None),
+        ({"config.json": CONFIG}, "onnx/m.onnx", 512),
+        ({"onnx/config.json": CONFIG, "config.json": {"max_position_embeddings": 64}}, "onnx/m.onnx", 512),
         ({}, "m.onnx", None),
         ({"genai_config.json": {"model": {}}}, "m.onnx", None),
         ({"genai_config.json": []}, "m.onnx", None),
