@@ -39,6 +39,8 @@ class Shell:
         self._directory = directory
         self._reg = Path(sys.executable).with_name("reg")
         own = {f"REG_{kind}": str(directory / "user" / kind.lower()) for kind in ("STATE", "KEYS", "TRUST")}
+        Path(own["REG_TRUST"]).parent.mkdir(parents=True)
+        Path(own["REG_TRUST"]).touch()
         self._env = {**os.environ, **own, "REG_HOME": "home", "HF_HUB_OFFLINE": "1"}
 
     def reg(self, *arguments: str) -> None:

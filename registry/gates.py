@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from onnxreg.registry.log.commit import Change, commit, line_signer
+from onnxreg.registry.log.contents import documents
 from onnxreg.registry.log.log import LocatedVersion, Log, consult, find, load, log_of, mirror_error
 from onnxreg.registry.store.protocol import RegistryReader, RegistryStore, StoredObject
 from onnxreg.registry.system import stamp
@@ -252,12 +253,11 @@ def promotion_documents(log: Log) -> set[Digest]:
     """Return the digests of all documents that an offline reader needs to judge the governed channels."""
     governed = {tag: current for tag, current in log.channels.items() if current.evidence}
     moves = [event for _, event in log.events(Tag) if event.evidence and event.tag in governed]
-    digests = {event.evidence for event in moves if event.evidence}
-    digests |= {event.manifest for event in moves} & {entry.manifest for entry in log.versions.values()}
+    digests = {digest for event in moves for digest in (event.manifest, event.evidence) if digest}
     for current in governed.values():
         related = signatures.attestations(log, current.manifest, log.manifest(current.version))
         digests |= {event.statement for event in related}
-    return digests - set(log.tombstones)
+    return digests & {document.digest for document in documents(log)}
 
 
 def audit_gates(reader: RegistryReader, log: Log, trust: Trust) -> Iterator[tuple[str, str]]:

@@ -111,6 +111,8 @@ def isolated_user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for what in ("STATE", "KEYS", "TRUST"):
             patch.setenv(f"REG_{what}", str(own / what.lower()))
+        own.mkdir()
+        (own / "trust").touch()
         for what in ("SIGNING_KEY", "KEY_PASSPHRASE"):
             patch.delenv(f"REG_{what}", raising=False)
         patch.setenv("REG_ACTOR", "")
@@ -147,8 +149,10 @@ def compiled_templates(pytestconfig: pytest.Config) -> Iterator[None]:
 def own_user(
     isolated_user: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """Each test is a user of its own, who knows nothing yet. Its directory is made when something is kept there."""
+    """Each test is a user of its own, who knows nothing yet, and trusts nobody."""
     own = tmp_path_factory.getbasetemp() / "own" / token_hex(8)
+    own.mkdir()
+    (own / "trust").touch()
     for what in ("STATE", "KEYS", "TRUST"):
         monkeypatch.setenv(f"REG_{what}", str(own / what.lower()))
     return own

@@ -306,10 +306,9 @@ class _VersionTables:
 
     def _changes(self) -> list[Table]:
         """Return a table of changes since the previous version, the worst first. Cosmetic changes are left out."""
-        others = [entry for entry in self.ledger.versions.values() if entry.manifest != self.digest]
+        others = (entry for entry in self.ledger.versions.values() if entry.manifest != self.digest)
         earlier = {entry.seq: entry.manifest for entry in others if entry.seq < self.published.seq}
-        before = earlier[max(earlier)] if earlier else None
-        if before is None or before in self.ledger.tombstones:
+        if not earlier or (before := earlier[max(earlier)]) in self.ledger.tombstones:
             return []
         rows: list[Row] = []
         sources = self._blob(before), self._blob(self.digest)

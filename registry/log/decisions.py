@@ -134,13 +134,10 @@ class Decisions(Struct, frozen=True):
 
         def decide(log: Log) -> list[Event]:
             log.attach(statement)
-            stated = {(item.manifest, item.statement) for _, item in log.statements()}
-            timed = {(item.manifest, item.blobs[0].digest) for _, item in log.events(events.Timing)}
-            return [
-                event
-                for event in record
-                if (manifest, digest) not in (timed if isinstance(event, events.Timing) else stated)
-            ]
+            keys = {("attest", item.manifest, item.statement) for _, item in log.statements()}
+            timings = (item for _, item in log.events(events.Timing))
+            keys |= {("timing", item.manifest, item.blobs[0].digest) for item in timings}
+            return [event for event in record if (event.kind, manifest, digest) not in keys]
 
         return DecisionResult(target, bool(self._decide(log, decide)))
 

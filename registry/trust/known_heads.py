@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from onnxreg.registry import system
 from onnxreg.registry.log.log import Fetch, Log, StateError, fetcher
 from onnxreg.registry.store.protocol import (
     BlobReader,
@@ -35,6 +36,7 @@ from onnxreg.schema.core.errors import (
     VERIFY_ADVICE,
     ConflictError,
     ForkError,
+    InputError,
     IntegrityError,
     RegError,
     about,
@@ -385,7 +387,15 @@ def load_trust() -> Trust:
 
 def trust_if_any() -> Trust | None:
     """Read the user's trust file; None if the file does not exist."""
-    return read_trust_file(trust_file()) if trust_file().is_file() else None
+    return read_trust_file(path) if (path := _trust_path()) else None
+
+
+def _trust_path() -> Path | None:
+    """Return the path of the user's trust file; None without one. Raise InputError if REG_TRUST names a missing file."""
+    path, hint = trust_file(), "`reg trust add` makes it; or unset REG_TRUST"
+    if system.variable("REG_TRUST") and not path.is_file():  # without it, everything would pass
+        raise InputError(f"REG_TRUST names {path}, which is not a file", hint)
+    return path if path.is_file() and path.stat().st_size else None  # an empty one demands nothing
 
 
 def read_trust_file(path: Path) -> Trust:
@@ -397,16 +407,16 @@ def read_trust_file(path: Path) -> Trust:
 
 def trust_digest() -> str:
     """Return the digest (hex) of the user's trust file; "" if the file does not exist."""
-    path = trust_file()
-    return Digest.of(path.read_bytes()).hex if path.is_file() else ""
+    return Digest.of(path.read_bytes()).hex if (path := _trust_path()) else ""
 
 
 def add_key(name: str, text: str, models: Collection[str]) -> Path:
     """Add a key to the trust file. Raise ConflictError if the file has the name or the key already."""
-    from onnxreg.schema.inputs.trust_file import read_trust
+    from onnxreg.schema.inputs.trust_file import Trust, read_trust
     from onnxreg.schema.signing.dsse import PublicKey
 
-    public, trust, path = PublicKey.parse(text), load_trust(), trust_file()
+    public, path = PublicKey.parse(text), trust_file()
+    trust = load_trust() if path.exists() else Trust()
     if (key := trust.keys.get(public.id) or trust.named(name)) is not None:
         raise ConflictError(f"{path} has key {key.name} already", "edit the file to change it")
     words = {"key": str(public), "models": list(models)}  # a JSON string is a TOML string

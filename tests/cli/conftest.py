@@ -81,6 +81,8 @@ def other_user(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], Pat
         def copy(home: Path) -> Path:
             for own in ("STATE", "TRUST"):
                 monkeypatch.setenv(f"REG_{own}", str(Path(above) / "own" / own.lower()))
+            (Path(above) / "own").mkdir()
+            (Path(above) / "own" / "trust").touch(0o644)
             return Path(shutil.copytree(home, Path(above) / "home"))
 
         yield copy

@@ -239,6 +239,7 @@ def differences(golden: Any, now: Any, where: str = "") -> Iterator[str]:
 def enter(root: Path, setenv: Callable[[str, str], None]) -> Path:
     """Keep the story's state, keys and cache in its scratch directory."""
     root.mkdir()
+    (root / "trust.toml").touch()
     os.chdir(root)
     for name in ("STATE", "KEYS", "CACHE", "HOME"):
         setenv(f"REG_{name}", str(root / name.lower()))

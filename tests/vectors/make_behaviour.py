@@ -423,4 +423,5 @@ def make(root: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["REG_TRUST"] = f"{scratch}/trust.toml"
+        Path(scratch, "trust.toml").touch()
         FILE.write_text(json.dumps(make(Path(scratch)), indent=1) + "\n", "utf-8")

@@ -35,6 +35,7 @@ def registry(gated: Registry, monkeypatch: pytest.MonkeyPatch) -> Registry:
 def trust(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Trust:
     """Write the trust file of the user."""
     monkeypatch.setenv("REG_TRUST", str(tmp_path / "trust.toml"))
+    (tmp_path / "trust.toml").touch()
     return (tmp_path / "trust.toml").write_text  # type: ignore[return-value]
 
 

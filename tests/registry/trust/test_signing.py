@@ -242,6 +242,23 @@ class TestVersions:
         assert {"release", "release-0", "release-1"} <= load_trust().signers(ids[2:3])[0]
 
 
+def test_a_trust_file_that_is_named_exists(registry, other, own_user):
+    """Otherwise a wrong path would switch every demand off. The first key makes it."""
+    registry.make()
+    (own_user / "trust").unlink()
+    far = ("--remote", registry.place)
+    asking = [
+        ("resolve", NAME),
+        ("resolve", NAME, *far),
+        ("verify",),
+        ("trust", "show"),
+        ("pull", NAME, registry.place),
+    ]
+    assert [other.reg(*words) for words in asking[1:]] == [2] * 4 and registry.reg(*asking[0]) == 2
+    assert other.reg("trust", "add", "release", str(generate("ed25519").public)) == 0
+    assert [other.reg(*words) for words in asking[1:]] == [0] * 4 and registry.reg(*asking[0]) == 0
+
+
 @pytest.mark.parametrize("kind", [EVALUATED, PROVEN])
 def test_a_signed_report_is_about_its_subject(kind):
     """Otherwise the signature on one artifact would count for another."""

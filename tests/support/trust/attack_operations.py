@@ -63,6 +63,7 @@ def _publisher(root: Path) -> Iterator[pytest.MonkeyPatch]:
         shutil.rmtree(root / "publisher", ignore_errors=True)
         patch.setenv("REG_STATE", str(root / "publisher"))
         patch.setenv("REG_TRUST", str(root / "trust"))
+        (root / "trust").touch()
         yield patch
 
 
