@@ -119,8 +119,10 @@ def _existing(release: Release) -> str:
 
 
 def doubts(version: Release) -> Iterator[str]:
-    """Yield a sentence for each artifact whose state in the manifest disagrees with a later evaluation."""
-    return (printable(state.remark) for state in version.states.values() if state.remark)
+    """Yield a sentence if the files are gone, and for each artifact whose state disagrees with a later evaluation."""
+    if version.gone:
+        yield f"{version.gone}: the files of {version.ref} are gone"
+    yield from (printable(state.remark) for state in version.states.values() if state.remark)
 
 
 def benchmark(document: BenchmarkDocument) -> Iterator[str]:
@@ -314,8 +316,9 @@ def _ways(version: Release, remote: str | None, is_full: bool) -> Iterator[str]:
     argument = quote(remote) if remote else ""
     option = f" --remote {argument}" if argument else ""
     member = " --member MEMBER" if version.manifest.stages else ""
-    yield f"get it   reg resolve {version.ref}{option}{member} --device DEVICE"
-    yield f"         reg pull {version.ref} {argument or 'REMOTE'} --output DIRECTORY"
+    if not version.gone:
+        yield f"get it   reg resolve {version.ref}{option}{member} --device DEVICE"
+        yield f"         reg pull {version.ref} {argument or 'REMOTE'} --output DIRECTORY"
     if not is_full:
         yield f"more     reg show {version.ref}{option} --full"
 

@@ -107,14 +107,16 @@ def _user_directory(kind: str, below_home: str) -> Path:
 
 
 def stamp(name: str, actor: str | None = None, reason: str | None = None) -> dict[str, Any]:
-    """Return the common fields of a new event about a model. The `time` is for people; it does not order events."""
-    return {
-        "name": name,
-        "time": datetime.now(UTC).strftime(TIME_FORMAT),
-        "nonce": os.urandom(16).hex(),
-        "actor": actor_of_event(actor),
-        "reason": reason,
-    }
+    """Return the common fields of a new event about a model. The `time` is for people; it does not order events.
+
+    Raise InputError if the actor or the reason is not UTF-8.
+    """
+    claims = {"actor": actor_of_event(actor), "reason": reason}
+    for key, text in claims.items():
+        if any("\ud800" <= letter < "\ue000" for letter in text or ""):
+            raise InputError(f"the {key} is not UTF-8: {text!r:.80}")
+    time = datetime.now(UTC).strftime(TIME_FORMAT)
+    return {"name": name, "time": time, "nonce": os.urandom(16).hex(), **claims}
 
 
 def actor_of_event(actor: str | None) -> str | None:

@@ -41,9 +41,12 @@ def sbom(
     from onnxreg.registry.trust.known_heads import load_trust
     from onnxreg.registry.trust.signatures import latest_proofs
     from onnxreg.schema.formats.sbom import bill
+    from onnxreg.schema.log.events import check_time
 
-    if timestamp is not None and not TIME.fullmatch(timestamp):
-        raise InputError(f"not a time: {timestamp[:40]!r}", "write --timestamp 2026-01-31T12:00:00Z")
+    if timestamp is not None:
+        if not TIME.fullmatch(timestamp):
+            raise InputError(f"not a time: {timestamp[:40]!r}", "write --timestamp 2026-01-31T12:00:00Z")
+        check_time(timestamp)
     reader = session.reader(remote)
     published = read_version(reader, Ref.parse(ref))
     recorded = {}

@@ -65,7 +65,7 @@ def attest(
     if isinstance(value, dict) and value.get("format") == "onnxreg-benchmark":
         if key is not None:
             raise InputError("a benchmark is not signed: no gate reads it", "leave --key away")
-        _log_benchmark(session, ref, data, str(report), remote)
+        _log_benchmark(session, ref, data, str(report), remote, reason=reason)
         return
     private = None if key is None else signing_key(key)
     registry, store = session.with_remote(remote)
@@ -117,7 +117,13 @@ def measure(
 
 
 def _log_benchmark(
-    session: Session, ref: str, report: bytes, label: str, remote: str | None, output: Path | None = None
+    session: Session,
+    ref: str,
+    report: bytes,
+    label: str,
+    remote: str | None,
+    output: Path | None = None,
+    reason: str | None = None,
 ) -> None:
     from onnxreg.registry.trust.signatures import attest_benchmark
 
@@ -126,7 +132,7 @@ def _log_benchmark(
     release = registry.get(ref, store)
     outcome = f"logged in {release.name}{session.place(store)}"
     if output is None:
-        attest_benchmark(registry.decisions(release.name, store), release, report, label)
+        attest_benchmark(registry.decisions(release.name, store), release, report, label, reason)
     else:
         write_file(output, report)
         outcome = f"written to {output}"

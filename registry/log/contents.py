@@ -248,15 +248,16 @@ class Release(Struct, frozen=True):
     index: StoredObject | None = None  # the index file that was read
     yank: Yank | None = None
     newer: Version | None = None  # a newer version
+    gone: str | None = None  # why the files are not here: "expired", "purged" or "dropped"
 
     @classmethod
     def of(cls, log: Log, located: LocatedVersion) -> Release:
         name, version, entry, _ = located
         manifest, data = log.read_manifest(entry.manifest), log.fetch(entry.manifest)
         states = log.state.artifact_states(manifest, entry)
-        return cls(
-            name, version, entry.manifest, manifest, data, held=entry.held, states=states, index=log.index
-        )
+        about = (name, version, entry.manifest, manifest, data)
+        gone = entry.gone.how if entry.gone else None
+        return cls(*about, held=entry.held, states=states, index=log.index, gone=gone)
 
     @property
     def ref(self) -> Ref:
@@ -285,14 +286,15 @@ def read_history(log: Log, limit: int) -> list[HistoryEntry]:
     lines, state, records = list(log.lines()), log.state, list["HistoryEntry"]()
     for version in sorted(log.versions, reverse=True)[:limit]:
         entry, manifest = log.versions[version], kept_manifest(log, version)
+        states = state.artifact_states(manifest, entry)
         published = lines[entry.seq - 1].event
         row = HistoryRow(
             version=str(version),
             manifest=entry.manifest,
             time=published.time,
             actor=published.actor,
-            status=entry.status(state.effective_summary(version)),
+            status=entry.status([item.state for item in states.values()]),
             channels=tuple(sorted(tag for tag, item in state.channels.items() if item.version == version)),
         )
-        records.append((row, manifest, state.artifact_states(manifest, entry)))
+        records.append((row, manifest, states))
     return records

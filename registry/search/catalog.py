@@ -470,7 +470,7 @@ def versions_json(log: Log) -> dict[str, Any]:
             "version": str(version),
             "manifest": str(entry.manifest),
             "size": None if summary is None else total_size(summary, entry.held),
-            "state": entry.status(summary),
+            "state": entry.status(artifact.state for artifact in artifacts),
             "yanked": entry.yanked,
             "held": None if entry.held is None else list(entry.held),
             "states": {artifact.path: artifact.state for artifact in artifacts},

@@ -388,8 +388,9 @@ def _section(state: State, url: str, description: str | None) -> Iterator[str]:
         yield from ("| version | artifact | precision | size | certification |", "|---|---|---|---:|---|")
     for version in listed_versions:
         summary, entry = state.effective_summary(version), state.versions.get(version)
+        states = [artifact.state for artifact in summary.artifacts] if summary else []
         notes = sorted(tag for tag, channel in state.channels.items() if channel.version == version)
-        if entry is not None and (status := entry.status(summary)):
+        if entry is not None and (status := entry.status(states)):
             notes.append(status)
         label = f"{version} ({', '.join(notes)})" if notes else str(version)
         for artifact, size in summary.downloads(entry.held if entry else None) if summary else ():

@@ -415,7 +415,7 @@ def add_key(name: str, text: str, models: Collection[str]) -> Path:
     from onnxreg.schema.inputs.trust_file import Trust, read_trust
     from onnxreg.schema.signing.dsse import PublicKey
 
-    public, path = PublicKey.parse(text), trust_file()
+    public, path = PublicKey.parse(text), trust_file().resolve()
     trust = load_trust() if path.exists() else Trust()
     if (key := trust.keys.get(public.id) or trust.named(name)) is not None:
         raise ConflictError(f"{path} has key {key.name} already", "edit the file to change it")
@@ -423,7 +423,7 @@ def add_key(name: str, text: str, models: Collection[str]) -> Path:
     lines = [f"[keys.{json.dumps(name, ensure_ascii=False)}]"]
     lines += [f"{word} = {json.dumps(value, ensure_ascii=False)}" for word, value in words.items() if value]
     with host_errors(f"writing {path}"):
-        before = path.read_text() if path.exists() else ""
+        before = path.read_bytes().decode() if path.exists() else ""
         after = "\n".join([*([before.rstrip("\n"), ""] if before.strip() else []), *lines, ""])
         read_trust(after.encode(), str(path))
         replace_file(path, after.encode())

@@ -492,7 +492,9 @@ def attest_proof(
     decisions.attest(published.ref, data, dsse.MEDIA_TYPE if key else PROOF)
 
 
-def attest_benchmark(decisions: Decisions, published: Release, report: bytes, label: str) -> None:
+def attest_benchmark(
+    decisions: Decisions, published: Release, report: bytes, label: str, reason: str | None = None
+) -> None:
     """Record a benchmark as a blob and an event. Raises InputError if it compares with a file in reduced precision."""
     from onnxreg.schema.gates.statements import FULL_PRECISION, BenchmarkDocument
 
@@ -501,7 +503,7 @@ def attest_benchmark(decisions: Decisions, published: Release, report: bytes, la
         _artifact(published, item.artifact, label)
         if item.parent is not None and precisions.get(item.parent, FULL_PRECISION) != FULL_PRECISION:
             raise InputError(f"{label} compares {item.path} with a file that is not in full precision")
-    decisions.attest(published.ref, report, BENCHMARK)
+    decisions.attest(published.ref, report, BENCHMARK, reason)
 
 
 def _encode_report(predicate_type: str, artifact: Digest, report: bytes, key: PrivateKey | None) -> bytes:

@@ -247,7 +247,8 @@ def _sentences(
 ) -> Iterator[str]:
     effect, label, counts = diff.summary.partition("Changes: ")
     failed = [row for row in figures if row.is_new_failure]
-    worse = [row for row in figures if row.verdict in ("worse", "removed") and row not in failed]
+    got_worse = (row for row in figures if row.verdict in ("worse", "removed"))
+    worse = [row for row in got_worse if row.interval or row not in failed]
     settled = {position for row in {*figures} - {*failed, *worse} for position in row.changes}
     degrading = {i for i, change in enumerate(diff.changes) if change.severity == "degrading"}
     runs = "An app that runs the old version can run the new one unchanged"

@@ -352,21 +352,20 @@ class VersionEntry(Record, frozen=True):
     def dropped(self) -> bool:
         return self.gone is not None and self.gone.how == "dropped"
 
-    def status(self, summary: VersionSummary | None) -> str:
+    def status(self, states: Iterable[str]) -> str:
         """Return the status of the version in one word; "" for a usual version.
 
         The first word that applies is returned: expired, purged, dropped, yanked, refused (an artifact is refused),
-        pinned or partial. `summary` has the effective states, if known.
+        pinned or partial. `states` are the effective states of the artifacts, if known.
         """
         if self.gone is not None:
             return self.gone.how
-        words = {"yanked": self.yanked, "refused": self.is_refused(summary)}
+        words = {"yanked": self.yanked, "refused": self.is_refused(states)}
         words |= {"pinned": self.pinned, "partial": self.held is not None}
         return next((word for word, holds in words.items() if holds), "")
 
-    def is_refused(self, summary: VersionSummary | None) -> bool:
-        """True if the manifest or a later evaluation refuses an artifact. `summary` has the effective states."""
-        states = {artifact.state for artifact in summary.artifacts} if summary else set()
+    def is_refused(self, states: Iterable[str]) -> bool:
+        """True if the manifest or a later evaluation refuses an artifact. `states` are the effective states."""
         return effective_state("", *states, *self.attested.values()) == "refused"
 
 

@@ -180,8 +180,8 @@ class ModelPage:
         by_event = self._lines_by_event
         states = [] if entry.gone is None else [Standing(entry.gone.how, by_event.get(entry.gone.event))]
         states += [Standing("yanked", by_event.get(event)) for event in sorted(entry.yanks)]
-        if entry.is_refused(summary):
-            artifacts = summary.artifacts if summary else ()
+        artifacts = summary.artifacts if summary else ()
+        if entry.is_refused(artifact.state for artifact in artifacts):
             count = sum(artifact.state == "refused" for artifact in artifacts)
             badge = f"{count} of {len(artifacts)} refused" if 0 < count < len(artifacts) else ""
             states.append(Standing("refused", None, badge))

@@ -102,6 +102,18 @@ def test_show(reg, here, tmp_path):
     assert reg("show", "local").ended(0, f"source   local files, digest {Digest.of(b'files').short}...")
 
 
+def test_show_of_a_version_whose_files_are_gone(reg, here):
+    """It says so, to programs too, and names no command that would fail."""
+    assert reg("untag", f"{NAME}:stable").status == reg("gc", "--keep-versions", 1).status == 0
+    assert reg("purge", "tiny:0.1.0", "--reason", "taken down").status == 0
+    for ref, state in (("acme/pii:0.1.0", "expired"), ("tiny:0.1.0", "purged")):
+        assert reg("resolve", ref).status == 3
+        shown = reg("show", ref)
+        assert shown.ended(0, state) and "reg resolve" not in shown.out and "reg pull" not in shown.out
+        done = reg("show", ref, "--json")
+        assert done.out.encode() == here.get(ref).data and state in json.loads(done.err)["warning"]
+
+
 def test_log(reg, here):
     header, first, *_ = (line.split() for line in reg("log", NAME).out.splitlines())
     assert header == ["SEQ", "TIME", "EVENT", "WHAT", "ACTOR", "REASON"]
@@ -125,6 +137,13 @@ def test_sbom(reg, here):
     assert reg("sbom", "acme/pii:0.1.0", "--remote", "./there", "--json").out == printed.out
     dated = reg("sbom", NAME, "--timestamp", "2026-01-31T12:00:00Z").json
     assert dated["metadata"]["timestamp"] == "2026-01-31T12:00:00Z"
+    for wrong in (
+        "2026-02-30T12:00:00Z",
+        "2026-01-31T24:00:01Z",
+        "2026-01-31 12:00:00Z",
+        "2026-01-31T12:00:00",
+    ):
+        assert reg("sbom", NAME, "--timestamp", wrong).status == 2
 
 
 # Filters and expressions
@@ -381,6 +400,13 @@ def test_the_screen_of_a_refused_version(at_judged, judged, tmp_path, reg):
     assert shown.ended(0, f"reg pull acme/pii:1.0.0 '{there}' --output DIRECTORY")
 
 
+def test_history_says_refused_of_versions_beyond_the_index_file_too(reg, here, tmp_path):
+    for number in range(3, 8):
+        here.add(make_draft(tmp_path / f"{number}", seed=f"{number}"), f"0.{number}.0")
+    rows = reg("history", NAME, "--json").json["versions"]
+    assert len(here.state(NAME).summaries) < len(rows) and {row["status"] for row in rows} == {"refused"}
+
+
 def test_history(at_judged, judged, reg):
     words = ("history", "acme/old", "--metric", "LABEL01", "--precision", "int8")
     title, _, header, *rows = reg(*words).out.splitlines()
@@ -498,3 +524,10 @@ def test_the_actor_is_shown_and_logged(reg, here, monkeypatch, variable, value, 
     assert ["actor", value or "(nobody)", source] in [line.split() for line in reg("config").out.splitlines()]
     assert reg("tag", f"{NAME}:0.1.0", "beta").err == ""
     assert reg("log", NAME, "--json").json["lines"][-1]["event"].get("actor") == value
+
+
+def test_what_is_not_utf_8_enters_no_log(reg, here, monkeypatch):
+    assert reg("purge", "tiny:0.1.0", "--reason", "caf\udce9").ended(2)
+    monkeypatch.setenv("REG_ACTOR", "ren\udce9")
+    assert reg("tag", f"{NAME}:0.1.0", "beta").ended(2)
+    assert [len(here.log(name)) for name in ("tiny", NAME)] == [1, 3]

@@ -103,6 +103,12 @@ def test_a_document_of_a_device_is_logged(reg: Reg, registry: Registry, verb: tu
         assert reg("measure", TWO, "--on-device", "phone.json").status == 2
 
 
+def test_the_reason_of_a_benchmark_is_in_the_log(reg: Reg, registry: Registry) -> None:
+    Path("phone.json").write_bytes(document(registry, TWO, check(0.5), index=1))
+    assert reg("attest", TWO, "--report", "phone.json", "--reason", "the lab's phone").status == 0
+    assert reg("log", NAME, "--json").json["lines"][-1]["event"].get("reason") == "the lab's phone"
+
+
 def test_measure_times_files_beside_full_precision(
     reg: Reg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

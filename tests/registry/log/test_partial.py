@@ -92,7 +92,7 @@ def test_what_was_chosen_comes_with_its_companions_and_is_on_record(
     assert (done.events, done.blobs, other.kinds()) == (2, len(files) + 2, ["publish", "hold"])
     assert done.artifacts == {V1: expected} and held(other) == expected
     assert paths_there(other) == files
-    assert other.find(ONE).entry.status(None) == "partial"
+    assert other.find(ONE).entry.status(()) == "partial"
     assert other.get(ONE).data == whole.get(ONE).data
     other.check()
     assert verify(other.store).unreferenced == 0
@@ -111,7 +111,7 @@ def test_a_later_pull_fetches_what_is_lacking(whole, part, pull, formats, precis
     done = pull(*formats, precision=precision)
     assert (done.events, done.blobs, held(part)) == (events, blobs, expected)
     if expected is None:
-        assert part.find(ONE).entry.status(None) == ""
+        assert part.find(ONE).entry.status(()) == ""
         assert "paths" not in part.log(NAME)[-1].event.to_json()
         assert part.find(ONE).entry.to_json().keys() == whole.find(ONE).entry.to_json().keys()
         assert paths_there(part) == {FULL, HALF} | PART

@@ -259,6 +259,18 @@ def test_a_trust_file_that_is_named_exists(registry, other, own_user):
     assert [other.reg(*words) for words in asking[1:]] == [0] * 4 and registry.reg(*asking[0]) == 0
 
 
+def test_a_new_key_leaves_every_byte_of_the_trust_file(own_user, tmp_path):
+    """Whatever its line ends, and where a link leads to it."""
+    before = "# die Schl\u00fcssel\r\n".encode()
+    own_user.mkdir(parents=True, exist_ok=True)
+    (own_user / "trust").unlink(missing_ok=True)
+    (tmp_path / "kept").write_bytes(before)
+    (own_user / "trust").symlink_to(tmp_path / "kept")
+    add_key("release", str(generate("ed25519").public), ())
+    data = (tmp_path / "kept").read_bytes()
+    assert data.startswith(before) and data != before and load_trust().named("release")
+
+
 @pytest.mark.parametrize("kind", [EVALUATED, PROVEN])
 def test_a_signed_report_is_about_its_subject(kind):
     """Otherwise the signature on one artifact would count for another."""
