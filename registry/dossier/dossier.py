@@ -15,7 +15,7 @@ from onnxreg.registry.log.log import load
 from onnxreg.registry.store.protocol import RegistryReader
 from onnxreg.registry.transfer.export_files import replacing
 from onnxreg.registry.trust.known_heads import load_trust
-from onnxreg.registry.trust.signatures import SignatureVerdict, judge_for, signed_statements
+from onnxreg.registry.trust.signatures import SignatureVerdict, attestations, judge_for, signed_statements
 from onnxreg.schema.compare.manifests import located_changes
 from onnxreg.schema.core import canonical, pointer
 from onnxreg.schema.core.canonical import Digest
@@ -24,7 +24,7 @@ from onnxreg.schema.core.files import read_given, read_yaml
 from onnxreg.schema.core.ref import POLICY_LOG, Ref
 from onnxreg.schema.dossier.profile import DossierProfile, OwnerFacts, ProfileField
 from onnxreg.schema.gates.policy import policy_of
-from onnxreg.schema.log.events import LogLine, RolloutStep, Tag, Untag
+from onnxreg.schema.log.events import Attest, LogLine, RolloutStep, Tag, Untag
 
 EXTRA, DOCUMENT, PAGE = "dossier", "dossier.json", "dossier.html"
 FACTS_FILE = "owner.yaml"
@@ -256,6 +256,13 @@ class _VersionTables:
         self.channels = [ref.tag] if ref.tag and ref.tag in self.ledger.channels else pointed
         self.manifest = self.ledger.read_manifest(self.digest)
         self.digests = {str(item.digest) for item in self.manifest.artifacts} | {str(self.digest)}
+        self.counted = {event.id for event in attestations(self.ledger, self.digest, self.manifest)}
+
+    def _counts(self, line: LogLine) -> bool:
+        """False for a verdict about another version that does not count for this one."""
+        event = line.event
+        is_other = isinstance(event, Attest) and event.manifest != self.digest and event.state != "refused"
+        return not is_other or event.id in self.counted
 
     def _blob(self, digest: Digest) -> Source:
         data = self.ledger.fetch(digest)
@@ -270,7 +277,7 @@ class _VersionTables:
         elif field.from_ == "published":
             sources = [Source.of_line(self.published)]
         else:
-            lines = map(Source.of_line, self.lines)
+            lines = map(Source.of_line, filter(self._counts, self.lines) if field.this else self.lines)
             sources = [line for line in lines if field.chooses(line.value, self.digests)]
         if field.columns is None:
             quotes = (source.quote(field.value or "") for source in sources)

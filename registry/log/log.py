@@ -553,9 +553,9 @@ class Log:
     def check_unyanked(self, version: Version) -> None:
         """Raise ConflictError if a version is yanked, because no channel may move to it."""
         if version in self.versions and self.versions[version].yanked:
-            ref = f"{self.name}:{version}"
-            hint = f"name another version, or take the yank back: reg yank {ref} --undo"
-            raise ConflictError(f"{ref} is yanked: a channel would resolve to nothing", hint)
+            ref, where = f"{self.name}:{version}", f" in {self.url}" if self.url else ""
+            hint = f"name another version, or take the yank back there: reg yank {ref} --undo"
+            raise ConflictError(f"{ref} is yanked{where}: a channel would resolve to nothing", hint)
 
     def check_summary(self, target: LocatedVersion) -> None:
         """Raise IntegrityError if the index file's summary of a version contradicts the version's manifest."""

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from support.dossier.audited import make_audited, release
 from support.dossier.judge import Judge
 from support.registries import memory, owner
-from support.registries.gated import NAME
+from support.registries.gated import NAME, refusal
 from support.registries.home import Home
 from support.sampling import sampled
 from support.trust.attack_operations import attack
@@ -30,6 +30,7 @@ from onnxreg.schema.core.canonical import Digest
 from onnxreg.schema.core.errors import GateError, InputError, IntegrityError, NotFoundError
 from onnxreg.schema.core.ref import Ref, Version
 from onnxreg.schema.log.events import Purge
+from onnxreg.schema.manifest.draft import DraftFile
 from onnxreg.schema.signing.dsse import MEDIA_TYPE as DSSE
 
 RULES = (Path(__file__).parents[3] / "docs" / "diff.md").read_text("utf-8")
@@ -210,6 +211,23 @@ def test_a_refusal_of_the_same_bytes_in_another_version_is_listed(copy, tmp_path
     assert copy.get(f"{NAME}:1.4.0").states["model_int8.onnx"].state == "refused"
     dossier = json.loads(made(copy.store, f"{NAME}:1.4.0", profile)["dossier.json"])
     assert [row["Verdict"] for row in rows(*tables(dossier, "Later evaluations"))] == ["refused"]
+
+
+def test_an_evaluation_of_other_weights_of_the_graph_is_not_listed(copy, tmp_path):
+    """As in gates: the digest of a graph with external data does not tell its weights."""
+    for version in ("1.4.0", "1.5.0"):
+        made_here = release(tmp_path / version, "e", description=version)
+        (tmp_path / version / "data.bin").write_text(version)
+        float32, int8 = made_here.artifacts
+        int8 = replace(int8, sidecars=(DraftFile("external-data", "data.bin"),))
+        copy.add(replace(made_here, artifacts=(float32, int8)), version)
+    report = json.loads(refusal(copy, "1.4.0")) | {"state": "certified"}
+    owner.attest(copy, f"{NAME}:1.4.0", json.dumps(report).encode())
+    listed = [
+        [row["Verdict"] for row in rows(*tables(json.loads(files["dossier.json"]), "Later evaluations"))]
+        for files in (made(copy.store, f"{NAME}:1.4.0"), made(copy.store, f"{NAME}:1.5.0"))
+    ]
+    assert listed == [["certified"], []]
 
 
 def test_without_a_channel_every_one_that_pointed_there(audited):
